@@ -1,0 +1,88 @@
+"""Where the items of a fan-out come from: any iterable or async iterable.
+
+A source is read lazily, by the engine only, and closed when the fan-out ends early: generators
+always, and of async iterators whatever has an ``aclose``. Files and other plain iterators belong
+to whoever opened them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sized
+from typing import Any
+
+from harness.runs import cleanup
+
+
+class Exhausted(Exception):
+    """There are no more items."""
+
+
+class SyncSource:
+    """Items of a plain iterable."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.size = len(items) if isinstance(items, Sized) else None
+        self._iterator: Iterator[Any] = iter(items)
+
+    def next(self) -> Any:
+        """Return the next item.
+
+        Raises:
+          Exhausted: if there is none. Not `StopIteration`, which would end a caller's generator.
+        """
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise Exhausted from None
+
+    def close(self) -> None:
+        """Let a generator run its ``finally`` clauses."""
+        if isinstance(self._iterator, Generator):
+            self._iterator.close()
+
+
+class AsyncSource:
+    """Items of an async iterable. All methods are to be called by one task."""
+
+    def __init__(self, items: AsyncIterable[Any]) -> None:
+        self.size = len(items) if isinstance(items, Sized) else None
+        self._iterator: AsyncIterator[Any] = aiter(items)
+
+    async def next(self) -> Any:
+        """Return the next item.
+
+        Raises:
+          Exhausted: if there is none.
+        """
+        waiting_for = "the next item of its source"  # noqa: F841 (read by `dump`)
+        try:
+            return await anext(self._iterator)
+        except StopAsyncIteration:
+            raise Exhausted from None
+
+    async def close(self) -> None:
+        """Let the source clean up: also under a cancel, for as long as cleanup may take."""
+        close = getattr(self._iterator, "aclose", None)
+        if close is not None:
+            with cleanup():
+                await close()
+
+
+Source = SyncSource | AsyncSource
+
+
+def open_source(call: str, items: Any) -> Source:
+    """Return the source for what the caller gave as items.
+
+    Raises:
+      TypeError: if it can't be iterated.
+    """
+    if isinstance(items, AsyncIterable):
+        return AsyncSource(items)
+    if isinstance(items, Iterable):
+        return SyncSource(items)
+    raise TypeError(
+        f"{call} takes items as an iterable or async iterable, not {items!r}; "
+        "for a single item write [item]"
+    )
+
