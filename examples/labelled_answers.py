@@ -29,16 +29,16 @@ class LabelledAnswers:
         """Return a JSON object with the ``category`` and a ``confidence`` from 0 to 1."""
         ticket = ""
         votes: dict[str, float] = defaultdict(float)
-        for message in messages:
+        for message in reversed(messages):
             if message["role"] != "user":
                 continue
             question = json.loads(message["content"])
-            if "ticket" in question:
-                ticket = question["ticket"]
-                votes.clear()
             for similar in question.get("similar_tickets", ()):
                 # Squared, so that many far examples don't outvote a few near ones.
                 votes[similar["category"]] += similar["similarity"] ** 2
+            if "ticket" in question:
+                ticket = question["ticket"]
+                break
         scores = self._scores(ticket, votes)
         (best, best_score), (_, second_score) = sorted(
             [*scores.items(), (UNCLEAR, 0.0), (UNCLEAR, 0.0)],

@@ -34,7 +34,9 @@ def check_count(name: str, value: Any, *, advice: str, least: int = 1) -> int:
       ValueError: if it is smaller than ``least``.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} takes a whole number from {least} upwards, not {value!r}; {advice}")
+        raise TypeError(
+            f"{name} takes a whole number from {least} upwards, not {value!r}; {advice}"
+        )
     if value < least:
         raise ValueError(f"{name} takes a whole number from {least} upwards, not {value}; {advice}")
     return value

@@ -9,8 +9,8 @@ In README.md and docs/*.md:
 - ``<!-- continues -->`` over a python block: it goes on in the names of the block before.
 - ``<!-- not run: REASON -->`` over a python block: it is only looked at (it must parse).
 
-In ``examples/*.py`` the text under ``Prints:`` in the header is what the program prints. Wherever
-output is compared, ``...`` stands for anything, as in doctests.
+Wherever output is compared, ``...`` stands for anything, as in doctests. What an example prints is
+compared with its header in tests/examples; here stands only that each has such a test.
 """
 
 import ast
@@ -24,7 +24,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,17 +134,6 @@ def run_console_blocks(page: str, name: str, folder: Path) -> int:
     return ran
 
 
-def prints_of(source: str) -> str | None:
-    """Return the text under ``Prints:`` in the header of an example, or None."""
-    header = ast.get_docstring(ast.parse(source)) or ""
-    said = re.search(r"^Prints:(.*?)(?=^\S|\Z)", header, re.MULTILINE | re.DOTALL)
-    if said is None:
-        return None
-    first, _, rest = said[1].partition("\n")
-    body = textwrap.dedent(rest)
-    return "\n".join(part for part in (first.strip(), body.strip("\n")) if part) + "\n"
-
-
 # What the documents show -------------------------------------------------------------------------
 
 MODULES = ["harness"] + [
@@ -172,22 +160,12 @@ def test_console_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_examples_print_what_their_header_promises(example: Path) -> None:
-    source = example.read_text(encoding="utf-8")
-    if "__main__" not in source:
-        pytest.skip("a part of another example")
-    expected = prints_of(source)
-    assert expected is not None, "the header of an example says what it prints, under 'Prints:'"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(example)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    check_output(expected, done.stdout, example.name)
+def test_every_example_has_a_test(example: Path) -> None:
+    """The tests of the examples compare what each prints with what its header promises."""
+    tests = ROOT / "tests" / "examples" / f"test_{example.name}"
+    assert tests.is_file()
+    if "__main__" in example.read_text(encoding="utf-8"):
+        assert "promised_output(" in tests.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
@@ -263,10 +241,3 @@ def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
     assert run_console_blocks(page, "page.md", tmp_path / "true") == 2
     with pytest.raises(pytest.fail.Exception, match=r"page\.md:3 \$ echo"):
         run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")
-
-
-def test_the_header_of_an_example_is_read() -> None:
-    header = '"""Do it.\n\nRun:     python x.py\nPrints:  {}\n\nMore.\n"""'
-    assert prints_of(header.format("4 of 10")) == "4 of 10\n"
-    assert prints_of(header.format("\n  a\n    b\n\n  c")) == "a\n  b\n\nc\n"
-    assert prints_of('"""Do it."""') is None

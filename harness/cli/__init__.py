@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+__all__ = ["main"]
+
 _EXTRA = frozenset(("click", "rich"))
 
 try:
@@ -16,11 +18,16 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in _EXTRA:
         raise
-    _missing: str | None = error.name
-else:
-    _missing = None
+    _missing = error.name
 
-__all__ = ["main"]
+    def run_app(arguments: Sequence[str] | None) -> int:
+        """Say which package is missing, and how to get it."""
+        print(
+            f"Error: the command line needs {_missing}, which is not installed; "
+            "install trio-harness[cli]",
+            file=sys.stderr,
+        )
+        return 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,11 +40,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit status: 0 all ok, 1 some items failed, 2 wrong usage or a missing extra,
       130 interrupted.
     """
-    if _missing is not None:
-        print(
-            f"Error: the command line needs {_missing}, which is not installed; "
-            "install trio-harness[cli]",
-            file=sys.stderr,
-        )
-        return 2
     return run_app(arguments)

@@ -14,7 +14,6 @@ from typing import Any
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
-_ATOMS = frozenset((str, int, bool, type(None)))
 
 
 class UnwritableValueError(ValueError):
@@ -35,8 +34,8 @@ def encode_value(value: Any) -> str:
         ) from error
     except (TypeError, ValueError, OverflowError) as error:
         raise UnwritableValueError(_complaint(value) or _in_words(error)) from error
-    if type(value) not in _ATOMS and (complaint := _complaint(value, keys_only=True)):
-        raise UnwritableValueError(complaint)
+    if not _has_only_text_keys(value):
+        raise UnwritableValueError(_complaint(value) or "in JSON all keys are strings")
     return text if text.isascii() else _on_one_line(text)
 
 
@@ -66,7 +65,26 @@ def _in_words(error: Exception) -> str:
     return f"JSON can't hold the value: {error}"
 
 
-def _complaint(value: Any, *, keys_only: bool = False) -> str | None:
+def _has_only_text_keys(value: Any) -> bool:
+    """Tell whether all keys are strings, in a value that was encoded and so has no circles.
+
+    Every value of a batch comes through here, so it does nothing but that.
+    """
+    ahead = [value]
+    while ahead:
+        part = ahead.pop()
+        if isinstance(part, dict):
+            for key, inner in part.items():
+                if not isinstance(key, str):
+                    return False
+                if isinstance(inner, dict | list | tuple):
+                    ahead.append(inner)
+        elif isinstance(part, list | tuple):
+            ahead.extend(part)
+    return True
+
+
+def _complaint(value: Any) -> str | None:
     """Say what in ``value`` JSON can't hold, and where; None if nothing is found."""
     for path, part in _parts(value):
         where = f"the value{path}"
@@ -77,7 +95,7 @@ def _complaint(value: Any, *, keys_only: bool = False) -> str | None:
                         f"{where} is a dict with the key {key!r}, but in JSON all keys are "
                         "strings; return the keys as str"
                     )
-        elif keys_only or part is None or isinstance(part, str | int | list | tuple):
+        elif part is None or isinstance(part, str | int | list | tuple):
             continue
         elif isinstance(part, float):
             if not math.isfinite(part):

@@ -13,6 +13,7 @@ import click
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
@@ -177,9 +178,11 @@ class _Lines:
 
 def _progress_bar(console: Console) -> Progress:
     return Progress(
-        BarColumn(),
+        # The bar takes what the words leave, so a narrow terminal loses bar and no words.
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
         TextColumn("{task.description}", markup=False),
         console=console,
+        expand=True,
         # The display's own task refreshes it: a second thread would draw while nothing changes.
         auto_refresh=False,
         transient=True,

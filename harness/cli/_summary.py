@@ -66,10 +66,9 @@ def summary_text(report: Report, *, output: str) -> str:
             endings.append(f"{count:,} {word}")
     more = tally.attempts - tally.done + tally.skipped
     retries = f", {more:,} more attempts than items" if more > 0 else ""
-    lines = [
-        f"{tally.done:,} items in {report.seconds:.1f} s ({rate(report.items_per_second)}): "
-        f"{', '.join(endings)}{retries}"
-    ]
+    items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
+    pace = f"{report.seconds:.1f} s ({rate(report.items_per_second)})"
+    lines = [f"{items} in {pace}: {', '.join(endings)}{retries}"]
     if tally.error_kinds:
         kinds = tally.error_kinds.most_common(_KINDS_SHOWN)
         others = len(tally.error_kinds) - len(kinds)

@@ -49,7 +49,7 @@ class LineWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._on_disk:
+        if not self._in_memory:
             self._file.close()
         if error is not None:
             self.discard_if_empty()

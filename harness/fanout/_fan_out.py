@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -89,7 +90,7 @@ async def fan_out(
     def results(status: str = "failed") -> Results[T]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
-        return Results(kept, name=run.path, status=status, hedges=engine.tally.hedges)
+        return Results(kept, name=run.path, status=status, hedges=engine.hedges)
 
     async with open_run(run_name) as run:
         join.run_path = run.path
@@ -102,9 +103,8 @@ async def fan_out(
     return results(run.status)
 
 
-def by_index(result: Result[Any]) -> int:
-    """Return an item's place in the input."""
-    return result.index
+by_index = operator.attrgetter("index")
+"""Returns an item's place in the input."""
 
 
 def name_of(fn: Any) -> str:

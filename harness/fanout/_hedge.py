@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import outcome
 import trio
 
 from harness.fanout._latency import Latencies
@@ -23,27 +22,27 @@ HEDGES_IN_ANY_CASE = 10
 class HedgeBudget:
     """Bounds the extra load of hedges to a share of the items."""
 
-    __slots__ = ("_spent",)
+    __slots__ = ("spent",)
 
     def __init__(self) -> None:
-        self._spent = 0
+        self.spent = 0
 
     def spend(self, share: float, items_started: int) -> bool:
         """Take one hedge out of the budget; return False if there is none left."""
-        if self._spent >= max(HEDGES_IN_ANY_CASE, share * items_started):
+        if self.spent >= max(HEDGES_IN_ANY_CASE, share * items_started):
             return False
-        self._spent += 1
+        self.spent += 1
         return True
 
 
-class Tries:
+class SideBySide:
     """The attempts made side by side for one item."""
 
     __slots__ = ("_ended", "_event", "_granted_at", "live")
 
     def __init__(self, *, granted: bool) -> None:
         self.live: list[Run] = []
-        self._ended: list[tuple[Run, ResultStatus, outcome.Outcome[Any]]] = []
+        self._ended: list[tuple[Run, ResultStatus, Any]] = []
         self._event = trio.Event()
         self._granted_at = trio.current_time() if granted else None
 
@@ -53,7 +52,7 @@ class Tries:
             self._granted_at = trio.current_time()
             self.look_again()
 
-    def ended(self, run: Run, status: ResultStatus, result: outcome.Outcome[Any]) -> None:
+    def ended(self, run: Run, status: ResultStatus, result: Any) -> None:
         """Note how an attempt ended. A success cancels the others."""
         self.live.remove(run)
         self._ended.append((run, status, result))
@@ -84,11 +83,7 @@ class Tries:
             return math.inf
         return max(0.0, self._granted_at + after - trio.current_time())
 
-    def is_late(self, hedge: Hedge, latencies: Latencies) -> bool:
-        """Return whether a second attempt should start now."""
-        return self.seconds_until_late(hedge, latencies) == 0
-
-    def decision(self) -> tuple[Run, ResultStatus, outcome.Outcome[Any]]:
+    def decision(self) -> tuple[Run, ResultStatus, Any]:
         """Return the attempt that counts: the first success, else the first failure."""
         for wanted in (frozenset({"ok"}), FAILURES):
             for one in self._ended:

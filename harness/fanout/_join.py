@@ -41,6 +41,11 @@ class Join:
     _total: int | None = None
     _extra: list[Exception] = attrs.field(factory=list)
 
+    @property
+    def counts_successes(self) -> bool:
+        """Whether a success can decide anything; if not, it needn't be added."""
+        return self._needed is not None
+
     def add(self, result: Result[Any]) -> None:
         """Take one result into account."""
         self._ended += 1

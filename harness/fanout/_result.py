@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 import attrs
-import outcome
+from outcome import Error, Outcome, Value
 
 from harness.errors import FanOutError
 
@@ -22,55 +22,90 @@ FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
 """What counts as a failure: for policies, for retries, for fallbacks."""
 
 
-@attrs.frozen
+@attrs.define(unsafe_hash=True, repr=False)
 class Result(Generic[T_co]):
-    """What one item of a fan-out ended as."""
+    """What one item of a fan-out ended as. Read-only.
 
-    index: int
-    """The item's place in the input, from 0."""
+    Properties over private fields, and not a frozen class: one is made per item, and attrs takes
+    twice as long to fill a frozen one.
+    """
 
-    key: Any
-    """The item's key as given; by default its index."""
+    _index: int
+    _key: Any
+    _item: Any
+    _run_id: str | None
+    _status: ResultStatus
+    _ended_with: Any
+    """The value if the status is ok, else the error; an outcome is made of it when asked for."""
+    _attempts: int
+    _started_at: float
+    _ended_at: float
+    _degraded: bool = False
 
-    item: Any
-    """The item itself."""
+    @property
+    def index(self) -> int:
+        """The item's place in the input, from 0."""
+        return self._index
 
-    run_id: str | None
-    """The run of the attempt that decided; None if the item was never started."""
+    @property
+    def key(self) -> Any:
+        """The item's key as given; by default its index."""
+        return self._key
 
-    status: ResultStatus
-    """How that run ended; ``"skipped"`` if the item was never started."""
+    @property
+    def item(self) -> Any:
+        """The item itself."""
+        return self._item
 
-    outcome: outcome.Outcome[T_co]
-    """`outcome.Value` or `outcome.Error`; for reading see `value` and `error`."""
+    @property
+    def run_id(self) -> str | None:
+        """The run of the attempt that decided; None if the item was never started."""
+        return self._run_id
 
-    attempts: int
-    """Attempts made, hedges included. Those that only met a rate limit don't count."""
+    @property
+    def status(self) -> ResultStatus:
+        """How that run ended; ``"skipped"`` if the item was never started."""
+        return self._status
 
-    started_at: float
-    """`trio.current_time` at which the first attempt began."""
+    @property
+    def attempts(self) -> int:
+        """Attempts made, hedges included. Those that only met a rate limit don't count."""
+        return self._attempts
 
-    ended_at: float
-    """`trio.current_time` at which it was over."""
+    @property
+    def started_at(self) -> float:
+        """`trio.current_time` at which the first attempt began."""
+        return self._started_at
 
-    degraded: bool = False
-    """Whether the value came from the fallback."""
+    @property
+    def ended_at(self) -> float:
+        """`trio.current_time` at which it was over."""
+        return self._ended_at
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the value came from the fallback."""
+        return self._degraded
+
+    @property
+    def outcome(self) -> Outcome[T_co]:
+        """`outcome.Value` or `outcome.Error`; for reading see `value` and `error`."""
+        return Value(self._ended_with) if self.status == "ok" else Error(self._ended_with)
 
     @property
     def value(self) -> T_co:
         """The value of an item that is ok; for any other this raises `error`."""
-        # Not ``unwrap()``: an outcome can be unwrapped only once.
-        if isinstance(self.outcome, outcome.Value):
-            value: T_co = self.outcome.value
+        if self._status == "ok":
+            value: T_co = self._ended_with
             return value
-        assert isinstance(self.outcome, outcome.Error)
-        raise self.outcome.error
+        error: BaseException = self._ended_with
+        raise error
 
     @property
     def error(self) -> BaseException | None:
         """What went wrong: the item's own error, `RunTimedOut`, `RunCancelled` or `ItemSkipped`;
         None if it is ok."""
-        return self.outcome.error if isinstance(self.outcome, outcome.Error) else None
+        return None if self.status == "ok" else self._ended_with
 
     @property
     def ok(self) -> bool:
@@ -85,7 +120,11 @@ class Result(Generic[T_co]):
     @property
     def seconds(self) -> float:
         """Time from its start to its end."""
-        return self.ended_at - self.started_at
+        return self._ended_at - self._started_at
+
+    def __repr__(self) -> str:
+        said = repr(self._ended_with)
+        return f"<Result of item {self._key!r}: {self._status}, {said}>"
 
 
 @attrs.frozen(kw_only=True)
@@ -144,7 +183,6 @@ class Tally:
     counts: dict[ResultStatus, int] = attrs.field(factory=dict)
     degraded: int = 0
     attempts: int = 0
-    hedges: int = 0
     run_seconds: float = 0.0
     first_start: float | None = None
     last_end: float = 0.0
@@ -167,7 +205,7 @@ class Tally:
         """How many were counted."""
         return sum(self.counts.values())
 
-    def summary(self) -> Summary:
+    def summary(self, *, hedges: int) -> Summary:
         """Return what was counted so far."""
         counts = self.counts
         return Summary(
@@ -179,7 +217,7 @@ class Tally:
             skipped=counts.get("skipped", 0),
             degraded=self.degraded,
             attempts=self.attempts,
-            hedges=self.hedges,
+            hedges=hedges,
             seconds=0.0 if self.first_start is None else self.last_end - self.first_start,
             run_seconds=self.run_seconds,
         )
@@ -197,7 +235,12 @@ class Results(Sequence[Result[T_co]]):
     """How the fan-out's own run ended: ok (also after a stop), cancelled or failed."""
 
     def __init__(
-        self, results: Iterable[Result[T_co]], *, name: str = "", status: str = "ok", hedges: int = 0
+        self,
+        results: Iterable[Result[T_co]],
+        *,
+        name: str = "",
+        status: str = "ok",
+        hedges: int = 0,
     ) -> None:
         self._results = tuple(results)
         self._hedges = hedges
@@ -249,10 +292,10 @@ class Results(Sequence[Result[T_co]]):
 
     def summary(self) -> Summary:
         """Return how many items ended as what."""
-        tally = Tally(hedges=self._hedges)
+        tally = Tally()
         for result in self._results:
             tally.add(result)
-        return tally.summary()
+        return tally.summary(hedges=self._hedges)
 
     def raise_if_incomplete(self) -> None:
         """Raise a `FanOutError` with one entry per gap, if there are any.
@@ -263,7 +306,9 @@ class Results(Sequence[Result[T_co]]):
         gaps = [result for result in self._results if not result.ok]
         if gaps:
             raise fan_out_error(
-                f"{len(gaps):,} of {len(self):,} items of run {self.name!r} have no value", gaps, self
+                f"{len(gaps):,} of {len(self):,} items of run {self.name!r} have no value",
+                gaps,
+                self,
             )
 
     def _where(self, test: Callable[[Result[Any]], bool]) -> Results[T_co]:

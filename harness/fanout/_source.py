@@ -14,7 +14,7 @@ from harness.runs import cleanup
 
 
 class Exhausted(Exception):
-    """There are no more items."""
+    """There are no more items. Not `StopAsyncIteration`, which a coroutine can't raise."""
 
 
 class SyncSource:
@@ -22,23 +22,12 @@ class SyncSource:
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.size = len(items) if isinstance(items, Sized) else None
-        self._iterator: Iterator[Any] = iter(items)
-
-    def next(self) -> Any:
-        """Return the next item.
-
-        Raises:
-          Exhausted: if there is none. Not `StopIteration`, which would end a caller's generator.
-        """
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            raise Exhausted from None
+        self.iterator: Iterator[Any] = iter(items)
 
     def close(self) -> None:
         """Let a generator run its ``finally`` clauses."""
-        if isinstance(self._iterator, Generator):
-            self._iterator.close()
+        if isinstance(self.iterator, Generator):
+            self.iterator.close()
 
 
 class AsyncSource:
@@ -85,4 +74,3 @@ def open_source(call: str, items: Any) -> Source:
         f"{call} takes items as an iterable or async iterable, not {items!r}; "
         "for a single item write [item]"
     )
-

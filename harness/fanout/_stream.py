@@ -28,11 +28,11 @@ from harness.fanout._fan_out import (
     name_of,
 )
 from harness.fanout._join import Join
-from harness.fanout._result import Result, Results, Summary
+from harness.fanout._result import Result, Results, Summary, Tally
 from harness.fanout._source import open_source
 from harness.policies import Attempt, JoinPolicy
 from harness.runs import Run, open_run
-from harness.runs._block import is_only_cancelled
+from harness.runs._block import most_telling
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -126,6 +126,7 @@ class FanOutStream(Generic[T]):
             sink=self._take,
             window=window,
         )
+        self._tally = Tally()
         self._unread: dict[int, Result[T]] | deque[Result[T]] = {} if ordered else deque()
         self._next_index = 0
         self._kept: list[Result[T]] | None = [] if keep else None
@@ -166,12 +167,12 @@ class FanOutStream(Generic[T]):
             sorted(results, key=by_index),
             name=self.run.path,
             status=self.run.status,
-            hedges=self._engine.tally.hedges,
+            hedges=self._engine.hedges,
         )
 
     def summary(self) -> Summary:
         """Return how many items ended as what so far, read or not."""
-        return self._engine.tally.summary()
+        return self._tally.summary(hedges=self._engine.hedges)
 
     async def __aenter__(self) -> FanOutStream[T]:
         """Start the fan-out.
@@ -206,7 +207,7 @@ class FanOutStream(Generic[T]):
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as error:
-            telling = _most_telling(error)
+            telling = most_telling(error)
             if exc is None or not isinstance(telling, trio.Cancelled):
                 raise telling from exc
         finally:
@@ -254,7 +255,7 @@ class FanOutStream(Generic[T]):
                     f"another task already reads the fan-out {self._name!r}; "
                     "one task reads and hands on"
                 )
-            self._engine.top_up()
+            self._engine.start_next()
             self._reader = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._leave)
         unread = self._unread
@@ -264,8 +265,7 @@ class FanOutStream(Generic[T]):
         else:
             result = unread.popleft()
         self._engine.unread -= 1
-        if not self._finished:
-            self._engine.top_up()
+        self._engine.start_next()
         return result
 
     async def _drive(self, task_status: trio.TaskStatus[None]) -> None:
@@ -291,6 +291,7 @@ class FanOutStream(Generic[T]):
 
     def _take(self, result: Result[T]) -> None:
         self._engine.unread += 1
+        self._tally.add(result)
         if self._kept is not None:
             self._kept.append(result)
         unread = self._unread
@@ -317,16 +318,3 @@ class FanOutStream(Generic[T]):
 
     def _in_words(self) -> str:
         return f"a result of {self._name}"
-
-
-def _most_telling(error: BaseException) -> BaseException:
-    """Return what an error of the stream's nursery is about."""
-    if is_only_cancelled(error):
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        return error
-    while isinstance(error, BaseExceptionGroup):
-        rest = error.split(trio.Cancelled)[1]
-        assert rest is not None
-        error = rest.exceptions[0]
-    return error

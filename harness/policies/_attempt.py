@@ -222,6 +222,4 @@ class Attempt:
     def _check_tokens(self, attribute: object, value: Any) -> None:
         if value is None or (callable(value) and not isinstance(value, type)):
             return
-        check_count(
-            "Attempt(tokens=...)", value, advice="or give a function of the item", least=0
-        )
+        check_count("Attempt(tokens=...)", value, advice="or give a function of the item", least=0)

@@ -20,14 +20,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Token
 from typing import Any
 
-import outcome
 import trio
+from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
 from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._observers import observers_here
-from harness.runs._run import NO_TAGS, Run, RunStatus, cancel_scope, current
+from harness.runs._run import NO_TAGS, Ending, Run, cancel_scope, current
 
 NOTES_AT_MOST = 8
 """Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
@@ -81,9 +81,7 @@ def open_run(
     if timeout is not None:
         check_seconds("open_run(timeout=...)", timeout, advice="None is for no limit")
     if tags is not None and not isinstance(tags, Mapping):
-        raise TypeError(
-            f"open_run(tags=...) takes a mapping such as {{'shard': 3}}, not {tags!r}"
-        )
+        raise TypeError(f"open_run(tags=...) takes a mapping such as {{'shard': 3}}, not {tags!r}")
     return RunBlock(name, timeout, deps, tags, private)
 
 
@@ -188,7 +186,7 @@ def begin_run(
 ) -> Run:
     """Return a new run below the current one, for the current task, its scope not yet entered."""
     try:
-        task = trio.lowlevel.current_task()
+        task = current_task()
     except RuntimeError:
         raise RuntimeError(
             f"run {name!r} was opened outside trio; open it in a function that trio.run() runs"
@@ -197,12 +195,12 @@ def begin_run(
     parent = current.get()
     if parent is not None and parent._status != "running":
         parent._refuse_if_ended(f"run {name!r} can't be opened in it")
-    if parent is not None and parent._tree.token is not trio.lowlevel.current_trio_token():
+    if parent is not None and parent._above.tree.token is not trio.lowlevel.current_trio_token():
         # A context that was copied into another trio.run, in another thread: scopes and tasks
         # of two event loops have nothing to do with each other, so this run is a root.
         parent = None
     deadline = math.inf if timeout is None else now + timeout
-    run = Run(name, parent, started_at=now, deadline=deadline)
+    run = Run(name, parent, now, deadline)
     run._task = task
     run._nurseries_at_start = len(task.child_nurseries)
     observers = observers_here()
@@ -226,15 +224,15 @@ def begin_run(
 
 async def carry(
     run: Run, function: Callable[..., Awaitable[Any]], *args: Any
-) -> tuple[RunStatus, outcome.Outcome[Any]]:
+) -> tuple[Ending, Any]:
     """Run ``function(*args)`` as the body of ``run``, and return how it ended.
 
     For a task that was started for this alone: the context variable is set and not put back.
     The run ends here; its scope must not have been entered.
 
     Returns:
-      The status and the outcome: the value, the error, or a `RunTimedOut` or `RunCancelled`
-      where there was no other. Never a `trio.Cancelled`.
+      The status, and the value if that is ok; else the error: the function's own, a
+      `RunTimedOut` or a `RunCancelled`. Never a `trio.Cancelled`.
 
     Raises:
       BaseException: what is neither an error nor a cancel, such as `KeyboardInterrupt`.
@@ -246,7 +244,7 @@ async def carry(
     20,000 tasks would only slow it down.
     """
     current.set(run)
-    run._task = trio.lowlevel.current_task()
+    run._task = current_task()
     scope = run._scope
     awaitable: Any = None
     value: Any = _NO_VALUE
@@ -273,26 +271,24 @@ async def carry(
     now = trio.current_time()
     if value is not _NO_VALUE:
         run._end("ok", now)
-        return "ok", outcome.Value(value)
+        return "ok", value
     if run._cancel_asked:
         stuck_at = None
         run._end("cancelled", now)
-        return "cancelled", outcome.Error(RunCancelled(run._cancel_reason))
+        return "cancelled", RunCancelled(run._cancel_reason)
     run._end("timed_out", now)
     timed_out = time_out(run, stuck_at)
     stuck_at = None
-    return "timed_out", outcome.Error(timed_out)
+    return "timed_out", timed_out
 
 
-def _carried_out_of(
-    run: Run, error: BaseException, awaitable: Any
-) -> tuple[RunStatus, outcome.Outcome[Any]]:
+def _carried_out_of(run: Run, error: BaseException, awaitable: Any) -> tuple[Ending, Any]:
     """End a carried run whose function raised ``error`` past the run's own scope."""
     now = trio.current_time()
     if is_only_cancelled(error):
         run._cancel_reason = run._cancel_reason or run._who_cancelled(error)
         run._end("cancelled", now)
-        return "cancelled", outcome.Error(RunCancelled(run._cancel_reason))
+        return "cancelled", RunCancelled(run._cancel_reason)
     run._end("failed", now)
     failure = _without_cancelled(error)
     if not isinstance(failure, Exception):
@@ -306,7 +302,7 @@ def _carried_out_of(
         failure.__traceback__ = failure.__traceback__.tb_next  # The first frame is ours.
     failure = unwrap_single(failure)
     add_note(failure, run)
-    return "failed", outcome.Error(failure)
+    return "failed", failure
 
 
 def is_only_cancelled(error: BaseException) -> bool:
@@ -323,6 +319,14 @@ def _without_cancelled(error: BaseException) -> BaseException:
     rest = error.split(trio.Cancelled)[1]
     assert rest is not None, "a group of only Cancelled is a cancel, and was told apart before"
     return rest
+
+
+def most_telling(error: BaseException) -> BaseException:
+    """Return what a group is about: one error that is no cancel if there is such, else a cancel."""
+    while isinstance(error, BaseExceptionGroup):
+        rest = error.split(trio.Cancelled)[1]
+        error = (error if rest is None else rest).exceptions[0]
+    return error
 
 
 def unwrap_single(error: Exception) -> Exception:

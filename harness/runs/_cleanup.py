@@ -21,6 +21,7 @@ import trio
 from harness._arguments import check_seconds
 from harness.runs._run import CLEANUP_SECONDS, Run, current
 
+
 @attrs.define(eq=False)
 class _Enclosing:
     """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable."""

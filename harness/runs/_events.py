@@ -214,15 +214,17 @@ class Subscription:
 
     def offer_nowait(self, event: Event) -> None:
         """Take an event if there is room; else drop and count it."""
-        if len(self._buffer) < self._size:
-            self._accept(event)
-        else:
+        if len(self._buffer) >= self._size:
             self._dropped += 1
+            return
+        self._buffer.append(event)
+        if self._reader is not None:
+            self._wake_reader()
 
     def offer(self, event: Event, delivery: Delivery | None) -> Delivery | None:
         """Take an event if there is room; else queue it, and return the delivery to wait for."""
         if len(self._buffer) < self._size:
-            self._accept(event)
+            self.offer_nowait(event)
             return delivery
         delivery = delivery or Delivery(event)
         delivery.queue_in(self)
@@ -239,11 +241,6 @@ class Subscription:
                 # The run ended while its own event stood in line: accepted, so it isn't lost.
                 self._buffer.append(delivery.event)
             delivery.arrived()
-
-    def _accept(self, event: Event) -> None:
-        self._buffer.append(event)
-        if self._reader is not None:
-            self._wake_reader()
 
     def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._reader = None

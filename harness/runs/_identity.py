@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 def _draw_prefix() -> str:
@@ -21,18 +21,15 @@ def _ids() -> Iterator[str]:
     return map(f"{prefix}-{{}}".format, itertools.count(1))
 
 
-_source = _ids()
-
-
-def new_id() -> str:
-    """Return an id that no other run has, in this process or another."""
-    return next(_source)
+new_id: Callable[[], str] = _ids().__next__
+"""Returns an id that no other run has, in this process or another. Call it through the module:
+a forked process has another one."""
 
 
 def _draw_again_after_fork() -> None:
     # A forked child would go on counting where its parent does, with the same prefix.
-    global _source
-    _source = _ids()
+    global new_id
+    new_id = _ids().__next__
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.

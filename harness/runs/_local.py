@@ -15,6 +15,8 @@ from harness.runs._run import Run, current
 
 T = TypeVar("T")
 
+_current_run = current.get
+
 
 class RunLocal(Generic[T]):
     """One value per run, made fresh by ``factory`` when a run first asks for it.
@@ -57,7 +59,7 @@ class RunLocal(Generic[T]):
         # The common case in as few steps as Python allows; everything else fails here and is
         # told apart below.
         try:
-            return current.get()._locals[self]  # type: ignore[union-attr,index,no-any-return]
+            return _current_run()._locals[self]  # type: ignore[union-attr,index,no-any-return]
         except (KeyError, AttributeError, TypeError):
             return self.get_in(self._run())
 
@@ -68,10 +70,13 @@ class RunLocal(Generic[T]):
           NoRunError: outside of any run.
           RunEndedError: if the current run has ended.
         """
-        run = self._run()
-        if run._locals is None:
-            run._refuse_if_ended(f"{self!r} has no value in it")
-        self._store(run, value)
+        if self._fork is None:
+            try:
+                _current_run()._locals[self] = value  # type: ignore[union-attr,index]
+                return
+            except (AttributeError, TypeError):
+                pass
+        self._store(self._run(), value)
 
     def get_in(self, run: Run) -> T:
         """Return the value in ``run``, making it if there is none yet.
@@ -80,11 +85,11 @@ class RunLocal(Generic[T]):
           RunEndedError: if ``run`` has ended.
         """
         values = run._locals
-        if values is None:
+        if values is None or self not in values:
             run._refuse_if_ended(f"{self!r} has no value in it")
-            raise AssertionError("a live run has locals")
-        if self not in values:
             self._store(run, self._factory())
+            values = run._locals
+            assert values is not None
         value: T = values[self]
         return value
 
@@ -97,7 +102,7 @@ class RunLocal(Generic[T]):
         return f"<RunLocal {self._name or self._factory!r}>"
 
     def _run(self) -> Run:
-        run = current.get()
+        run = _current_run()
         if run is None:
             raise NoRunError(
                 f"{self!r} has a value in each run, and there is no run here; open one with "
@@ -106,7 +111,9 @@ class RunLocal(Generic[T]):
         return run
 
     def _store(self, run: Run, value: T) -> None:
-        assert run._locals is not None
+        run._refuse_if_ended(f"{self!r} has no value in it")
+        if run._locals is None:
+            run._locals = {}
         if self._fork is not None and self not in run._forks:
             run._forks = (*run._forks, self)
         run._locals[self] = value

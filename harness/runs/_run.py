@@ -20,7 +20,7 @@ import logging
 import math
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
@@ -28,13 +28,14 @@ import trio
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import NoRunError, RunEndedError
+from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
 from harness.runs._frames import describe_wait, task_frames
-from harness.runs._identity import new_id
 from harness.runs._inbox import Inbox
 from harness.runs._observers import Observer
 
-RunStatus = Literal["running", "ok", "failed", "timed_out", "cancelled"]
+Ending = Literal["ok", "failed", "timed_out", "cancelled"]
+RunStatus = Literal["running"] | Ending
 
 logger = logging.getLogger("harness.runs")
 
@@ -94,6 +95,18 @@ class Tree:
         """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
 
 
+class Above:
+    """The plain facts about what is above a run. All children of one run share one."""
+
+    __slots__ = ("depth", "parent_id", "path", "tree")
+
+    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
+        self.parent_id = parent_id
+        self.path = path
+        self.depth = depth
+        self.tree = tree
+
+
 class ActiveCleanup(Protocol):
     """A cleanup block under way, to be told when a run's cancel starts its clock."""
 
@@ -118,26 +131,25 @@ class Run:
 
     __slots__ = (
         "__weakref__",
+        "_above",
+        "_above_children",
         "_cancel_asked",
         "_cancel_reason",
         "_cancelled_at",
         "_children",
         "_cleanup_until",
         "_cleanups",
-        "_depth",
         "_deps",
         "_ended_at",
         "_forks",
-        "_idempotency_key",
         "_idle",
         "_inbox",
+        "_item_index",
         "_locals",
         "_nurseries_at_start",
         "_observers",
         "_on_stop",
         "_parent",
-        "_parent_id",
-        "_parent_path",
         "_private",
         "_scope",
         "_sequence",
@@ -149,7 +161,6 @@ class Run:
         "_tags",
         "_task",
         "_tasks",
-        "_tree",
         "_undelivered",
         "_why_cut",
         "id",
@@ -163,9 +174,9 @@ class Run:
     """The name it was opened with."""
 
     def __init__(
-        self, name: str, parent: Run | None, *, started_at: float, deadline: float = math.inf
+        self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
     ) -> None:
-        self.id = new_id()
+        self.id = _identity.new_id()
         self.name = name
         self._status: RunStatus = "running"
         self._started_at = started_at
@@ -187,26 +198,26 @@ class Run:
         self._cancelled_at: float | None = None
         self._cleanup_until = -math.inf
         self._why_cut: Callable[[], str | None] | None = None
-        self._idempotency_key: str | None = None
+        self._item_index: int | None = None
         self._tasks: dict[trio.CancelScope, str] | None = None
         self._idle: trio.Event | None = None
         self._task: trio.lowlevel.Task | None = None
         self._nurseries_at_start = 0
-        self._locals: dict[RunKey, Any] | None = {}
+        self._locals: dict[RunKey, Any] | None = None
         self._forks: tuple[RunKey, ...] = ()
         self._parent = parent
+        self._above_children: Above | None = None
         if parent is None:
-            self._tree = Tree()
-            self._parent_id: str | None = None
-            self._parent_path: str | None = None
-            self._depth = 0
+            self._above = Above(None, None, 0, Tree())
             self._deps: Any = None
             self._observers: tuple[Observer, ...] = ()
         else:
-            self._tree = parent._tree
-            self._parent_id = parent.id
-            self._parent_path = parent.path
-            self._depth = parent._depth + 1
+            above = parent._above_children
+            if above is None:
+                depth = parent._above.depth + 1
+                above = Above(parent.id, parent.path, depth, parent._above.tree)
+                parent._above_children = above
+            self._above = above
             self._deps = parent._deps
             self._observers = parent._observers
             if parent._children is None:
@@ -218,7 +229,8 @@ class Run:
     @property
     def path(self) -> str:
         """The names from the root down to this run, such as ``nightly/ticket-17``."""
-        return self.name if self._parent_path is None else f"{self._parent_path}/{self.name}"
+        above = self._above.path
+        return self.name if above is None else f"{above}/{self.name}"
 
     @property
     def parent(self) -> Run | None:
@@ -282,7 +294,7 @@ class Run:
     @property
     def stopping(self) -> bool:
         """Whether this run, or one above it, was asked to stop softly."""
-        return self._tree.any_stopping and (
+        return self._above.tree.any_stopping and (
             self._stopping or any(run._stopping for run in self._ancestors())
         )
 
@@ -298,13 +310,19 @@ class Run:
         All attempts of a fan-out's item share one, so a retry or a hedge asks for the same
         effect again; any other run has its own.
         """
-        return self._idempotency_key or self.id
+        if self._item_index is None:
+            return self.id
+        return f"{self._above.parent_id}:{self._item_index}"
 
     @property
     def waiting_for(self) -> str:
         """What the run's own task waits for, in words; worked out when asked."""
         if self._task is None:
-            return f"nothing, it has ended ({self._status})" if self._ended_at is not None else "its first step"
+            return (
+                f"nothing, it has ended ({self._status})"
+                if self._ended_at is not None
+                else "its first step"
+            )
         return describe_wait(task_frames(self._task))
 
     @property
@@ -388,7 +406,7 @@ class Run:
     def _stop(self, reason: str | None) -> None:
         if self._status != "running" or self._stopping:
             return
-        self._stopping = self._tree.any_stopping = True
+        self._stopping = self._above.tree.any_stopping = True
         self._stop_reason = reason
         for run in self._with_descendants():
             for notice in run._on_stop or ():
@@ -396,11 +414,11 @@ class Run:
 
     def _in_trio_thread(self, function: Callable[..., None], *args: Any) -> None:
         """Call ``function`` where trio runs: now if that is here, else soon."""
-        if threading.get_ident() == self._tree.thread_id:
+        if threading.get_ident() == self._above.tree.thread_id:
             function(*args)
             return
         try:
-            self._tree.token.run_sync_soon(function, *args)
+            self._above.tree.token.run_sync_soon(function, *args)
         except trio.RunFinishedError:
             pass  # Everything in that trio has ended; there is nothing left to change.
 
@@ -452,10 +470,13 @@ class Run:
         """
         if self._status != "running":
             self._refuse_if_ended("it can't emit anything")
-        if self._tree.listeners or self._observers:
-            self._in_trio_thread(self._publish, payload)
-        else:
+        tree = self._above.tree
+        if not (tree.listeners or self._observers):
             self._sequence += 1
+        elif threading.get_ident() == tree.thread_id:
+            self._publish(payload)
+        else:
+            self._in_trio_thread(self._publish, payload)
 
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
@@ -511,41 +532,39 @@ class Run:
     def _next_event(self, payload: Any) -> Event:
         sequence = self._sequence
         self._sequence = sequence + 1
+        above = self._above
         return Event(
-            self.id,
-            self._parent_id,
-            self.path,
-            self._depth,
-            sequence,
-            trio.current_time(),
-            payload,
+            self.id, above.parent_id, self.path, above.depth, sequence, trio.current_time(), payload
         )
 
-    def _listening(self) -> Iterator[Subscription]:
-        yield from self._subscriptions or ()
+    def _listening(self) -> Sequence[Subscription]:
+        """Return who hears an event of this run: its own listeners, and those of runs above."""
+        own = self._subscriptions or ()
+        if self._private or self._parent is None:
+            return own
+        found = list(own)
         run: Run | None = self
         while run is not None and not run._private:
             run = run._parent
-            if run is not None:
-                for subscription in run._subscriptions or ():
-                    if subscription.children:
-                        yield subscription
+            if run is not None and run._subscriptions:
+                found += [s for s in run._subscriptions if s.children]
+        return found
 
     def _attach(self, subscription: Subscription) -> None:
         self._refuse_if_ended("there is nothing more to hear from it")
         if self._subscriptions is None:
             self._subscriptions = []
         self._subscriptions.append(subscription)
-        self._tree.listeners += 1
+        self._above.tree.listeners += 1
 
     def _detach(self, subscription: Subscription) -> None:
         if self._subscriptions is not None and subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
-            self._tree.listeners -= 1
+            self._above.tree.listeners -= 1
 
     # The end ----------------------------------------------------------------------------------
 
-    def _end(self, status: RunStatus, ended_at: float) -> None:
+    def _end(self, status: Ending, ended_at: float) -> None:
         """Set the status, once, and let go of all but plain facts."""
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
@@ -565,19 +584,18 @@ class Run:
             with _inbox_lock:
                 self._undelivered = self._inbox.close()
         if self._subscriptions is not None:
-            self._tree.listeners -= len(self._subscriptions)
+            self._above.tree.listeners -= len(self._subscriptions)
             for subscription in self._subscriptions:
                 subscription.end()
         self._parent = self._children = self._locals = self._deps = self._inbox = None
         self._subscriptions = self._cleanups = self._tasks = self._idle = self._on_stop = None
-        self._task = self._why_cut = None
+        self._task = self._why_cut = self._above_children = None
         self._observers = self._forks = ()
 
     def _fork_locals(self, parent: Run) -> None:
         """Start with copies of the parent's values that say how they are copied."""
-        assert self._locals is not None and parent._locals is not None
-        for key in parent._forks:
-            self._locals[key] = key.fork_value(parent._locals[key])
+        assert parent._locals is not None
+        self._locals = {key: key.fork_value(parent._locals[key]) for key in parent._forks}
         self._forks = parent._forks
 
     def _refuse_if_ended(self, consequence: str) -> None:

@@ -80,7 +80,7 @@ class StrayTasks(trio.abc.Instrument):
 
 
 def _belongs_to_a_run(run: Run | None) -> TypeGuard[Run]:
-    return run is not None and run._tree.token is trio.lowlevel.current_trio_token()
+    return run is not None and run._above.tree.token is trio.lowlevel.current_trio_token()
 
 
 def _is_inside(nursery: trio.Nursery, run: Run) -> bool:

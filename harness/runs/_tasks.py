@@ -41,16 +41,23 @@ def start_soon(
       name: For dumps; by default the function's.
 
     Raises:
-      TypeError: if ``fn`` is a coroutine.
+      TypeError: if an argument has the wrong type, such as a coroutine for ``fn``.
       RunEndedError: if ``run`` has ended.
       RuntimeError: if ``run`` lives in another ``trio.run``.
     """
+    if not isinstance(nursery, trio.Nursery):
+        raise TypeError(
+            f"start_soon() takes a trio nursery first, not {nursery!r}; write "
+            "start_soon(nursery, fn, arg, run=run)"
+        )
     if inspect.iscoroutine(fn):
         fn.close()
         raise TypeError(
             f"start_soon() takes an async function and its arguments, not the coroutine {fn!r}; "
             "write start_soon(nursery, fn, arg, run=run) instead of start_soon(nursery, fn(arg))"
         )
+    if not callable(fn):
+        raise TypeError(f"start_soon() takes an async function to call, not {fn!r}")
     if run is None:
         token = current.set(None)
         try:
@@ -63,7 +70,7 @@ def start_soon(
             f"start_soon(run=...) takes a run, such as current_run(), or None, not {run!r}"
         )
     run._refuse_if_ended("no task can be started for it")
-    if run._tree.token is not trio.lowlevel.current_trio_token():
+    if run._above.tree.token is not trio.lowlevel.current_trio_token():
         raise RuntimeError(
             f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
             "open a run here and start the task for that"
@@ -110,7 +117,7 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
     """
     run = current.get()
     if run is not None:
-        token = run._tree.token
+        token = run._above.tree.token
     else:
         try:
             token = trio.lowlevel.current_trio_token()

@@ -225,7 +225,7 @@ def test_too_long_lines_are_bad_records(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("harness.cli._lines.CHUNK_BYTES", 50)
     long = "x" * 101
     for form in ("lines", "jsonl", "csv"):
-        said = problem(form, f"1\n{long}\n2\n")  # type: ignore[arg-type]
+        said = problem(form, f"1\n{long}\n2\n")
         assert "more than" in said
 
 
@@ -247,7 +247,7 @@ def test_reading_is_lazy() -> None:
 
     for form in ("lines", "jsonl", "csv"):
         source = Endless()
-        records = parse_records(LineReader(source), form, source="input")  # type: ignore[arg-type]
+        records = parse_records(LineReader(source), form, source="input")
         for _ in range(25):
             next(records)
         assert source.reads == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,6 +11,8 @@ import pytest
 
 from harness.cli._errors import InputError
 from harness.cli._target import load_target
+
+pytestmark = pytest.mark.usefixtures("clean_imports")
 
 MODULE = """
 import functools
@@ -43,17 +44,6 @@ class Agent:
 agent = Agent()
 number = 3
 """
-
-
-@pytest.fixture(autouse=True)
-def _clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 @pytest.fixture
@@ -193,7 +183,7 @@ def test_file_finds_the_modules_beside_it(tmp_path: Path) -> None:
     (folder / "agent.py").write_text(
         "from helpers_beside import LABEL\nasync def run(record): return LABEL\n"
     )
-    assert load_target("app/agent.py:run").__name__ == "run"  # type: ignore[attr-defined]
+    assert load_target("app/agent.py:run").__name__ == "run"
 
 
 def test_file_with_the_name_of_a_known_module_does_not_replace_it(tmp_path: Path) -> None:

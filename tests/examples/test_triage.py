@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -38,8 +37,10 @@ def tickets(count: int) -> list[str]:
 
 
 async def triage_alone(record: Any) -> triage.Answer:
-    async with harness.open_run("ticket"):
-        return await triage.triage(record)
+    (result,) = await harness.fan_out(
+        triage.triage, [record], policy=harness.BestEffort(), each=triage.EACH_TICKET
+    )
+    return result.value
 
 
 # One ticket --------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ async def test_a_model_that_is_never_sure_is_asked_three_times(autojump_clock: M
     assert len(set(shown)) == len(shown) == 2 * triage.SIMILAR_TICKETS_PER_CALL
 
 
-@pytest.mark.parametrize("record", ["", " \n", {"id": 3}, {"text": None}, {"text": 5}])
+@pytest.mark.parametrize("record", ["", " \n", {"id": 3}, {"text": None}, {"text": 5}, 7])
 async def test_a_ticket_without_a_text_is_refused(record: Any) -> None:
     with pytest.raises(ValueError, match="a ticket is a text with at least one word"):
         await triage_alone(record)
@@ -102,7 +103,7 @@ async def test_a_ticket_without_a_text_is_refused(record: Any) -> None:
 
 async def test_a_category_that_no_example_has_is_refused() -> None:
     """It is the wrong examples for this input, and would look like a bad model."""
-    with pytest.raises(ValueError, match="'card_arrival'.*set TRIAGE_EXAMPLES to a CSV file"):
+    with pytest.raises(ValueError, match=r"'card_arrival'.*set TRIAGE_EXAMPLES to a CSV file"):
         await triage_alone({"text": "where is my card", "category": "card_arrival"})
 
 
@@ -159,15 +160,10 @@ async def test_shared_messages_are_right_one_after_another(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the test above would catch a plainly broken agent, not a leak."""
-    right = [await triage_alone_with_retries(text) for text in tickets(50)]
+    right = [await triage_alone(text) for text in tickets(50)]
     monkeypatch.setattr(SharedMessages, "messages", [])
     monkeypatch.setattr(triage, "messages", SharedMessages())
-    assert [await triage_alone_with_retries(text) for text in tickets(50)] == right
-
-
-async def triage_alone_with_retries(text: str) -> triage.Answer:
-    (result,) = await harness.fan_out(triage.triage, [text], each=triage.EACH_TICKET)
-    return result.value
+    assert [await triage_alone(text) for text in tickets(50)] == right
 
 
 async def test_every_failure_is_recovered(autojump_clock: MockClock) -> None:
@@ -199,8 +195,10 @@ def harness_batch(input_file: Path, output: Path, *, examples: Path | None = Non
     if examples is not None:
         environment[triage.EXAMPLES_VARIABLE] = str(examples)
     done = subprocess.run(
-        [sys.executable, "-m", "harness", "batch", "examples/triage.py:triage"]
-        + ["--input", str(input_file), "--output", str(output), "--retry", "3"],
+        [
+            *(sys.executable, "-m", "harness", "batch", "examples/triage.py:triage"),
+            *("--input", str(input_file), "--output", str(output), "--retry", "3"),
+        ],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -213,7 +211,8 @@ def harness_batch(input_file: Path, output: Path, *, examples: Path | None = Non
 
 def share_right(lines: list[Any]) -> float:
     values = [line["value"] for line in lines]
-    return sum(value["category"] == value["expected"] for value in values) / len(values)
+    right = [value for value in values if value["category"] == value["expected"]]
+    return len(right) / len(values)
 
 
 @pytest.mark.real_clock
@@ -232,4 +231,4 @@ def test_3080_bank_messages_by_the_command(tmp_path: Path) -> None:
     assert sorted(line["index"] for line in lines) == list(range(3_080))
     assert {line["status"] for line in lines} == {"ok"}
     assert any(line["attempts"] > 1 for line in lines)
-    assert share_right(lines) > 0.84
+    assert share_right(lines) > 0.86

@@ -203,13 +203,13 @@ async def test_a_plain_function_as_the_body_is_a_type_error_that_names_it(
 async def test_any_callable_that_returns_an_awaitable_is_a_body(autojump_clock: MockClock) -> None:
     class Classifier:
         async def method(self, item: int) -> int:
-            return await echo(item) + 1
+            return int(await echo(item)) + 1
 
         async def __call__(self, item: int) -> int:
-            return await echo(item) + 2
+            return int(await echo(item)) + 2
 
     async def added(amount: int, item: int) -> int:
-        return await echo(item) + amount
+        return int(await echo(item)) + amount
 
     async def values(fn: Callable[[int], Any]) -> list[int]:
         return list((await harness.fan_out(fn, [10])).values())

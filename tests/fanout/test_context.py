@@ -188,7 +188,7 @@ async def test_limiters_see_the_context_of_the_call(autojump_clock: MockClock) -
     seen: list[str] = []
 
     class Looks(FakeLimiter):
-        def reserve(self, *, tokens: int | None = None, priority: float = 0):  # type: ignore[no-untyped-def, override]
+        def reserve(self, *, tokens: int | None = None, priority: float = 0) -> Any:
             seen.append(third_party.get())
             return super().reserve(tokens=tokens, priority=priority)
 
@@ -244,7 +244,7 @@ async def test_every_item_sees_its_own_run_at_every_step(autojump_clock: MockClo
 
 
 async def test_run_locals_are_fresh_for_each_item(autojump_clock: MockClock) -> None:
-    messages = harness.RunLocal(list, name="messages")
+    messages: harness.RunLocal[list[int]] = harness.RunLocal(list, name="messages")
 
     async def body(item: int) -> list[int]:
         for step in range(3):

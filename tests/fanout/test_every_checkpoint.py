@@ -111,6 +111,7 @@ async def test_a_stream_cancelled_at_any_checkpoint_loses_no_result(
 
     async def run() -> None:
         read.clear()
+        streams.clear()
         async with harness.open_fan_out(nap, [0, 1, 0, 1, 2], limit=2) as stream:
             streams.append(stream)
             async for result in stream:

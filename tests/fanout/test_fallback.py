@@ -37,7 +37,8 @@ async def test_a_fallback_may_be_plain_or_async(autojump_clock: MockClock, kind:
 
     fallback: Any = {"plain": plain, "async": slow, "callable object": Guess()}[kind]
     with nothing_left_behind():
-        [result] = await harness.fan_out(fails, [7], each=harness.Attempt(fallback=fallback))
+        results: Any = await harness.fan_out(fails, [7], each=harness.Attempt(fallback=fallback))
+    [result] = results
     assert (result.status, result.value, result.degraded) == ("ok", "guess 7", True)
     assert result.attempts == 1
     [(item, error)] = seen
@@ -62,7 +63,8 @@ async def test_a_fallback_comes_after_the_last_attempt_only(autojump_clock: Mock
         retry=harness.Retry(3, first_delay=1, jitter=0),
         fallback=lambda item, error: asked.append(item),
     )
-    [result] = await harness.fan_out(fails, [7], each=each)
+    results: Any = await harness.fan_out(fails, [7], each=each)
+    [result] = results
     assert asked == [7]
     assert (result.status, result.value, result.attempts) == ("ok", None, 3)
     assert result.degraded

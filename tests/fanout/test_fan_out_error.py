@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import trio
@@ -25,10 +26,10 @@ async def body(item: int) -> int:
     return item
 
 
-async def make_error() -> FanOutError:
+async def make_error() -> FanOutError[Any]:
     """Return the error of a fan-out named ``nightly`` of which two items failed."""
     with pytest.raises(FanOutError) as caught:
-        await harness.fan_out(body, range(5), limit=4, name="nightly")
+        await harness.fan_out(body, range(5), limit=3, name="nightly")
     return caught.value
 
 
@@ -40,7 +41,8 @@ async def test_it_is_an_exception_group_with_one_entry_per_failed_item(
 ) -> None:
     error = await make_error()
     assert isinstance(error, ExceptionGroup)
-    assert [type(entry) for entry in error.exceptions] == [Boom, OtherError]
+    assert {type(entry) for entry in error.exceptions} == {Boom, OtherError}
+    assert len(error.exceptions) == 2
     assert statuses(error.results) == STATUSES
 
 
@@ -48,8 +50,7 @@ async def test_its_message_names_run_leaf_error_and_count(autojump_clock: MockCl
     error = await make_error()
     for text in (error.message, str(error)):
         assert "nightly" in text
-        assert "Boom" in text
-        assert "lost the ticket" in text
+        assert ("Boom: lost the ticket" in text) or ("OtherError: no such queue" in text)
         assert "2" in text
 
 
@@ -76,12 +77,16 @@ async def test_the_message_stays_short_for_thousands_of_failures(
 
 async def test_except_star_keeps_the_results(autojump_clock: MockClock) -> None:
     seen: list[tuple[type, type, list[str]]] = []
+
+    def note(group: Any) -> None:
+        seen.append((type(group), type(group.exceptions[0]), statuses(group.results)))
+
     try:
         raise await make_error()
     except* Boom as group:
-        seen.append((type(group), type(group.exceptions[0]), statuses(group.results)))
+        note(group)
     except* OtherError as group:
-        seen.append((type(group), type(group.exceptions[0]), statuses(group.results)))
+        note(group)
     assert seen == [(FanOutError, Boom, STATUSES), (FanOutError, OtherError, STATUSES)]
 
 
@@ -111,7 +116,8 @@ async def test_a_base_exception_can_be_derived_into_a_base_group(
 ) -> None:
     """`ExceptionGroup` can't hold one; trio derives such groups when Ctrl-C comes late."""
     error = await make_error()
-    derived = error.derive([KeyboardInterrupt()])
+    exits: Any = [KeyboardInterrupt()]
+    derived: Any = error.derive(exits)
     assert isinstance(derived, BaseExceptionGroup)
     assert isinstance(derived.exceptions[0], KeyboardInterrupt)
 
@@ -121,8 +127,12 @@ async def test_a_pickle_keeps_everything(autojump_clock: MockClock) -> None:
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert type(again) is FanOutError
         assert again.message == error.message
-        assert [type(entry) for entry in again.exceptions] == [Boom, OtherError]
-        assert again.exceptions[0].args == ("lost the ticket",)
+        assert [type(entry) for entry in again.exceptions] == [
+            type(entry) for entry in error.exceptions
+        ]
+        assert [entry.args for entry in again.exceptions] == [
+            entry.args for entry in error.exceptions
+        ]
         assert statuses(again.results) == STATUSES
         assert again.results[0].value == 0
 

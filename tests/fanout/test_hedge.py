@@ -168,7 +168,7 @@ async def test_hedges_have_a_bound_of_their_own(autojump_clock: MockClock) -> No
 async def test_all_attempts_share_one_idempotency_key_and_no_locals(
     autojump_clock: MockClock,
 ) -> None:
-    local = harness.RunLocal(list, name="local")
+    local: harness.RunLocal[list[int]] = harness.RunLocal(list, name="local")
     keys: set[str] = set()
     body = Plan(10, 1)
 
@@ -229,24 +229,39 @@ async def test_a_hedge_reserves_for_itself(autojump_clock: MockClock) -> None:
     assert (limiter.granted, limiter.returned) == (2, 2)
 
 
-async def test_an_item_that_cancels_its_own_run_ends_its_hedge_too(
+async def test_cancelling_one_attempt_leaves_the_other_its_chance(
     autojump_clock: MockClock,
 ) -> None:
+    """Each attempt is a run, and cancelling one run never touches another."""
     runs: list[harness.Run] = []
 
-    async def body(item: int) -> None:
+    async def body(item: int) -> str:
         runs.append(harness.current_run())
         if len(runs) == 1:
             await trio.sleep(5)
-            harness.current_run().cancel("not needed")
-        await trio.sleep(1_000)
+            runs[0].cancel("not needed")
+        await trio.sleep(10)
+        return "answer"
 
     begin = trio.current_time()
     with nothing_left_behind():
         [result] = await harness.fan_out(body, [1], each=HEDGE)
-    assert result.status == "cancelled"
-    assert trio.current_time() - begin == 5
-    assert [run.status for run in runs] == ["cancelled", "cancelled"]
+    assert (result.status, result.value) == ("ok", "answer")
+    assert trio.current_time() - begin == 12
+    assert [run.status for run in runs] == ["cancelled", "ok"]
+
+
+async def test_when_both_attempts_cancel_themselves_the_item_is_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    async def body(item: int) -> None:
+        await trio.sleep(5)
+        harness.current_run().cancel("not needed")
+        await trio.sleep(10)
+
+    with nothing_left_behind():
+        [result] = await harness.fan_out(body, [1], each=HEDGE)
+    assert (result.status, result.attempts) == ("cancelled", 2)
 
 
 async def test_ending_the_fan_out_ends_the_hedges(autojump_clock: MockClock) -> None:

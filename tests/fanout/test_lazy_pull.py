@@ -157,7 +157,7 @@ async def test_a_fan_out_inside_a_fan_out_keeps_both_limits(autojump_clock: Mock
 
     with nothing_left_behind():
         results = await harness.fan_out(outer, range(4), limit=2)
-    assert list(results.values()) == [15] * 4
+    assert list(results.values()) == [6] * 4
     assert inner.peak == 6
 
 
@@ -165,6 +165,6 @@ async def test_garbage_collection_takes_no_running_item(autojump_clock: MockCloc
     async def body(item: int) -> int:
         await trio.sleep(1)
         gc.collect()
-        return await echo(item)
+        return int(await echo(item))
 
-    assert list((await harness.fan_out(body, range(10), limit=3)).values()) == list(range(10))
+    assert list((await harness.fan_out(body, range(4), limit=2)).values()) == list(range(4))

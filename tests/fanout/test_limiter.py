@@ -1,5 +1,7 @@
 """``Attempt(limiter=...)`` reserves once per attempt, and waiting for it is not work."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -87,11 +89,11 @@ async def test_a_reservation_is_left_on_every_way_out(autojump_clock: MockClock,
 
 async def test_a_limiter_that_refuses_is_a_failure_of_the_item(autojump_clock: MockClock) -> None:
     class Refusing(FakeLimiter):
-        def reserve(self, *, tokens: int | None = None, priority: float = 0):  # type: ignore[no-untyped-def, override]
+        def reserve(self, *, tokens: int | None = None, priority: float = 0) -> Any:
             raise Boom("quota exhausted")
 
     class RefusingLater(FakeLimiter):
-        def reserve(self, *, tokens: int | None = None, priority: float = 0):  # type: ignore[no-untyped-def, override]
+        def reserve(self, *, tokens: int | None = None, priority: float = 0) -> Any:
             class Context:
                 async def __aenter__(self) -> None:
                     await trio.sleep(1)
@@ -115,7 +117,7 @@ async def test_the_limiter_is_reserved_inside_the_items_run(autojump_clock: Mock
     paths: list[str] = []
 
     class Looks(FakeLimiter):
-        def reserve(self, *, tokens: int | None = None, priority: float = 0):  # type: ignore[no-untyped-def, override]
+        def reserve(self, *, tokens: int | None = None, priority: float = 0) -> Any:
             paths.append(harness.current_run().path)
             return super().reserve(tokens=tokens, priority=priority)
 

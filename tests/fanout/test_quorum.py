@@ -170,7 +170,8 @@ async def test_first_success_without_any_raises_all_failures(autojump_clock: Moc
 
 
 async def test_first_success_of_nothing_is_impossible(autojump_clock: MockClock) -> None:
-    for items in ([], iter([])):
+    empty: list[Any] = [[], iter(())]
+    for items in empty:
         with nothing_left_behind(), pytest.raises(FanOutError) as caught:
             await harness.fan_out(nap, items, policy=harness.FirstSuccess())
         assert [type(entry) for entry in caught.value.exceptions] == [QuorumError]

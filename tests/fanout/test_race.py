@@ -78,12 +78,12 @@ async def test_when_all_fail_one_group_has_all(autojump_clock: MockClock) -> Non
 
 
 async def test_every_racer_is_a_run_of_its_own(autojump_clock: MockClock) -> None:
-    local = harness.RunLocal(list, name="local")
-    paths: list[str] = []
+    local: harness.RunLocal[list[int]] = harness.RunLocal(list, name="local")
+    runs: list[harness.Run] = []
 
     async def racer() -> int:
         run = harness.current_run()
-        paths.append(run.path)
+        runs.append(run)
         assert local.get() == []
         local.get().append(1)
         await trio.sleep(1)
@@ -92,8 +92,8 @@ async def test_every_racer_is_a_run_of_its_own(autojump_clock: MockClock) -> Non
     async with harness.open_run("outer"):
         await harness.race(racer, racer)
         assert local.get() == []
-    assert len(set(paths)) == 2
-    assert all(path.startswith("outer/") for path in paths)
+    assert len({run.id for run in runs}) == 2
+    assert all(run.path.startswith("outer/") for run in runs)
 
 
 async def test_an_outer_cancel_passes_through_a_race(autojump_clock: MockClock) -> None:

@@ -253,11 +253,12 @@ async def test_a_wish_of_the_server_past_the_deadline_gives_up_at_once(
 
 async def test_a_cancel_ends_the_wait_between_attempts(autojump_clock: MockClock) -> None:
     body = Failing(9)
+    items: list[Any] = ["x", 5]
     begin = trio.current_time()
     with nothing_left_behind():
         results = await harness.fan_out(
             lambda item: body(item) if item == "x" else nap(item),
-            ["x", 5],
+            items,
             each=attempt(3, first_delay=60),
             policy=harness.Quorum(1),
         )
@@ -269,7 +270,7 @@ async def test_a_cancel_ends_the_wait_between_attempts(autojump_clock: MockClock
 async def test_every_attempt_is_a_fresh_child_run_with_fresh_locals(
     autojump_clock: MockClock,
 ) -> None:
-    local = harness.RunLocal(list, name="local")
+    local: harness.RunLocal[list[int]] = harness.RunLocal(list, name="local")
     runs: list[harness.Run] = []
     parents: list[harness.Run | None] = []
     tasks: list[trio.lowlevel.Task] = []

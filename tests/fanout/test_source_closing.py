@@ -1,5 +1,6 @@
 """A source is closed exactly once, by the one task that iterates it, on every way out."""
 
+import inspect
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
@@ -8,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.errors import FanOutError
 from tests.fanout.probes import (
     AsyncSource,
     Boom,
@@ -37,7 +39,7 @@ async def leave(way: str, items: Any, *, limit: int = 5) -> None:
         return item
 
     if way == "failure":
-        with pytest.raises(harness.errors.FanOutError):
+        with pytest.raises(FanOutError):
             await harness.fan_out(body, items, limit=limit)
     elif way in ("cancel", "stop"):
         await harness.fan_out(body, items, limit=limit)
@@ -110,7 +112,7 @@ async def test_an_endless_generator_is_closed(autojump_clock: MockClock, way: st
     with nothing_left_behind():
         await leave(way, numbers)
         assert source.closed == 1
-        assert numbers.gi_frame is None
+        assert inspect.getgeneratorstate(numbers) == inspect.GEN_CLOSED
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -137,23 +139,34 @@ async def test_a_source_that_waits_for_ever_does_not_keep_the_fan_out(
         assert closed == ["closed"]
 
 
-async def test_scopes_and_nurseries_inside_an_async_generator_work(
-    autojump_clock: MockClock,
-) -> None:
-    async def numbers() -> AsyncGenerator[int]:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep_forever)
-            for number in range(30):
-                with trio.fail_after(5):
-                    await trio.sleep(0.1)
-                    yield number
-            nursery.cancel_scope.cancel()
+async def numbers_in_scopes(count: int) -> AsyncGenerator[int]:
+    """Yield numbers from inside a deadline, which is entered anew for each."""
+    for number in range(count):
+        with trio.fail_after(5):
+            await trio.sleep(0.1)
+            yield number
 
+
+async def numbers_in_a_nursery(count: int) -> AsyncGenerator[int]:
+    """Yield numbers from inside a nursery with a task in it."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        for number in range(count):
+            await trio.sleep(0.1)
+            yield number
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("numbers", [numbers_in_scopes, numbers_in_a_nursery])
+async def test_an_async_generator_may_hold_scopes_and_nurseries_open_while_it_yields(
+    autojump_clock: MockClock, numbers: Any
+) -> None:
+    """One task enters and leaves them, and no scope of ours is left between the two."""
     with nothing_left_behind():
-        results = await harness.fan_out(lambda item: nap(item % 3), numbers(), limit=4)
-    assert len(results) == 30
+        results = await harness.fan_out(lambda item: nap(item % 3), numbers(30), limit=4)
+        assert len(results.values()) == 30
     with nothing_left_behind():
-        async with harness.open_fan_out(echo, numbers(), limit=4) as stream:
+        async with harness.open_fan_out(lambda item: nap(item % 3), numbers(30)) as stream:
             async for _ in stream:
                 break
 
@@ -209,27 +222,28 @@ async def test_a_memory_channel_is_closed_on_early_exit(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator"])
-async def test_a_source_that_raises_ends_the_fan_out_with_its_own_error(
+async def test_a_source_that_raises_is_an_entry_of_the_error_beside_what_was_done(
     autojump_clock: MockClock, kind: str
 ) -> None:
-    """The fault is the caller's, not an item's: it comes out as itself under every policy."""
-
-    def numbers() -> Generator[float]:
-        yield from [1, 1, 50]
+    def numbers() -> Generator[int]:
+        yield from range(6)
         raise Boom("source")
 
-    async def async_numbers() -> AsyncGenerator[float]:
+    async def async_numbers() -> AsyncGenerator[int]:
         for number in numbers():
             yield number
 
-    for policy in (harness.FailFast(), harness.BestEffort(), harness.FirstSuccess()):
+    for policy in (harness.FailFast(), harness.BestEffort()):
         source: Any = numbers() if kind == "generator" else async_numbers()
-        with nothing_left_behind(), pytest.raises(Boom, match="source"):
-            await harness.fan_out(trio.sleep, source, policy=policy)
+        with nothing_left_behind(), pytest.raises(FanOutError) as caught:
+            await harness.fan_out(echo, source, policy=policy, limit=2)
+        assert [error.args for error in caught.value.exceptions] == [("source",)]
+        assert [result.index for result in caught.value.results] == [0, 1, 2, 3, 4, 5]
+        assert len(caught.value.results.values()) >= 4
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator"])
-async def test_what_ended_before_a_source_raised_is_kept(
+async def test_what_ended_before_a_source_raised_can_be_read(
     autojump_clock: MockClock, kind: str
 ) -> None:
     def numbers() -> Generator[int]:
@@ -242,16 +256,17 @@ async def test_what_ended_before_a_source_raised_is_kept(
 
     source: Any = numbers() if kind == "generator" else async_numbers()
     read: list[int] = []
-    with nothing_left_behind(), pytest.raises(Boom, match="source"):
+    with nothing_left_behind(), pytest.raises(FanOutError) as caught:
         async with harness.open_fan_out(echo, source, limit=2) as stream:
             async for result in stream:
                 read.append(result.index)
+    assert [error.args for error in caught.value.exceptions] == [("source",)]
     kept = read + [result.index for result in stream.results]
     assert sorted(kept) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("argument", ["key", "each"])
-async def test_a_key_or_each_function_that_raises_ends_the_fan_out_with_its_own_error(
+async def test_a_key_or_each_function_that_raises_fails_its_item(
     autojump_clock: MockClock, argument: str
 ) -> None:
     def third_fails(item: int) -> Any:
@@ -262,9 +277,15 @@ async def test_a_key_or_each_function_that_raises_ends_the_fan_out_with_its_own_
     source = Closing()
     numbers = source.numbers()
     arguments: dict[str, Any] = {argument: third_fails}
-    with nothing_left_behind(), pytest.raises(Boom, match=argument):
+    with nothing_left_behind(), pytest.raises(FanOutError) as caught:
         await harness.fan_out(echo, numbers, limit=2, **arguments)
+    assert [error.args for error in caught.value.exceptions] == [(argument,)]
     assert source.closed == 1
+    results = await harness.fan_out(
+        echo, range(6), policy=harness.BestEffort(), limit=2, **arguments
+    )
+    assert [result.index for result in results.failed] == [3]
+    assert list(results.values()) == [0, 1, 2, 4, 5]
 
 
 async def test_an_each_function_that_returns_no_attempt_is_a_type_error(
@@ -273,5 +294,6 @@ async def test_an_each_function_that_returns_no_attempt_is_a_type_error(
     def each(item: int) -> Any:
         return 30
 
-    with nothing_left_behind(), pytest.raises(TypeError, match="Attempt"):
-        await harness.fan_out(echo, [1, 2], each=each)
+    with nothing_left_behind(), pytest.raises(FanOutError, match="Attempt") as caught:
+        await harness.fan_out(echo, [1, 2], each=each, limit=1)
+    assert [type(error) for error in caught.value.exceptions] == [TypeError]

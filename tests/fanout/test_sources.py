@@ -76,7 +76,8 @@ async def test_an_empty_input_gives_empty_complete_results(
     autojump_clock: MockClock, kind: str
 ) -> None:
     async def nothing() -> AsyncGenerator[int]:
-        for number in ():
+        numbers: tuple[int, ...] = ()
+        for number in numbers:
             yield number
 
     empty: dict[str, Any] = {"list": [], "generator": iter(()), "async generator": nothing()}
@@ -121,7 +122,7 @@ async def test_items_of_a_slow_async_source_start_when_they_arrive(
 
 
 async def test_none_and_false_are_items_like_others(autojump_clock: MockClock) -> None:
-    items = [None, False, 0, "", [], None]
+    items: list[Any] = [None, False, 0, "", [], None]
     results = await harness.fan_out(echo, items)
     assert list(results.values()) == items
     assert [result.item for result in results] == items

@@ -67,7 +67,7 @@ async def test_current_run_in_the_body_is_the_readers(autojump_clock: MockClock)
             assert harness.current_run() is reader
             assert stream.run.path == "reader/nightly"
             assert stream.run.parent is reader
-            assert stream.run.status == "running"
+            assert str(stream.run.status) == "running"
             async for result in stream:
                 assert harness.current_run() is reader
                 assert result.status == "ok"
@@ -201,7 +201,7 @@ async def test_cancelling_the_streams_run_ends_the_iteration_not_the_body(
 ) -> None:
     read: list[Any] = []
     with nothing_left_behind():
-        async with harness.open_fan_out(nap, [1, 2, 50, 50, 50], limit=4) as stream:
+        async with harness.open_fan_out(nap, [1, 2, 50, 50, 50, 50], limit=3) as stream:
             async for result in stream:
                 read.append(result)
                 if result.index == 1:
@@ -209,7 +209,7 @@ async def test_cancelling_the_streams_run_ends_the_iteration_not_the_body(
             await trio.sleep(1)
     assert stream.run.status == "cancelled"
     both = sorted([*read, *stream.results], key=lambda result: result.index)
-    assert statuses(both) == ["ok", "ok", "cancelled", "cancelled", "skipped"]
+    assert statuses(both) == ["ok", "ok", "cancelled", "cancelled", "cancelled", "skipped"]
 
 
 async def test_stopping_the_streams_run_finishes_what_is_in_flight(
@@ -247,7 +247,7 @@ async def test_the_summary_counts_everything_read_or_not(autojump_clock: MockClo
             if result.index == 2:
                 break
     text = str(stream.summary())
-    assert "2 ok" in text
+    assert "2 of 4 ok" in text
     assert "1 failed" in text
     assert "1 cancelled" in text
 

@@ -10,6 +10,7 @@ from trio.testing import MockClock, assert_no_checkpoints
 
 import harness
 from harness.errors import RunTimedOut
+from tests.support.context import unchanged_context
 
 
 async def clean(seconds: float, *, max_seconds: float | None = None) -> None:
@@ -90,6 +91,37 @@ async def test_cleanups_of_five_nested_runs_share_the_deadline_of_the_outermost(
             await trio.sleep(10)
             run.cancel()
     assert (run.status, run.ended_at) == ("cancelled", 11)
+
+
+async def test_a_cleanup_inside_another_ends_with_it_at_the_latest(
+    autojump_clock: MockClock,
+) -> None:
+    """Else the inner shield would hold off the end of the outer one."""
+    async with harness.open_run("job") as run:
+        run.cancel()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with harness.cleanup(max_seconds=1):
+                await clean(60, max_seconds=30)
+    assert (run.status, run.ended_at) == ("cancelled", 1)
+
+
+async def test_a_longer_cleanup_around_a_shorter_one_keeps_its_own_time(
+    autojump_clock: MockClock,
+) -> None:
+    times: list[float] = []
+    async with harness.open_run("job") as run:
+        run.cancel()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with harness.cleanup(max_seconds=3):
+                await clean(60, max_seconds=1)
+                times.append(trio.current_time())
+                await trio.sleep(60)
+    assert times == [1]
+    assert (run.status, run.ended_at) == ("cancelled", 3)
 
 
 async def test_one_cleanup_after_another_shares_the_deadline(autojump_clock: MockClock) -> None:
@@ -214,6 +246,24 @@ async def test_a_parents_cancel_starts_the_childs_clock(autojump_clock: MockCloc
                 await clean(60)
     assert (child.status, child.ended_at) == ("cancelled", 5)
     assert (parent.status, parent.ended_at) == ("cancelled", 5)
+
+
+async def test_the_cancel_of_the_outermost_run_is_the_one_that_counts(
+    autojump_clock: MockClock,
+) -> None:
+    async with harness.open_run("parent") as parent:
+        async with harness.open_run("child") as child:
+            child.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+                parent.cancel()
+                await trio.sleep(1)
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                await clean(60)
+    assert (child.status, child.ended_at) == ("cancelled", 7)
+    assert (parent.status, parent.ended_at) == ("cancelled", 7)
 
 
 async def test_a_childs_cancel_is_no_matter_of_its_parents(autojump_clock: MockClock) -> None:
@@ -344,6 +394,68 @@ async def test_tasks_started_in_a_cleanup_are_waited_for(autojump_clock: MockClo
                     nursery.start_soon(trio.sleep_forever)
     assert done == ["saved"]
     assert run.ended_at == 5
+
+
+@pytest.mark.parametrize("of_a_run", [True, False])
+async def test_a_service_started_in_a_cleanup_is_not_bound_by_it(
+    of_a_run: bool, autojump_clock: MockClock
+) -> None:
+    """It carries on long after that cleanup has been left, and cleans up in its own time."""
+    done: list[str] = []
+
+    async def service() -> None:
+        await trio.sleep(30)
+        with harness.cleanup():
+            await trio.sleep(1)
+            done.append("flushed")
+
+    async with trio.open_nursery() as services:
+        async with harness.open_run("long-lived") as long_lived:
+            async with harness.open_run("job") as job:
+                job.cancel()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    with harness.cleanup():
+                        harness.start_soon(services, service, run=long_lived if of_a_run else None)
+    assert (job.status, job.ended_at) == ("cancelled", 0)
+    assert done == ["flushed"]
+
+
+async def test_tasks_of_the_run_in_foreign_nurseries_share_the_deadline(
+    autojump_clock: MockClock,
+) -> None:
+    async def work() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            await clean(60, max_seconds=2)
+
+    async with trio.open_nursery() as nursery:
+        async with harness.open_run("job") as run:
+            harness.start_soon(nursery, work, run=run)
+            async with harness.open_run("child") as child:
+                harness.start_soon(nursery, work, run=child)
+                await trio.sleep(10)
+                run.cancel()
+                await work()
+    assert (child.status, child.ended_at) == ("cancelled", 12)
+    assert (run.status, run.ended_at) == ("cancelled", 12)
+
+
+@pytest.mark.parametrize("way", ["returns", "raises", "is cut short"])
+async def test_the_context_is_put_back(way: str, autojump_clock: MockClock) -> None:
+    async with harness.open_run("job") as run:
+        with unchanged_context():
+            try:
+                with harness.cleanup(max_seconds=1):
+                    if way == "raises":
+                        raise KeyError
+                    if way == "is cut short":
+                        run.cancel()
+                        await trio.sleep(60)
+            except KeyError:
+                pass
 
 
 async def test_entering_and_leaving_does_not_checkpoint() -> None:

@@ -6,7 +6,6 @@ import gc
 import logging
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
@@ -57,7 +56,7 @@ async def test_an_event_is_a_frozen_value() -> None:
             run.emit_nowait("hello")
             event = await subscription.__anext__()
     assert isinstance(event, harness.Event)
-    with pytest.raises((attrs.exceptions.FrozenInstanceError, AttributeError)):
+    with pytest.raises(AttributeError):
         event.payload = "changed"  # type: ignore[misc]
 
 

@@ -37,7 +37,8 @@ def fill(run: harness.Run) -> dict[str, weakref.ref[Heavy]]:
 
 
 def alive(watched: dict[str, weakref.ref[Heavy]]) -> list[str]:
-    gc.collect()
+    if any(reference() is not None for reference in watched.values()):
+        gc.collect()
     return [name for name, reference in watched.items() if reference() is not None]
 
 

@@ -81,6 +81,7 @@ async def test_none_is_a_value() -> None:
     async with harness.open_run("job"):
         limit.set(None)
         assert limit.get() is None
+        assert limit.get_in(harness.current_run()) is None
         assert limit.get() is None
     assert made == []
 

@@ -268,9 +268,11 @@ async def test_a_task_started_after_the_cancel_is_cancelled_too(autojump_clock: 
     async with trio.open_nursery() as nursery:
         async with harness.open_run("job") as run:
             run.cancel()
-            harness.start_soon(nursery, note_end, ended, run=run)
+            with trio.CancelScope(shield=True):
+                harness.start_soon(nursery, note_end, ended, run=run)
+                await trio.sleep(5)
             await trio.sleep_forever()
-    assert ended == [0]
+    assert ended == [0], "not only when the block is left"
 
 
 async def test_a_task_started_late_still_has_the_runs_deadline(autojump_clock: MockClock) -> None:
@@ -282,6 +284,39 @@ async def test_a_task_started_late_still_has_the_runs_deadline(autojump_clock: M
                 harness.start_soon(nursery, note_end, ended, run=run)
                 await trio.sleep_forever()
     assert ended == [5]
+
+
+async def test_a_task_started_after_the_cancel_of_an_ancestor_is_cancelled_too(
+    autojump_clock: MockClock,
+) -> None:
+    """The cancel has already been handed down; a newcomer must not slip through below it."""
+    ended: list[float] = []
+    async with trio.open_nursery() as nursery:
+        async with harness.open_run("parent") as parent:
+            async with harness.open_run("child") as child:
+                parent.cancel()
+                with trio.CancelScope(shield=True):
+                    harness.start_soon(nursery, note_end, ended, run=child)
+                    await trio.sleep(5)
+                await trio.sleep_forever()
+    assert ended == [0]
+    assert child.status == "cancelled"
+
+
+async def test_a_task_started_after_the_deadline_of_an_ancestor_is_cancelled_too(
+    autojump_clock: MockClock,
+) -> None:
+    ended: list[float] = []
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(RunTimedOut):
+            async with harness.open_run("parent", timeout=1):
+                async with harness.open_run("child") as child:
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(3)
+                        harness.start_soon(nursery, note_end, ended, run=child)
+                        await trio.sleep(5)
+                    await trio.sleep_forever()
+    assert ended == [3]
 
 
 async def test_the_cancel_does_not_reach_a_task_of_no_run(autojump_clock: MockClock) -> None:

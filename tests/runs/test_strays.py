@@ -60,6 +60,24 @@ async def test_a_raw_task_in_another_runs_nursery_is_reported(autojump_clock: Mo
     assert "poller" in stray.task_name
 
 
+async def test_a_raw_task_that_was_started_with_start_is_reported(
+    autojump_clock: MockClock,
+) -> None:
+    """`nursery.start` runs a task in a nursery of the caller's at first, and moves it later."""
+
+    async def server(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await trio.sleep(10)
+
+    with watching() as instrument:
+        async with trio.open_nursery() as nursery:
+            async with harness.open_run("ticket-17"):
+                await nursery.start(server)
+    (stray,) = instrument.strays
+    assert stray.run_path == "ticket-17"
+    assert "server" in stray.task_name
+
+
 async def test_a_stray_is_reported_once(autojump_clock: MockClock) -> None:
     async def busy_poller() -> None:
         for _ in range(20):
@@ -90,6 +108,7 @@ async def test_what_belongs_where_it_lives_is_not_reported(autojump_clock: MockC
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller)
                 await trio.to_thread.run_sync(harness.current_run)
+                await trio.to_thread.run_sync(trio.from_thread.run, trio.sleep, 0)
 
     with watching() as instrument:
         async with trio.open_nursery() as outside:

@@ -290,6 +290,35 @@ async def test_a_run_local_is_reached_from_a_worker_thread() -> None:
         assert messages.get() == ["task", "thread"]
 
 
+async def test_two_threads_that_ask_for_a_local_at_once_get_the_same_value() -> None:
+    """Plain tools of one turn run in threads side by side; what one notes the other must see."""
+    first_is_making = threading.Event()
+    second_has_asked = threading.Event()
+
+    def make() -> list[str]:
+        # Holds the first thread here until the second one has asked, or is kept waiting.
+        if not first_is_making.is_set():
+            first_is_making.set()
+            second_has_asked.wait(0.2)
+        return []
+
+    notes = harness.RunLocal(make, name="notes")
+
+    def first_tool() -> None:
+        notes.get().append("first")
+
+    def second_tool() -> None:
+        assert first_is_making.wait(PATIENCE_SECONDS)
+        notes.get().append("second")
+        second_has_asked.set()
+
+    async with harness.open_run("job"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, first_tool)
+            nursery.start_soon(trio.to_thread.run_sync, second_tool)
+        assert sorted(notes.get()) == ["first", "second"]
+
+
 # Helpers ---------------------------------------------------------------------------------------
 
 
