@@ -1,18 +1,21 @@
 """How much longer does it take to import harness than to import what it needs?
 
 Each import has a new interpreter, started in turn, that reports the CPU time of the import alone.
-The floor is to import the three packages that the core stands on.
+The floor is to import the three packages that the core stands on. All find their modules compiled:
+in a folder of our own, as not every environment lets Python keep them.
 
 Run: python -m benchmarks imports
 """
 
 import functools
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks._measure import Bench, Row, at_most, interleaved
+from benchmarks._measure import Row, at_most, interleaved
 
 PROGRAM = """
 import time
@@ -24,7 +27,15 @@ print(time.process_time() - started_at)
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure the import of everything that `harness` exports."""
-    samples = interleaved(BENCHES, count=1, rounds=3 if quick else 15)
+    with tempfile.TemporaryDirectory() as compiled:
+        samples = interleaved(
+            {
+                "harness": functools.partial(import_seconds, "harness", compiled),
+                "floor": functools.partial(import_seconds, "attrs, outcome, trio", compiled),
+            },
+            count=1,
+            rounds=3 if quick else 15,
+        )
     yield at_most(
         "import harness / import attrs, outcome, trio",
         1.2,
@@ -33,13 +44,16 @@ def rows(*, quick: bool) -> Iterator[Row]:
     )
 
 
-def import_seconds(packages: str, count: int) -> float:
+def import_seconds(packages: str, compiled: str, count: int) -> float:
     """Return the CPU seconds of importing packages in so many new interpreters."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-X", f"pycache_prefix={compiled}"]
     return sum(
         float(
             subprocess.run(
-                [sys.executable, "-c", PROGRAM.format(packages=packages)],
+                [*command, "-c", PROGRAM.format(packages=packages)],
                 cwd=Path(__file__).parent.parent,
+                env=environment,
                 check=True,
                 capture_output=True,
                 text=True,
@@ -47,9 +61,3 @@ def import_seconds(packages: str, count: int) -> float:
         )
         for _ in range(count)
     )
-
-
-BENCHES: dict[str, Bench] = {
-    "harness": functools.partial(import_seconds, "harness"),
-    "floor": functools.partial(import_seconds, "attrs, outcome, trio"),
-}

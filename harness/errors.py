@@ -109,6 +109,8 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
 
     def derive(self, excs: Sequence[_OtherT], /) -> FanOutError[_OtherT]:  # type: ignore[override]
         """Return a group of ``excs`` with the same message and results, as ``split`` asks."""
+        if not all(isinstance(error, Exception) for error in excs):
+            return BaseExceptionGroup(self.message, excs)  # type: ignore[return-value]
         return FanOutError(self.message, excs, self.results)
 
     def __reduce__(self) -> tuple[Any, ...]:

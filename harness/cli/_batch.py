@@ -173,7 +173,7 @@ def _run_into_output(
                 report = trio.run(_read_and_run, work, read, reading, name, writer, display)
             except BaseExceptionGroup as group:
                 _raise_what_ends_a_program(group)
-        if report.input_error is not None:
+        if report.exit_status != EXIT_OK:
             writer.discard_if_empty()
     return report
 

@@ -148,13 +148,13 @@ async def show_progress(
 
 
 class _Quiet:
-    """Nothing at all."""
+    """No progress; what answers a key that somebody pressed is said all the same."""
 
     def show(self, progressed: Progressed) -> None:
         pass
 
     def say(self, text: str) -> None:
-        pass
+        click.echo(text, err=True)
 
     def intervals(self) -> Iterator[float]:
         return iter(())

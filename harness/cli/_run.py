@@ -169,7 +169,7 @@ class _Batch:
                 f"stopping after {what_happened}: {running:,} in flight may finish "
                 f"within {grace:g} s; Ctrl-C cancels them at once"
             )
-        # Nobody waits any longer for a pipe that says nothing.
+        # Also for a signal that comes before there is a run to stop: then nothing starts.
         self._source.close()
         if self._stream is not None:
             self._stream.run.cancel(what_happened, grace=grace)

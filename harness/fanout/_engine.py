@@ -34,6 +34,7 @@ from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.policies import Attempt, FailFast
 from harness.runs import Run
 from harness.runs._block import most_telling
+from harness.runs._cleanup import cleanup_deadline
 from harness.runs._run import cancel_scope
 
 
@@ -75,6 +76,8 @@ class Engine:
         self._started = 0
         self._in_flight = 0
         self._cut: str | None = None
+        self._cut_short = False
+        self._left = False
         self._source_error: Exception | None = None
         self._driver: trio.lowlevel.Task | None = None
         self._owner: trio.lowlevel.Task | None = None
@@ -96,9 +99,12 @@ class Engine:
         Raises:
           BaseException: what is neither an error of an item nor a cancel, bare.
 
+        Checkpoint: always.
+
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
         waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        await trio.lowlevel.checkpoint_if_cancelled()
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
@@ -119,7 +125,8 @@ class Engine:
                     why_cut=self._why_cut,
                 )
                 if self._within is not None:
-                    nursery.cancel_scope.deadline = self._run.started_at + self._within
+                    self._run._cut_at = self._run.started_at + self._within
+                    nursery.cancel_scope.deadline = self._run._cut_at
                 if isinstance(source, AsyncSource):
                     self._base.run(nursery.start_soon, self._own_source, source)
                 else:
@@ -131,6 +138,9 @@ class Engine:
             self._start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
+        if self._cut_short:
+            # The items keep a cancel to themselves. If it came from outside it has to go on.
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
         """Return what the fan-out has to raise in the end; None if it succeeded.
@@ -138,7 +148,7 @@ class Engine:
         Args:
           results: Gives all that was done; asked only if there is an error.
         """
-        error = self._join.error(results)
+        error = None if self._left else self._join.error(results)
         if self._source_error is None:
             return error
         what = (
@@ -168,6 +178,11 @@ class Engine:
             except Exception:  # At its end, or it can't be read further.
                 return
             yield self._skip(item)
+
+    def leave(self) -> None:
+        """Cut everything short, because nobody reads on: what is open now breaks no policy."""
+        self._left = not self._join.broken
+        self.close("the block that read the results was left")
 
     def close(self, why: str) -> None:
         """Cut everything short: nothing more is started, what is in flight is cancelled."""
@@ -279,7 +294,8 @@ class Engine:
 
     def _record(self, result: Result[Any]) -> None:
         if self._counts_successes or result.status != "ok":
-            self._join.add(result)
+            self._cut_short = self._cut_short or result.status == "cancelled"
+            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
         self._sink(result)
 
     async def _settle(self) -> None:
@@ -334,31 +350,34 @@ class Engine:
     # The source -------------------------------------------------------------------------------
 
     async def _own_source(self, source: AsyncSource) -> None:
-        """Pull items one after another, as there is room, and close the source at the end."""
+        """Pull items one after another, as there is room, and close the source at the end.
+
+        One scope around it all, and none around a single pull: a generator may hold scopes of its
+        own open while it yields, and scopes have to nest.
+        """
         self._owner = trio.lowlevel.current_task()
-        try:
-            while await self._room():
-                item: Any = _NOTHING
-                with trio.CancelScope() as self._pulling:
-                    item = await source.next()
-                self._pulling = None
-                if item is _NOTHING:
-                    continue
-                if self._over:
-                    self._record(self._skip(item))
-                else:
-                    self._base.run(self._start, item)
-        except Exhausted:
-            self._no_more_items()
-        except Exception as error:
-            self._source_failed(error)
-        finally:
-            self._pulling = None
-            self._start_no_more()
+        with trio.CancelScope() as scope:
             try:
-                await source.close()
+                while await self._room():
+                    self._pulling = scope
+                    item = await source.next()
+                    self._pulling = None
+                    if self._over:
+                        self._record(self._skip(item))
+                    else:
+                        self._base.run(self._start, item)
+            except Exhausted:
+                self._no_more_items()
             except Exception as error:
                 self._source_failed(error)
+            finally:
+                self._pulling = None
+                self._start_no_more()
+                scope.deadline, scope.shield = cleanup_deadline(), True
+                try:
+                    await source.close()
+                except Exception as error:
+                    self._source_failed(error)
 
     async def _room(self) -> bool:
         """Wait until another item may be pulled; return False when none ever may."""
@@ -404,13 +423,6 @@ class Engine:
 
 
 _UNPLANNED = Attempt()
-
-
-class _Nothing:
-    """Stands where nothing was pulled."""
-
-
-_NOTHING: Any = _Nothing()
 
 
 def _plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:

@@ -71,7 +71,9 @@ async def fan_out(
     Cancelling the fan-out's own run returns the results instead.
     """
     check_function("fan_out()", fn)
-    check_options("fan_out", policy=policy, limit=limit, within=within, each=each, key=key)
+    check_options(
+        "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
+    )
     source = open_source("fan_out()", items)
     run_name = name_of(fn) if name is None else name
     kept: list[Result[T]] = []
@@ -155,7 +157,14 @@ def check_function(call: str, fn: Any) -> None:
 
 
 def check_options(
-    call: str, *, policy: object, limit: object, within: object, each: object, key: object
+    call: str,
+    *,
+    policy: object,
+    limit: object,
+    within: object,
+    each: object,
+    key: object,
+    name: object,
 ) -> None:
     """Refuse options that make no sense, before anything runs.
 
@@ -171,6 +180,11 @@ def check_options(
         raise TypeError(
             f"{call}(each=...) takes an Attempt, or a function of the item that returns one, not "
             f"{each!r}; write each=harness.Attempt(...)"
+        )
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TypeError(
+            f"{call}(name=...) takes a name for people, not {name!r}; "
+            "leave it out for the function's name"
         )
     if key is not None and not callable(key):
         raise TypeError(

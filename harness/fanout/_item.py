@@ -25,7 +25,7 @@ from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, ResultStatus
 from harness.policies import Attempt, Retry, asked_seconds, is_rate_limit
 from harness.runs import Run, current_run
-from harness.runs._block import carry, most_telling
+from harness.runs._block import carry, most_telling, not_awaitable
 from harness.runs._run import current
 
 RATE_LIMIT_SECONDS_AT_MOST = 600.0
@@ -166,7 +166,7 @@ class ItemWork:
     def _retry_delay(self, job: Job, error: Exception) -> float | None:
         """Return the seconds to wait before the next try; None if there is none."""
         retry = job.plan.retry
-        if retry is None or not retry.applies_to(error):
+        if retry is None or not self._base.run(retry.applies_to, error):
             return None
         if is_rate_limit(error):
             delay = _rate_limit_delay(job, retry, error)
@@ -233,7 +233,10 @@ class ItemWork:
                     scope.deadline = min(scope.deadline, trio.current_time() + plan.timeout)
                 if granted is not None:
                     granted()
-                return await self._function(job.item)
+                awaitable = self._function(job.item)
+                if not isinstance(awaitable, Awaitable):
+                    raise not_awaitable(self._function, awaitable)
+                return await awaitable
 
         return await carry(run, call)
 

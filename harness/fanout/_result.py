@@ -18,6 +18,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 ResultStatus = Literal["ok", "failed", "timed_out", "cancelled", "skipped"]
 
+WORDS_OF_AN_ERROR = 300
+"""Characters of an item's error that the message about all of them quotes."""
+
 FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
 """What counts as a failure: for policies, for retries, for fallbacks."""
 
@@ -341,4 +344,6 @@ def fan_out_error(
 
 def _in_words(error: BaseException) -> str:
     text = str(error)
+    if len(text) > WORDS_OF_AN_ERROR:
+        text = f"{text[:WORDS_OF_AN_ERROR]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sized
 from typing import Any
 
-from harness.runs import cleanup
-
 
 class Exhausted(Exception):
     """There are no more items. Not `StopAsyncIteration`, which a coroutine can't raise."""
@@ -50,11 +48,11 @@ class AsyncSource:
             raise Exhausted from None
 
     async def close(self) -> None:
-        """Let the source clean up: also under a cancel, for as long as cleanup may take."""
+        """Let the source clean up. The caller says for how long, with a scope from before the first
+        pull: one that is entered here would not nest with those a generator holds open."""
         close = getattr(self._iterator, "aclose", None)
         if close is not None:
-            with cleanup():
-                await close()
+            await close()
 
 
 Source = SyncSource | AsyncSource
@@ -68,9 +66,10 @@ def open_source(call: str, items: Any) -> Source:
     """
     if isinstance(items, AsyncIterable):
         return AsyncSource(items)
-    if isinstance(items, Iterable):
+    try:
         return SyncSource(items)
-    raise TypeError(
-        f"{call} takes items as an iterable or async iterable, not {items!r}; "
-        "for a single item write [item]"
-    )
+    except TypeError:
+        raise TypeError(
+            f"{call} takes items as an iterable or async iterable, not {items!r}; "
+            "for a single item write [item]"
+        ) from None

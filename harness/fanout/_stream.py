@@ -77,7 +77,9 @@ def open_fan_out(
     Cancellation: leaving the block cancels what is in flight and waits for it.
     """
     check_function("open_fan_out()", fn)
-    check_options("open_fan_out", policy=policy, limit=limit, within=within, each=each, key=key)
+    check_options(
+        "open_fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
+    )
     if window is not None:
         check_count("open_fan_out(window=...)", window, advice="None is for twice the limit")
     return FanOutStream(
@@ -185,6 +187,13 @@ class FanOutStream(Generic[T]):
             raise RuntimeError(
                 f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
             )
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                f"the fan-out {self._name!r} was opened outside trio; open it in a function that "
+                "trio.run() runs"
+            ) from None
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         try:
@@ -203,7 +212,7 @@ class FanOutStream(Generic[T]):
         """Cancel what is in flight, and wait for it."""
         assert self._manager is not None
         if not self._finished:
-            self._engine.close("the block that read the results was left")
+            self._engine.leave()
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as error:

@@ -267,7 +267,7 @@ async def carry(
             value = returned
     except BaseException as error:
         stuck_at = None  # Or this frame would hold the traceback that holds this frame.
-        return _carried_out_of(run, error, awaitable)
+        return _carried_out_of(run, error, function, awaitable)
     now = trio.current_time()
     if value is not _NO_VALUE:
         run._end("ok", now)
@@ -282,7 +282,9 @@ async def carry(
     return "timed_out", timed_out
 
 
-def _carried_out_of(run: Run, error: BaseException, awaitable: Any) -> tuple[Ending, Any]:
+def _carried_out_of(
+    run: Run, error: BaseException, function: Callable[..., Any], awaitable: Any
+) -> tuple[Ending, Any]:
     """End a carried run whose function raised ``error`` past the run's own scope."""
     now = trio.current_time()
     if is_only_cancelled(error):
@@ -294,15 +296,21 @@ def _carried_out_of(run: Run, error: BaseException, awaitable: Any) -> tuple[End
     if not isinstance(failure, Exception):
         raise failure
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | None):
-        raise TypeError(
-            f"the function returned {awaitable!r} where an awaitable was expected; "
-            "define it with `async def`, or wrap it in one that is"
-        )
+        raise not_awaitable(function, awaitable)
     if failure.__traceback__ is not None and failure.__traceback__.tb_next is not None:
         failure.__traceback__ = failure.__traceback__.tb_next  # The first frame is ours.
     failure = unwrap_single(failure)
     add_note(failure, run)
     return "failed", failure
+
+
+def not_awaitable(function: Callable[..., Any], returned: Any) -> TypeError:
+    """Return the error for a function that returned something that can't be awaited."""
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return TypeError(
+        f"{name}() returned {returned!r} where an awaitable was expected; "
+        "define it with `async def`, or wrap it in a function that is"
+    )
 
 
 def is_only_cancelled(error: BaseException) -> bool:

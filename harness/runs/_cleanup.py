@@ -30,8 +30,12 @@ class _Enclosing:
     foreign_cancel_at: float | None
     """When the first block noticed a cancel that no run asked for."""
 
+    left: bool = False
+    """Whether that block is over."""
 
-_enclosing: ContextVar[_Enclosing | None] = ContextVar("harness.cleanup", default=None)
+
+enclosing_cleanup: ContextVar[_Enclosing | None] = ContextVar("harness.cleanup", default=None)
+"""The cleanup block that this code is in."""
 
 
 def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
@@ -55,6 +59,11 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
     return Cleanup(float(max_seconds))
 
 
+def cleanup_deadline() -> float:
+    """Return until when a `cleanup` block that is entered now may go on at most."""
+    return Cleanup(CLEANUP_SECONDS)._place()
+
+
 class Cleanup:
     """The block that `cleanup` returns."""
 
@@ -70,10 +79,26 @@ class Cleanup:
 
     def __enter__(self) -> trio.CancelScope:
         """Raise the shield; return its scope, whose deadline may be brought nearer."""
+        self._scope.deadline = self._shared.deadline = self._place()
+        self._scope.__enter__()
+        self._token = enclosing_cleanup.set(self._shared)
+        run = self._run
+        if run is not None:
+            if run._cleanups is None:
+                run._cleanups = []
+            run._cleanups.append(self)
+        return self._scope
+
+    def _place(self) -> float:
+        """Find the run and block around this one; return the deadline that follows from them."""
         run = current.get()
         if run is not None and run._status != "running":
             run = None
-        enclosing = self._around = _enclosing.get()
+        self._run = run
+        enclosing = enclosing_cleanup.get()
+        if enclosing is not None and enclosing.left:
+            enclosing = None  # Copied into a task that outlived that block.
+        self._around = enclosing
         starts_at = _cancel_moment(run)
         if starts_at is None:
             # The moment of the cancel if it comes by a deadline; -inf if it came from elsewhere.
@@ -82,20 +107,12 @@ class Cleanup:
                 starts_at = math.inf  # That is the end of the block around us, not a cancel.
             if starts_at == -math.inf or starts_at <= trio.current_time():
                 starts_at = self._foreign_clock(enclosing)
-        self._scope.deadline = starts_at + self._max_seconds
-        if enclosing is not None:
-            self._scope.deadline = min(self._scope.deadline, enclosing.deadline)
-            if self._shared.foreign_cancel_at is None:
-                self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
-        self._shared.deadline = self._scope.deadline
-        self._scope.__enter__()
-        self._token = _enclosing.set(self._shared)
-        if run is not None:
-            self._run = run
-            if run._cleanups is None:
-                run._cleanups = []
-            run._cleanups.append(self)
-        return self._scope
+        deadline = starts_at + self._max_seconds
+        if enclosing is None:
+            return deadline
+        if self._shared.foreign_cancel_at is None:
+            self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
+        return min(deadline, enclosing.deadline)
 
     def __exit__(
         self,
@@ -105,7 +122,8 @@ class Cleanup:
     ) -> bool:
         """Lower the shield."""
         assert self._token is not None
-        _enclosing.reset(self._token)
+        enclosing_cleanup.reset(self._token)
+        self._shared.left = True
         run = self._run
         if run is not None and run._cleanups is not None:
             run._cleanups.remove(self)

@@ -31,6 +31,8 @@ def dump(run: Run | None = None) -> str:
     Raises:
       RuntimeError: outside trio.
     """
+    if run is not None and not isinstance(run, Run):
+        raise TypeError(f"dump() takes a run, or nothing for all of them, not {run!r}")
     try:
         root = trio.lowlevel.current_root_task()
     except RuntimeError:

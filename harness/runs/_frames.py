@@ -43,7 +43,7 @@ def is_plumbing(filename: str) -> bool:
 def is_user_code(filename: str) -> bool:
     """Return whether this file is neither ours nor an installed package's nor Python's."""
     return not (
-        filename.startswith((_OURS, _STANDARD_LIBRARY, "<"))
+        filename.startswith((_OURS, *_PLUMBING, _STANDARD_LIBRARY, "<"))
         or any(folder in filename for folder in _INSTALLED)
     )
 

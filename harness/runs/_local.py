@@ -22,8 +22,8 @@ class RunLocal(Generic[T]):
     """One value per run, made fresh by ``factory`` when a run first asks for it.
 
     Args:
-      factory: Makes a fresh value; called without arguments, at most once per run unless it
-        raises.
+      factory: Makes a fresh value; called without arguments, once per run. (Threads of one run
+        that ask at the same time may each make one; all get the same.)
       name: For messages and `repr`.
       fork: Makes a child run's value out of its parent's when the child starts, as in
         ``fork=list.copy``. Without it a child starts with nothing. What the parent never asked
@@ -76,7 +76,7 @@ class RunLocal(Generic[T]):
                 return
             except (AttributeError, TypeError):
                 pass
-        self._store(self._run(), value)
+        self._ready(self._run())[self] = value
 
     def get_in(self, run: Run) -> T:
         """Return the value in ``run``, making it if there is none yet.
@@ -84,12 +84,15 @@ class RunLocal(Generic[T]):
         Raises:
           RunEndedError: if ``run`` has ended.
         """
+        if not isinstance(run, Run):
+            raise TypeError(f"RunLocal.get_in() takes a run, not {run!r}")
         values = run._locals
         if values is None or self not in values:
             run._refuse_if_ended(f"{self!r} has no value in it")
-            self._store(run, self._factory())
-            values = run._locals
-            assert values is not None
+            made = self._factory()
+            values = self._ready(run)
+            # Threads of one run may get here at once: the first to arrive gives the value.
+            return values.setdefault(self, made)  # type: ignore[no-any-return]
         value: T = values[self]
         return value
 
@@ -110,13 +113,14 @@ class RunLocal(Generic[T]):
             )
         return run
 
-    def _store(self, run: Run, value: T) -> None:
+    def _ready(self, run: Run) -> dict[Any, Any]:
+        """Return where ``run`` keeps its values, prepared to take this one's."""
         run._refuse_if_ended(f"{self!r} has no value in it")
         if run._locals is None:
             run._locals = {}
         if self._fork is not None and self not in run._forks:
             run._forks = (*run._forks, self)
-        run._locals[self] = value
+        return run._locals
 
 
 def _check_function(where: str, function: Any, *, example: str) -> None:

@@ -137,6 +137,7 @@ class Run:
         "_cancel_reason",
         "_cancelled_at",
         "_children",
+        "_cut_at",
         "_cleanup_until",
         "_cleanups",
         "_deps",
@@ -197,6 +198,8 @@ class Run:
         self._cancel_reason: str | None = None
         self._cancelled_at: float | None = None
         self._cleanup_until = -math.inf
+        # When and why something inside the run, such as a fan-out, cuts short what is below it.
+        self._cut_at = math.inf
         self._why_cut: Callable[[], str | None] | None = None
         self._item_index: int | None = None
         self._tasks: dict[trio.CancelScope, str] | None = None
@@ -277,7 +280,7 @@ class Run:
         """`trio.current_time` at which time runs out for it or a run above it; inf if never."""
         deadline = self._scope.deadline
         for run in self._ancestors():
-            deadline = min(deadline, run._scope.deadline)
+            deadline = min(deadline, run._scope.deadline, run._cut_at)
         return deadline
 
     def remaining(self) -> float:
@@ -414,7 +417,11 @@ class Run:
 
     def _in_trio_thread(self, function: Callable[..., None], *args: Any) -> None:
         """Call ``function`` where trio runs: now if that is here, else soon."""
-        if threading.get_ident() == self._above.tree.thread_id:
+        try:
+            here = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            here = None
+        if here is self._above.tree.token:
             function(*args)
             return
         try:

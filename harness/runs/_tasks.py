@@ -15,7 +15,9 @@ from typing import Any, TypeVarTuple
 
 import trio
 
-from harness.runs._run import Run, current
+from harness.runs._block import add_note, not_awaitable
+from harness.runs._cleanup import enclosing_cleanup
+from harness.runs._run import Run, cancel_scope, current
 
 Ts = TypeVarTuple("Ts")
 
@@ -59,11 +61,7 @@ def start_soon(
     if not callable(fn):
         raise TypeError(f"start_soon() takes an async function to call, not {fn!r}")
     if run is None:
-        token = current.set(None)
-        try:
-            nursery.start_soon(fn, *args, name=name)
-        finally:
-            current.reset(token)
+        _start_in_context(None, nursery.start_soon, fn, *args, name=name)
         return
     if not isinstance(run, Run):
         raise TypeError(
@@ -75,27 +73,51 @@ def start_soon(
             f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
             "open a run here and start the task for that"
         )
-    scope = trio.CancelScope(deadline=run.deadline)
-    if run._scope.cancel_called:
-        scope.cancel()
     task_name = name or getattr(fn, "__qualname__", None) or repr(fn)
-    token = current.set(run)
-    try:
-        nursery.start_soon(belonging, run, scope, fn, args, name=task_name)
-    finally:
-        current.reset(token)
+    scope = trio.CancelScope(deadline=run.deadline)
+    if run._scope.cancel_called or any(above._scope.cancel_called for above in run._ancestors()):
+        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+
+    def start() -> None:
+        # Called here and not in the task, so that a mistake is raised where it was made.
+        awaitable = fn(*args)
+        if not isinstance(awaitable, Awaitable):
+            raise not_awaitable(fn, awaitable)
+        try:
+            nursery.start_soon(belonging, run, scope, awaitable, name=task_name)
+        except BaseException:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise
+
+    _start_in_context(run, start)
     if run._tasks is None:
         run._tasks = {}
     run._tasks[scope] = task_name
 
 
-async def belonging(
-    run: Run, scope: trio.CancelScope, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
-) -> None:
+def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
+    """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
+
+    A cleanup block around the call doesn't go along: the task may live longer.
+    """
+    run_token = current.set(run)
+    cleanup_token = enclosing_cleanup.set(None)
+    try:
+        start(*args, **how)
+    finally:
+        enclosing_cleanup.reset(cleanup_token)
+        current.reset(run_token)
+
+
+async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]) -> None:
     """Be a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
     try:
         with scope:
-            await fn(*args)
+            await awaitable
+    except Exception as error:
+        add_note(error, run)
+        raise
     finally:
         tasks = run._tasks
         assert tasks is not None, "a run doesn't end before its tasks"
@@ -115,6 +137,8 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
       RuntimeError: outside trio, if the caller has no run that would say which trio is meant.
       trio.RunFinishedError: if that trio has ended.
     """
+    if not callable(fn):
+        raise TypeError(f"run_sync_soon() takes a function to call, not {fn!r}")
     run = current.get()
     if run is not None:
         token = run._above.tree.token

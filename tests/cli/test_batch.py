@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,27 @@ def test_first_and_sample_choose_records_and_keep_their_index() -> None:
     assert len(drawn) == 5
     assert drawn == sorted(drawn)
     assert column("value") == [str(i) for i in drawn] == column("key")
+
+
+def test_memory_does_not_grow_with_the_input(folder: Path) -> None:
+    """A million lines must need no more than a thousand; results and records pile up nowhere."""
+
+    def peak_bytes(count: int) -> int:
+        Path("in.jsonl").write_text(
+            "".join(f'{{"id": {i}, "x": "{"x" * 200}"}}\n' for i in range(count))
+        )
+        tracemalloc.start()
+        try:
+            assert batch("forget", "--quiet", "--overwrite", source="in.jsonl") == 0
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    (folder / "agent.py").write_text("async def forget(record): ...\n")
+    peak_bytes(100)  # What is imported, compiled and cached at the first time doesn't count.
+    small, large = peak_bytes(1_000), peak_bytes(8_000)
+    # The records alone would be 7,000 * 600 bytes more.
+    assert large - small < 500_000
 
 
 def test_empty_input_is_an_empty_output() -> None:

@@ -120,9 +120,10 @@ def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[
     assert said.err == f"{progressed()}\nstopping\n"
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_no_progress_but_answers_a_key(capsys: pytest.CaptureFixture[str]) -> None:
     with open_display(quiet=True) as display:
         display.show(progressed())
-        display.say("stopping")
         assert list(display.intervals()) == []
-    assert capsys.readouterr() == ("", "")
+        assert capsys.readouterr() == ("", "")
+        display.say("stopping")
+    assert capsys.readouterr() == ("", "stopping\n")

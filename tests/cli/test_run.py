@@ -395,6 +395,21 @@ async def test_interruption_while_the_input_says_nothing_ends_at_once(
     assert ran.report.seconds == 500
 
 
+async def test_interruption_before_the_first_item_is_not_lost(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no run to stop yet, and this source would keep the batch alive for ever."""
+
+    def interrupted_open(*arguments: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return harness.open_fan_out(*arguments, **named)
+
+    monkeypatch.setattr("harness.cli._run.open_fan_out", interrupted_open)
+    ran = await run(nap, [1.0] * 20, limit=5, endless=True)
+    assert ran.report.exit_status == 130
+    assert len(ran.lines) <= 5
+
+
 async def test_grace_ends_what_takes_longer(autojump_clock: MockClock) -> None:
     ran = await interrupted((2.5, signal.SIGINT), grace=2.0)
     assert ran.report.seconds == 4.5

@@ -133,6 +133,31 @@ async def test_an_outer_cancel_passes_untouched(autojump_clock: MockClock) -> No
     assert runs[0].status == "cancelled"
 
 
+@pytest.mark.parametrize("limit", [1, 3, 10])
+@pytest.mark.parametrize("form", ["fan_out", "open_fan_out"])
+@pytest.mark.parametrize(
+    "policy",
+    [harness.FailFast(), harness.BestEffort(), harness.Quorum(2), harness.FirstSuccess()],
+    ids=repr,
+)
+async def test_an_outer_cancel_passes_under_every_policy(
+    autojump_clock: MockClock, policy: Any, form: str, limit: int
+) -> None:
+    """Also when all items are in flight and only their end is awaited.
+
+    That a cancelled quorum can't be reached is no news to whoever cancelled it.
+    """
+    with nothing_left_behind(), trio.move_on_after(3) as scope:
+        if form == "fan_out":
+            await harness.fan_out(nap, [9, 9, 9], policy=policy, limit=limit)
+        else:
+            async with harness.open_fan_out(nap, [9, 9, 9], policy=policy, limit=limit) as stream:
+                async for _ in stream:
+                    pass
+        pytest.fail("a cancelled fan-out went on")
+    assert scope.cancelled_caught
+
+
 async def test_a_cancelled_of_outside_is_never_wrapped_in_a_group(
     autojump_clock: MockClock,
 ) -> None:

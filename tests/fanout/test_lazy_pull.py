@@ -49,6 +49,7 @@ async def test_a_limit_of_one_runs_one_after_the_other(autojump_clock: MockClock
     assert trio.current_time() - begin == 5
 
 
+@pytest.mark.timeout(600)
 async def test_a_million_inputs_need_no_more_than_limit_tasks(autojump_clock: MockClock) -> None:
     """Starting everything first is the most reported fault of this kind of library."""
     before, peak = living_tasks(), 0

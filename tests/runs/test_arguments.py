@@ -46,9 +46,8 @@ async def start_soon(*args: Any, **kwargs: Any) -> None:
         with trio.fail_after(60):  # The run must not wait for a task that never started.
             async with trio.open_nursery() as nursery:
                 try:
-                    harness.start_soon(
-                        *(nursery if arg is NURSERY else arg for arg in args), **kwargs
-                    )
+                    start: Any = harness.start_soon
+                    start(*(nursery if arg is NURSERY else arg for arg in args), **kwargs)
                 except Exception as exc:
                     refused = exc
                 assert not nursery.child_tasks
@@ -216,7 +215,7 @@ def test_run_sync_soon_is_refused_where_it_is_called_and_not_later_in_trio() -> 
         async with harness.open_run("job"):
             with pytest.raises(TypeError, match="'print'"):
                 harness.run_sync_soon("print")  # type: ignore[arg-type]
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
 
     trio.run(main)
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.testing import MockClock, assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
+from trio.testing import (
+    MockClock,
+    assert_checkpoints,
+    assert_no_checkpoints,
+    wait_all_tasks_blocked,
+)
 
 import harness
 from harness.errors import RunTimedOut

@@ -72,17 +72,17 @@ async def test_a_cancel_without_a_reason(autojump_clock: MockClock) -> None:
 async def test_a_cancel_reaches_all_descendants_and_no_sibling(autojump_clock: MockClock) -> None:
     handles: dict[str, harness.Run] = {}
 
-    async def node(name: str, *children: tuple[str, ...]) -> None:
+    async def node(name: str, children: tuple[str, ...]) -> None:
         async with harness.open_run(name) as run:
             handles[name] = run
             async with trio.open_nursery() as nursery:
                 for child in children:
-                    nursery.start_soon(node, *child)
+                    nursery.start_soon(node, child, ())
                 nursery.start_soon(trio.sleep, 10)
 
     async with harness.open_run("root") as root:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(node, "left", ("left.1",), ("left.2",))
+            nursery.start_soon(node, "left", ("left.1", "left.2"))
             nursery.start_soon(node, "right", ("right.1",))
             await wait_all_tasks_blocked()
             handles["left"].cancel()

@@ -237,6 +237,38 @@ async def test_ten_thousand_runs_leave_memory_flat(one: Callable[[], Awaitable[N
     assert objects_after - objects_before < 1_000
 
 
+async def test_what_a_long_run_has_finished_with_does_not_pile_up(
+    autojump_clock: MockClock,
+) -> None:
+    """A service may be one run for weeks: children, tasks, cleanups and readers come and go."""
+
+    async def turn(run: harness.Run) -> None:
+        with harness.cleanup():
+            pass
+        async with run.subscribe():
+            await run.emit("event")
+        async with harness.open_run("child") as child:
+            child.cancel()
+            await trio.lowlevel.checkpoint()
+        harness.start_soon(nursery, trio.lowlevel.checkpoint, run=run)
+        harness.run_sync_soon(len, "callback")
+        run.inbox.put("message")
+        run.inbox.take_all()
+        await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        async with harness.open_run("service") as run:
+            for _ in range(50):
+                await turn(run)
+            gc.collect()
+            objects_before = len(gc.get_objects())
+            for _ in range(1_000):
+                await turn(run)
+            gc.collect()
+            objects_after = len(gc.get_objects())
+    assert objects_after - objects_before < 500
+
+
 async def test_live_runs_are_small() -> None:
     """A thousand idle runs may take a few kilobytes each, task included, not more."""
 

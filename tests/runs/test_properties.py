@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import weakref
 from contextvars import copy_context
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 import hypothesis
@@ -87,7 +87,7 @@ plans = st.recursive(
         Plan,
         timeout_seconds=st.none() | st.integers(0, 8),
         work_seconds=st.lists(st.integers(0, 4), max_size=3).map(tuple),
-        ending=st.sampled_from(Ending.__args__),
+        ending=st.sampled_from(get_args(Ending)),
         cleanup_seconds=st.none() | st.integers(0, 9),
         is_tolerant=st.booleans(),
         children=st.just(()),
@@ -96,10 +96,10 @@ plans = st.recursive(
         Plan,
         timeout_seconds=st.none() | st.integers(0, 12),
         work_seconds=st.lists(st.integers(0, 4), max_size=2).map(tuple),
-        ending=st.sampled_from(Ending.__args__),
+        ending=st.sampled_from(get_args(Ending)),
         cleanup_seconds=st.none() | st.integers(0, 9),
         is_tolerant=st.booleans(),
-        children=st.lists(st.tuples(st.sampled_from(Way.__args__), smaller), max_size=4).map(
+        children=st.lists(st.tuples(st.sampled_from(get_args(Way)), smaller), max_size=4).map(
             tuple
         ),
     ),
@@ -109,7 +109,7 @@ interferences = st.lists(
     st.builds(
         Interference,
         at_seconds=st.integers(0, 10),
-        action=st.sampled_from(Action.__args__),
+        action=st.sampled_from(get_args(Action)),
         target=st.integers(0, 20),
     ),
     max_size=4,

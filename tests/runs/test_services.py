@@ -150,7 +150,7 @@ async def test_a_pool_built_like_this_has_no_strays(autojump_clock: MockClock) -
 
 
 async def test_ten_runs_share_one_slow_connection(autojump_clock: MockClock) -> None:
-    """A shared connection has an owner of its own; with borrowed context only the first is served."""
+    """It has an owner of its own; with the first caller's context only that one was served."""
     answers: dict[int, str] = {}
     ask, asked = trio.open_memory_channel[tuple[int, trio.MemorySendChannel[str]]](0)
 

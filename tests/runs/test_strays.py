@@ -43,6 +43,21 @@ async def test_a_raw_task_in_a_nursery_outside_of_its_run_is_reported(
     assert stray.reason
 
 
+async def test_a_stray_is_reported_at_once_while_its_run_is_still_alive(
+    autojump_clock: MockClock,
+) -> None:
+    """That it happened to end in time today says nothing about tomorrow."""
+    with watching() as instrument:
+        async with trio.open_nursery() as nursery:
+            async with harness.open_run("ticket-17"):
+                nursery.start_soon(trio.sleep, 1)
+                await wait_all_tasks_blocked()
+                reported = len(instrument.strays)
+                await trio.sleep(5)
+    assert reported == 1
+    assert len(instrument.strays) == 1
+
+
 async def test_a_raw_task_in_another_runs_nursery_is_reported(autojump_clock: MockClock) -> None:
     """Run A starts a task in the nursery of run B: it sees A, and ends with B."""
     with watching() as instrument:
