@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 30.0
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure a fan-out, with and without a timeout, beside everything else."""
     benches = CASES | ({} if _peers.MISSING else PEERS)
-    samples = interleaved(benches, count=200 if quick else 1_000, rounds=3 if quick else 25)
+    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
     yield _against(samples, "fan_out", "chain, scopes", 1.5)
     yield _against(samples, "fan_out, timeout", "chain, timeouts", 1.5)
     yield _against(samples, "fan_out", "start_soon", 2.5)
@@ -68,7 +68,7 @@ def _failures(*, quick: bool) -> Iterator[Row]:
         "no failures": timed_in_trio(functools.partial(best_effort, fails_every=0)),
         "10 % failures": timed_in_trio(functools.partial(best_effort, fails_every=10)),
     }
-    samples = interleaved(benches, count=200 if quick else 1_000, rounds=3 if quick else 25)
+    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
     yield _against(samples, "10 % failures", "no failures", 1.25)
 
 

@@ -30,7 +30,7 @@ class RunEndedError(HarnessError):
     """A run was used after its block had been left.
 
     Usually a task outlived the run it belonged to: trio gives a task the context of whoever
-    called ``start_soon``, not of the nursery it lives in. `harness.start_soon` says whose a task is.
+    called ``start_soon``, not of the nursery it lives in. `harness.start_soon` says whose it is.
     """
 
 
@@ -99,6 +99,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
     def __new__(
         cls, message: str, errors: Sequence[_ErrorT_co], results: Any = ()
     ) -> FanOutError[_ErrorT_co]:
+        """Return a group of ``errors`` that carries ``results``."""
         self = super().__new__(cls, message, errors)
         self.results = results
         return self

@@ -20,6 +20,7 @@ import trio
 from trio.abc import Clock, Instrument
 from trio.testing import MockClock
 
+from harness.runs import StrayTasks
 from tests.scale import FULL
 
 hypothesis.settings.register_profile("ci", max_examples=25, deadline=None, print_blob=True)
@@ -29,6 +30,17 @@ hypothesis.settings.load_profile("full" if FULL else "ci")
 
 # Every trio run of a test ------------------------------------------------------------------------
 
+_strays_are_meant = False
+
+
+@pytest.fixture(autouse=True)
+def _look_for_the_strays_marker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test marked ``strays`` start tasks outside of the run they carry; it means to."""
+    global _strays_are_meant
+    _strays_are_meant = request.node.get_closest_marker("strays") is not None
+    yield
+    _strays_are_meant = False
+
 
 @contextmanager
 def watching() -> Iterator[list[Instrument]]:
@@ -36,7 +48,10 @@ def watching() -> Iterator[list[Instrument]]:
 
     The one place for what every async test is to be watched for, with no fixture to ask for.
     """
-    yield []
+    strays = StrayTasks()
+    yield [strays]
+    if not _strays_are_meant:
+        assert not strays.strays, f"tasks outside of the run they carry: {strays.strays}"
 
 
 def run_watched(

@@ -61,6 +61,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "an item's task enters the run of the fan-out; as a public name the variable would let "
         "any code change the run it belongs to"
     ),
+    ("fanout", "harness.runs._cleanup"): (
+        "the owner of an async source can't enter a cleanup block, which would not nest with the "
+        "scopes a generator holds open; it gives its own scope the deadline of one"
+    ),
     ("fanout", "harness.runs._frames"): (
         "a refused argument is reported with the line that called, as by runs; of no use to users"
     ),

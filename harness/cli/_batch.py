@@ -77,7 +77,7 @@ def _run(options: BatchOptions) -> int:
         )
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
-        reading = Reading(size_bytes=input_.size_bytes)
+        reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
         read = partial(_records, options, form, input_, reading)
         stdout = sys.stdout
         with _stdout_kept_for_lines(options), logging_to_stderr(options.log_level):
@@ -98,6 +98,8 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     check_output(options.output_path, input_, overwrite=options.overwrite, option="--output")
     if options.summary_path is None:
         return
+    if options.summary_path == STANDARD_STREAM:
+        raise InputError("--summary takes a file; in words the summary is on standard error anyway")
     check_output(options.summary_path, input_, overwrite=options.overwrite, option="--summary")
     if Path(options.summary_path).resolve() == Path(options.output_path).resolve():
         raise InputError(
@@ -128,6 +130,9 @@ def _records(
     if not options.skip_bad:
         records = _stopping_at_bad(records, input_.name)
     records = selected(records, first=options.first, sample=options.sample, seed=options.seed)
+    if options.sample is not None:
+        drawn = list(records)  # A sample is a list in any case, and so its size can be told.
+        reading.total, records = len(drawn), iter(drawn)
     if options.key is not None:
         records = with_keys(records, options.key, source=input_.name)
     for record in records:

@@ -43,11 +43,9 @@ def describe(
 def _amount(options: BatchOptions, reading: Reading) -> str:
     expected = reading.expected()
     if options.sample is not None:
-        return f"a sample of {options.sample:,} records"
+        return f"a sample of {reading.total or 0:,} records"
     if reading.total is not None:
         return f"{reading.total:,} records"
-    if options.first is not None:
-        return f"the first {options.first:,} records"
     return "all records" if expected is None else f"about {expected:,} records"
 
 

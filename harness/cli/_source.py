@@ -34,6 +34,9 @@ class Reading:
     size_bytes: int | None = None
     """How much there is to read, where that is known."""
 
+    at_most: int | None = None
+    """How many records are asked for, if that is limited."""
+
     bytes_read: int = 0
     """How much of it the records so far took."""
 
@@ -48,8 +51,9 @@ class Reading:
         if self.total is not None:
             return self.total
         if not self.size_bytes or not self.bytes_read:
-            return None
-        return max(self.records, round(self.records * self.size_bytes / self.bytes_read))
+            return None  # Of a pipe, `at_most` may be far more than there are.
+        expected = max(self.records, round(self.records * self.size_bytes / self.bytes_read))
+        return expected if self.at_most is None else min(expected, self.at_most)
 
 
 class RecordSource(AsyncIterator[Record]):

@@ -138,8 +138,9 @@ class Engine:
             self._start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
-        if self._cut_short:
-            # The items keep a cancel to themselves. If it came from outside it has to go on.
+        if self._cut_short and not self._join.broken_by_failure and self._source_error is None:
+            # The items keep a cancel to themselves. If it came from outside it has to go on, unless
+            # there is an error to tell, which as in any nursery comes first.
             await trio.lowlevel.checkpoint_if_cancelled()
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
@@ -403,15 +404,20 @@ class Engine:
         self._exhausted = True
         self._start_no_more()
         self._join.expect(self._started)
-        if self._join.why is not None and self._cut is None:
-            self.close(self._join.why)
+        if self._join.why is not None:
+            self._cut_soon(self._join.why)
 
     def _source_failed(self, error: Exception) -> None:
         self._start_no_more()
         if self._source_error is None:
             self._source_error = error
-        if isinstance(self._join.policy, FailFast) and self._cut is None:
-            self.close("the items could not be read further, and the policy is FailFast()")
+        if isinstance(self._join.policy, FailFast):
+            self._cut_soon("the items could not be read further, and the policy is FailFast()")
+
+    def _cut_soon(self, why: str) -> None:
+        if self._cut is None:
+            self._cut = why
+            self._nursery.start_soon(self._settle)
 
     def _close_sync(self, source: SyncSource) -> None:
         if self._exhausted or source.size is not None:

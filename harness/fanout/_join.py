@@ -46,6 +46,11 @@ class Join:
         """Whether a success can decide anything; if not, it needn't be added."""
         return self._needed is not None
 
+    @property
+    def broken_by_failure(self) -> bool:
+        """Whether an item failed that must not. A quorum can be missed for other reasons."""
+        return self.broken and self._needed is None
+
     def add(self, result: Result[Any]) -> None:
         """Take one result into account."""
         self._ended += 1

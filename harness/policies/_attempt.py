@@ -92,7 +92,7 @@ class Retry:
         classes = value if isinstance(value, tuple) else (value,)
         if all(isinstance(c, type) and issubclass(c, Exception) for c in classes):
             return
-        if isinstance(value, type) or isinstance(value, tuple) or not callable(value):
+        if isinstance(value, (type, tuple)) or not callable(value):
             raise TypeError(
                 "Retry(on=...) takes an exception class, a tuple of them, or a function of the "
                 f"error, not {value!r}"
@@ -139,7 +139,7 @@ class Hedge:
         default=0.1, validator=_fraction("0.05 allows one hedge for twenty items")
     )
     """Hedges allowed, as a share of the items started; ten are allowed in any case, so that short
-    fan-outs can hedge. A provider that is slow for everybody then isn't asked twice by everybody."""
+    fan-outs can hedge. A provider that is slow for all then isn't asked twice by all."""
 
     def __attrs_post_init__(self) -> None:
         if (self.after is None) == (self.percentile is None):

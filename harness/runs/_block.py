@@ -27,7 +27,7 @@ from harness._arguments import check_seconds
 from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._observers import observers_here
-from harness.runs._run import NO_TAGS, Ending, Run, cancel_scope, current
+from harness.runs._run import Ending, Run, cancel_scope, current
 
 NOTES_AT_MOST = 8
 """Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
@@ -131,7 +131,8 @@ class RunBlock:
     ) -> bool:
         """End the run; a checkpoint only if tasks of `start_soon` are still alive."""
         run, token = self._run, self._token
-        assert run is not None and token is not None
+        assert run is not None
+        assert token is not None
         error = exc
         if run._tasks:
             error = await _join_tasks(run, error)

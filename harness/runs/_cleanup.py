@@ -147,7 +147,7 @@ class Cleanup:
 
 
 def _cancel_moment(run: Run | None) -> float | None:
-    """Return when the outermost cancelled run, this one or above, was cancelled; None if none was."""
+    """Return when the outermost cancelled run, this one or above, was cancelled; or None."""
     moment = None
     while run is not None:
         own = run._cancel_moment()

@@ -1,9 +1,9 @@
 """Report tasks that carry a run but live outside of its block.
 
 Such a stray can go on after its run has ended, or outlive it into another run's time: trio gave
-it the context of whoever called ``start_soon``, not of the nursery it lives in. `harness.start_soon`
-says whose a task is and makes none. Strays are reported, not stopped: this is an instrument, for
-tests, and it only looks.
+it the context of whoever called ``start_soon``, not of the nursery it lives in.
+`harness.start_soon` says whose a task is and makes none. Strays are reported, not stopped: this is
+an instrument, for tests, and it only looks.
 
 It looks when a task is spawned (is its nursery inside the block of the run it carries?) and at each
 step (has that run ended?).

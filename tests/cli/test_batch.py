@@ -273,6 +273,8 @@ def test_output_is_never_the_input_nor_a_link_to_it(capsys: pytest.CaptureFixtur
 def test_summary_has_a_file_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert batch("echo", "--summary", "./out.jsonl") == 2
     assert "give each its own file" in capsys.readouterr().err
+    assert batch("echo", "--summary", "-") == 2
+    assert "--summary takes a file" in capsys.readouterr().err
     Path("sum.json").write_text("precious\n")
     assert batch("echo", "--summary", "sum.json") == 2
     assert Path("sum.json").read_text() == "precious\n"
@@ -355,6 +357,18 @@ def test_dry_run_shows_the_plan_and_runs_nothing(capsys: pytest.CaptureFixture[s
     assert "nothing was run" in said
     assert calls() == []
     assert not Path("out.jsonl").exists()
+
+
+def test_dry_run_says_how_many_records_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in.txt").write_text("".join(f"{i:03}\n" for i in range(400)))
+    assert batch("echo", "--dry-run", source="in.txt") == 0
+    assert "about 400 records of in.txt (plain lines)" in capsys.readouterr().out
+    assert batch("echo", "--dry-run", "--first", "50", source="in.txt") == 0
+    assert "about 50 records" in capsys.readouterr().out
+    assert batch("echo", "--dry-run", "--sample", "1000", source="in.txt") == 0
+    assert "a sample of 400 records" in capsys.readouterr().out
+    assert batch("echo", "--dry-run") == 0
+    assert "about 3 records of in.csv (CSV)" in capsys.readouterr().out
 
 
 def test_dry_run_finds_what_a_run_would_find(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,8 @@ def test_number_of_records_is_extrapolated_until_it_is_known() -> None:
     assert reading.expected() is None
     reading.records, reading.bytes_read = 10, 100
     assert reading.expected() == 100
+    reading.at_most = 50
+    assert reading.expected() == 50
     reading.total = 10
     assert reading.expected() == 10
     assert Reading(size_bytes=None, bytes_read=100, records=10).expected() is None

@@ -203,6 +203,25 @@ async def test_a_failure_beside_an_outer_cancel_is_not_lost(autojump_clock: Mock
     assert caught.value.subgroup(Boom) is not None
 
 
+async def test_a_failure_is_not_lost_to_a_cancel_that_comes_during_the_siblings_cleanup(
+    autojump_clock: MockClock,
+) -> None:
+    async def body(item: int) -> None:
+        if item == 0:
+            await trio.sleep(2)
+            raise Boom("first")
+        try:
+            await trio.sleep_forever()
+        finally:
+            with harness.cleanup():
+                await trio.sleep(2)
+
+    with nothing_left_behind(), pytest.raises((FanOutError, BaseExceptionGroup)) as caught:
+        with trio.move_on_after(3):
+            await harness.fan_out(body, range(3))
+    assert caught.value.subgroup(Boom) is not None
+
+
 async def test_cancelling_one_fan_out_leaves_another_alone(autojump_clock: MockClock) -> None:
     found: dict[str, Any] = {}
 

@@ -81,6 +81,7 @@ async def test_nothing_is_pulled_after_an_item_ended_the_fan_out(
 
 @pytest.mark.parametrize("kind", [Source, AsyncSource], ids=["iterator", "async iterator"])
 @pytest.mark.parametrize("way", ["outer cancel", "outer run's cancel", "outer stop", "within"])
+@pytest.mark.strays
 async def test_nothing_is_pulled_after_the_fan_out_was_ended_from_outside(
     autojump_clock: MockClock, way: str, kind: Any
 ) -> None:

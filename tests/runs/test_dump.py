@@ -45,6 +45,7 @@ async def test_the_tree_is_printed_with_path_status_and_age(autojump_clock: Mock
     assert indent(child) > indent(parent)
 
 
+@pytest.mark.strays
 async def test_a_thousand_equal_stacks_print_once_and_every_run_is_named(
     autojump_clock: MockClock,
 ) -> None:

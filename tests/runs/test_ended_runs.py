@@ -75,6 +75,7 @@ async def test_start_soon_is_refused_and_names_run_task_and_nursery(
     assert "nursery" in str(caught.value)
 
 
+@pytest.mark.strays
 async def test_a_stray_that_uses_its_ended_run_is_told_run_task_and_nursery(
     autojump_clock: MockClock,
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_stray_that_uses_its_ended_run_is_told_run_task_and_nursery(
     assert "nursery" in told[0]
 
 
+@pytest.mark.strays
 async def test_the_current_run_of_a_stray_is_the_ended_run(autojump_clock: MockClock) -> None:
     seen: list[harness.Run] = []
 
@@ -109,6 +111,7 @@ async def test_the_current_run_of_a_stray_is_the_ended_run(autojump_clock: MockC
     assert run.status == "ok"
 
 
+@pytest.mark.strays
 async def test_set_in_a_stray_is_refused(autojump_clock: MockClock) -> None:
     async def stray() -> None:
         await trio.sleep(10)

@@ -111,6 +111,7 @@ async def test_waiting_producers_are_served_in_their_order(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("buffer", [1, 256])
+@pytest.mark.strays
 async def test_the_end_is_never_lost_with_a_slow_reader(
     buffer: int, autojump_clock: MockClock
 ) -> None:
@@ -135,6 +136,7 @@ async def test_the_end_is_never_lost_with_a_slow_reader(
     assert payloads(read) == list(range(buffer))
 
 
+@pytest.mark.strays
 async def test_with_backpressure_nothing_is_lost(autojump_clock: MockClock) -> None:
     read: list[harness.Event] = []
 

@@ -12,6 +12,7 @@ from tests.support.ways_out import WAYS_OUT, Boom, leave
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.strays
 async def test_iteration_ends_with_the_run_after_what_is_still_buffered(
     way: str, autojump_clock: MockClock
 ) -> None:
@@ -38,6 +39,7 @@ async def test_iteration_ends_with_the_run_after_what_is_still_buffered(
     assert ended == [50]
 
 
+@pytest.mark.strays
 async def test_a_waiting_reader_is_woken_by_the_end(autojump_clock: MockClock) -> None:
     read: list[harness.Event] = []
 
@@ -97,6 +99,7 @@ async def test_leaving_a_subscription_by_an_error_frees_producers(
     assert run.status == "ok"
 
 
+@pytest.mark.strays
 async def test_cancelling_the_run_frees_producers(autojump_clock: MockClock) -> None:
     async def never_reads(run: harness.Run) -> None:
         async with run.subscribe(buffer=1):
@@ -116,6 +119,7 @@ async def test_cancelling_the_run_frees_producers(autojump_clock: MockClock) -> 
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.strays
 async def test_a_producer_outside_of_the_run_is_freed_by_the_runs_end(
     autojump_clock: MockClock,
 ) -> None:

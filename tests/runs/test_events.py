@@ -148,6 +148,7 @@ async def test_emitting_for_another_run_than_the_own_is_that_runs_event() -> Non
             assert (await subscription.__anext__()).run_id == run_a.id
 
 
+@pytest.mark.strays
 async def test_events_of_parallel_children_keep_their_order_and_come_before_the_parents_end(
     autojump_clock: MockClock,
 ) -> None:

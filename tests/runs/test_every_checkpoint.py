@@ -193,6 +193,7 @@ async def test_emit(autojump_clock: MockClock) -> None:
     assert await cancel_at_every_checkpoint(use, check) >= 6
 
 
+@pytest.mark.strays
 async def test_subscribe(autojump_clock: MockClock) -> None:
     watch = Watch()
 

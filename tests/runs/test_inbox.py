@@ -94,6 +94,7 @@ async def test_a_message_for_an_ended_run_is_refused(way: str, autojump_clock: M
     assert list(run.undelivered) == []
 
 
+@pytest.mark.strays
 async def test_a_message_that_comes_while_the_run_waits_for_its_tasks_is_not_lost(
     autojump_clock: MockClock,
 ) -> None:
@@ -118,6 +119,7 @@ async def test_a_message_that_comes_while_the_run_waits_for_its_tasks_is_not_los
     assert list(run.undelivered) == []
 
 
+@pytest.mark.strays
 async def test_every_accepted_message_is_taken_or_handed_back(autojump_clock: MockClock) -> None:
     accepted: list[int] = []
     taken: list[object] = []

@@ -84,6 +84,7 @@ async def test_a_record_of_a_worker_thread_says_the_run(records: Records) -> Non
     assert vars(records.records[0])["run_path"] == "job"
 
 
+@pytest.mark.strays
 async def test_a_stray_logs_under_the_run_it_came_from(
     records: Records, autojump_clock: MockClock
 ) -> None:

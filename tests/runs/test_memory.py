@@ -71,6 +71,7 @@ async def test_deps_are_let_go() -> None:
     assert run.status == "ok"
 
 
+@pytest.mark.strays
 async def test_a_context_copied_by_a_long_lived_task_pins_nothing(
     autojump_clock: MockClock,
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_context_copied_by_a_long_lived_task_pins_nothing(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.strays
 async def test_a_copied_context_of_a_child_does_not_pin_the_parent(
     autojump_clock: MockClock,
 ) -> None:

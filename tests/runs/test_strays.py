@@ -28,6 +28,7 @@ async def poller() -> None:
     await trio.sleep(10)
 
 
+@pytest.mark.strays
 async def test_a_raw_task_in_a_nursery_outside_of_its_run_is_reported(
     autojump_clock: MockClock,
 ) -> None:
@@ -43,6 +44,7 @@ async def test_a_raw_task_in_a_nursery_outside_of_its_run_is_reported(
     assert stray.reason
 
 
+@pytest.mark.strays
 async def test_a_stray_is_reported_at_once_while_its_run_is_still_alive(
     autojump_clock: MockClock,
 ) -> None:
@@ -58,6 +60,7 @@ async def test_a_stray_is_reported_at_once_while_its_run_is_still_alive(
     assert len(instrument.strays) == 1
 
 
+@pytest.mark.strays
 async def test_a_raw_task_in_another_runs_nursery_is_reported(autojump_clock: MockClock) -> None:
     """Run A starts a task in the nursery of run B: it sees A, and ends with B."""
     with watching() as instrument:
@@ -75,6 +78,7 @@ async def test_a_raw_task_in_another_runs_nursery_is_reported(autojump_clock: Mo
     assert "poller" in stray.task_name
 
 
+@pytest.mark.strays
 async def test_a_raw_task_that_was_started_with_start_is_reported(
     autojump_clock: MockClock,
 ) -> None:
@@ -93,6 +97,7 @@ async def test_a_raw_task_that_was_started_with_start_is_reported(
     assert "server" in stray.task_name
 
 
+@pytest.mark.strays
 async def test_a_stray_is_reported_once(autojump_clock: MockClock) -> None:
     async def busy_poller() -> None:
         for _ in range(20):
@@ -106,6 +111,7 @@ async def test_a_stray_is_reported_once(autojump_clock: MockClock) -> None:
     assert len(instrument.strays) == 1
 
 
+@pytest.mark.strays
 async def test_each_stray_is_reported(autojump_clock: MockClock) -> None:
     with watching() as instrument:
         async with trio.open_nursery() as nursery:
@@ -159,6 +165,7 @@ async def test_a_task_that_opens_runs_of_its_own_is_not_reported(
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.strays
 async def test_watching_changes_nothing_about_the_program(
     fails: bool, autojump_clock: MockClock
 ) -> None:
