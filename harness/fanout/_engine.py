@@ -253,7 +253,7 @@ class Engine:
             if key is not None:
                 job.key = key(item)
             job.name = str(job.key)
-            job.plan = each if type(each) is Attempt else _plan_for(item, each)
+            job.plan = each if isinstance(each, Attempt) else _plan_for(item, each)
         except Exception as error:
             # The caller's own function failed for this item: that is the item's failure.
             job.name = job.name or str(index)

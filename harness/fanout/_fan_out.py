@@ -39,8 +39,9 @@ async def fan_out(
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.
 
-    The fan-out is a run, and so is every attempt of an item, in a task of its own: with fresh
-    `RunLocal`s, and with the context variables of this call. The next item starts when any ends.
+    The fan-out is a run, and so is every attempt of an item, in a task of its own: every `RunLocal`
+    is fresh there, and the context variables are those of this call. The next item starts when any
+    ends.
 
     Args:
       fn: Anything that returns an awaitable when called with an item.

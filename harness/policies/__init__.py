@@ -1,7 +1,8 @@
 """Policies: frozen values that say what should happen. No clock, no `await`."""
 
 from harness.policies._asks import asked_seconds, is_rate_limit
-from harness.policies._attempt import Attempt, Hedge, ReservingLimiter, Retry
+from harness.policies._attempt import Attempt, ReservingLimiter
+from harness.policies._hedge import Hedge
 from harness.policies._join import (
     BestEffort,
     FailFast,
@@ -10,6 +11,7 @@ from harness.policies._join import (
     Quorum,
     check_policy,
 )
+from harness.policies._retry import Retry, RetryOn
 
 __all__ = [
     "Attempt",
@@ -21,6 +23,7 @@ __all__ = [
     "Quorum",
     "ReservingLimiter",
     "Retry",
+    "RetryOn",
     "asked_seconds",
     "check_policy",
     "is_rate_limit",

@@ -15,6 +15,18 @@ import attrs
 from harness._arguments import check_count
 
 
+def _check_critical(instance: object, attribute: object, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"BestEffort(critical=...) takes a function of an item, not {value!r}; "
+            "leave it out if no item is critical"
+        )
+
+
+def _check_k(instance: object, attribute: object, value: Any) -> None:
+    check_count("Quorum(k)", value, advice="say how many items have to succeed")
+
+
 @attrs.frozen
 class FailFast:
     """The first failure cancels the rest, and comes out as a `FanOutError`."""
@@ -24,16 +36,8 @@ class FailFast:
 class BestEffort:
     """Failures are recorded beside the successes; nothing is raised for an item."""
 
-    critical: Callable[[Any], object] | None = attrs.field(default=None)
+    critical: Callable[[Any], object] | None = attrs.field(default=None, validator=_check_critical)
     """If given, a failure of an item for which ``critical(item)`` is true acts as in `FailFast`."""
-
-    @critical.validator
-    def _check_critical(self, attribute: object, value: object) -> None:
-        if value is not None and not callable(value):
-            raise TypeError(
-                f"BestEffort(critical=...) takes a function of an item, not {value!r}; "
-                "leave it out if no item is critical"
-            )
 
 
 @attrs.frozen
@@ -44,12 +48,8 @@ class Quorum:
     failures and a `QuorumError` as its entries.
     """
 
-    k: int = attrs.field()
+    k: int = attrs.field(validator=_check_k)
     """How many items have to succeed."""
-
-    @k.validator
-    def _check_k(self, attribute: object, value: object) -> None:
-        check_count("Quorum(k)", value, advice="say how many items have to succeed")
 
 
 @attrs.frozen

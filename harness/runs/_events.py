@@ -56,7 +56,7 @@ class Delivery:
     __slots__ = ("_missing", "_task", "_waiting_in", "event")
 
     def __init__(self, event: Event) -> None:
-        self.event = event
+        self.event: Event = event
         self._waiting_in: list[Subscription] = []
         self._missing = 0
         self._task: trio.lowlevel.Task | None = None
@@ -124,7 +124,7 @@ class Subscription:
         attach: Callable[[Subscription], None],
         detach: Callable[[Subscription], None],
     ) -> None:
-        self.children = children
+        self.children: bool = children
         self._run_path = run_path
         self._size = size
         self._attach = attach

@@ -44,7 +44,7 @@ class StrayTasks(trio.abc.Instrument):
     def __init__(self) -> None:
         self.strays: list[Stray] = []
         """Those found so far, oldest first, each task once."""
-        self.count = 0
+        self.count: int = 0
         """How many were found."""
         self._reported: set[int] = set()
 

@@ -151,4 +151,5 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
                 "nothing says where to call it; start this thread with trio.to_thread.run_sync "
                 "from code that has a run"
             ) from None
-    token.run_sync_soon(contextvars.copy_context().run, fn, *args)
+    context = contextvars.copy_context()
+    token.run_sync_soon(lambda: context.run(fn, *args))
