@@ -15,10 +15,10 @@ _EXTRA = frozenset(("click", "rich"))
 
 try:
     from harness.cli._app import run_app
-except ImportError as error:
-    if (error.name or "").partition(".")[0] not in _EXTRA:
+except ImportError as _error:
+    if (_error.name or "").partition(".")[0] not in _EXTRA:
         raise
-    _missing = error.name
+    _missing = _error.name
 
     def run_app(arguments: Sequence[str] | None) -> int:
         """Say which package is missing, and how to get it."""

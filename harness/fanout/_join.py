@@ -19,7 +19,7 @@ FAILURES_IN_STREAM_ERROR = 1_000
 """Failures that a stream keeps for the error of a quorum; it is flat for a million items."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Join:
     """The state of one fan-out's policy."""
 

@@ -179,7 +179,7 @@ class Summary:
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tally:
     """Counts results as they come; flat, however many."""
 

@@ -22,7 +22,7 @@ from harness._arguments import check_seconds
 from harness.runs._run import CLEANUP_SECONDS, Run, current
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Enclosing:
     """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable."""
 

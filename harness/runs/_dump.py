@@ -62,7 +62,7 @@ def _by_name(task: trio.lowlevel.Task) -> tuple[int, str]:
     return len(task.name), task.name  # So that 10 comes after 9.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Picture:
     """What was seen in one walk over the tasks."""
 
