@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 
@@ -21,7 +20,7 @@ def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> 
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} takes a number of seconds, not {value!r}; {advice}")
-    if math.isnan(value) or value < least:
+    if not value >= least:  # Put so that nan fails too.
         raise ValueError(f"{name} takes seconds from {least:g} upwards, not {value!r}; {advice}")
     return float(value)
 

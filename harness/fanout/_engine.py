@@ -67,22 +67,32 @@ class Engine:
         self._window = window
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
-        self._run: Run
+        self._run: Run  # Since `begin`, like the next; the two after them since `drive`.
         self._base: contextvars.Context
         self._nursery: trio.Nursery
         self._items: ItemWork
-        self._over = False
-        self._exhausted = False
         self._started = 0
+        """Items that have a number: those pulled, and in the end those that were skipped."""
         self._in_flight = 0
+        self._over = False
+        """Whether nothing more is pulled or started. What is in flight may go on."""
+        self._exhausted = False
+        """Whether the source said that it has no more, so that there is nothing to close."""
         self._cut: str | None = None
+        """In words, why what is in flight is cut short; None as long as it isn't."""
         self._cut_short = False
+        """Whether an item ended as cancelled: a cancel from outside may be behind it."""
         self._left = False
+        """Whether the reader left first. Then an unmet policy is no news to anybody."""
         self._source_error: Exception | None = None
         self._driver: trio.lowlevel.Task | None = None
+        """The task in `drive`, while it waits for the fan-out to be over."""
         self._owner: trio.lowlevel.Task | None = None
+        """The task that pulls from an async source and closes it."""
         self._owner_parked = False
+        """Whether that task waits for room."""
         self._pulling: trio.CancelScope | None = None
+        """The owner's scope while it waits for an item: a stop cancels it, and not the closing."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -90,7 +100,7 @@ class Engine:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self._run = run
         self._base = contextvars.copy_context()
-        run._why_cut = self._why_cut
+        run._why_cut = self.why_cut
         run._on_stop = [*(run._on_stop or ()), self._stop]
 
     async def drive(self) -> None:
@@ -103,8 +113,6 @@ class Engine:
 
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
-        await trio.lowlevel.checkpoint_if_cancelled()
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
@@ -114,16 +122,9 @@ class Engine:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._items = ItemWork(
-                    self._function,
-                    self._run,
-                    self._base,
-                    nursery,
-                    end=self._end,
-                    settle=self._settle,
-                    closing=self._closing,
-                    why_cut=self._why_cut,
-                )
+                self._items = ItemWork(self._function, self._run, self._base, nursery, host=self)
+                # Not before: what is asked of a fan-out that was cancelled here needs the above.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 if self._within is not None:
                     self._run._cut_at = self._run.started_at + self._within
                     nursery.cancel_scope.deadline = self._run._cut_at
@@ -158,11 +159,6 @@ class Engine:
         )
         entries = [] if error is None else list(error.exceptions)
         return FanOutError(what, [*entries, self._source_error], results())
-
-    @property
-    def broken(self) -> bool:
-        """Whether the policy was broken, so that whoever reads should know at once."""
-        return self._join.broken
 
     @property
     def hedges(self) -> int:
@@ -263,11 +259,11 @@ class Engine:
 
     # End --------------------------------------------------------------------------------------
 
-    def _end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
         """Take an item's result, and let the next one start.
 
         Returns:
-          Whether this decided the fan-out: the caller's task then has to `_settle`.
+          Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         self._in_flight -= 1
         self._record(
@@ -299,7 +295,7 @@ class Engine:
             self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
         self._sink(result)
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
         assert self._cut is not None
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -315,16 +311,16 @@ class Engine:
                 key = self._key(item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
-        why = self._why_cut() or "the fan-out was over before its turn"
+        why = self.why_cut() or "the fan-out was over before its turn"
         skipped = ItemSkipped(f"item {key!r} was never started: {why}")
         now = trio.current_time()
         return Result(index, key, item, None, "skipped", skipped, 0, now, now)
 
-    def _closing(self) -> bool:
+    def closing(self) -> bool:
         """Return whether no further attempt is to be started."""
         return self._cut is not None or self._run.stopping
 
-    def _why_cut(self) -> str | None:
+    def why_cut(self) -> str | None:
         """Return in words why items were cut short by this fan-out itself; None if they weren't."""
         if self._cut is not None:
             return self._cut
@@ -388,10 +384,10 @@ class Engine:
             if in_flight < self._limit and in_flight + self.unread < self._window:
                 return True
             self._owner_parked = True
-            await trio.lowlevel.wait_task_rescheduled(self._leave)
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
         return False
 
-    def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._owner_parked = False
         return trio.lowlevel.Abort.SUCCEEDED
 
@@ -417,7 +413,7 @@ class Engine:
     def _cut_soon(self, why: str) -> None:
         if self._cut is None:
             self._cut = why
-            self._nursery.start_soon(self._settle)
+            self._nursery.start_soon(self.settle)
 
     def _close_sync(self, source: SyncSource) -> None:
         if self._exhausted or source.size is not None:

@@ -14,7 +14,7 @@ from harness.fanout._join import Join
 from harness.fanout._result import Result, Results
 from harness.fanout._source import open_source
 from harness.policies import Attempt, FailFast, JoinPolicy, check_policy
-from harness.runs import open_run
+from harness.runs import RunStatus, open_run
 from harness.runs._frames import caller
 
 ItemT = TypeVar("ItemT")
@@ -69,7 +69,8 @@ async def fan_out(
     Checkpoint: always.
 
     Cancellation: everything in flight is cancelled and has ended before the cancel goes on.
-    Cancelling the fan-out's own run returns the results instead.
+    Cancelling or stopping the fan-out's own run returns the results instead, unless a quorum was
+    not reached.
     """
     check_function("fan_out()", fn)
     check_options(
@@ -90,7 +91,7 @@ async def fan_out(
         sink=kept.append,
     )
 
-    def results(status: str = "failed") -> Results[T]:
+    def results(status: RunStatus = "failed") -> Results[T]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
         return Results(kept, name=run.path, status=status, hedges=engine.hedges)
@@ -134,8 +135,8 @@ def check_callable(call: str, fn: Any) -> None:
         raise TypeError(f"{call} takes an async function, not {fn!r}; see {caller()}")
 
 
-def check_function(call: str, fn: Any) -> None:
-    """Refuse what can't be called with an item, before anything runs.
+def check_function(call: str, fn: Any, *, items: int = 1) -> None:
+    """Refuse what can't be called with so many items (one, or none), before anything runs.
 
     Raises:
       TypeError: if ``fn`` is a coroutine, an async generator, not callable, or takes no argument.
@@ -147,11 +148,13 @@ def check_function(call: str, fn: Any) -> None:
             f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
         )
     try:
-        inspect.signature(fn).bind(None)
+        inspect.signature(fn).bind(*[None] * items)
     except TypeError as mismatch:
+        what, parameters = ("one item", "item") if items else ("no argument", "")
         raise TypeError(
-            f"{call} calls {name_of(fn)} with one item, which its parameters don't allow "
-            f"({mismatch}); define it as `async def {name_of(fn)}(item)`"
+            f"{call} calls {name_of(fn)} with {what}, which its parameters don't allow "
+            f"({mismatch}); define it as `async def {name_of(fn)}({parameters})`, or give it the "
+            "others with functools.partial"
         ) from None
     except ValueError:
         pass  # Some callables written in C don't tell their parameters.

@@ -11,9 +11,10 @@ from typing import Any
 import trio
 
 from harness.fanout._latency import Latencies
-from harness.fanout._result import FAILURES, ResultStatus
+from harness.fanout._result import FAILURES
 from harness.policies import Hedge
 from harness.runs import Run
+from harness.runs._run import Ending
 
 HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
@@ -27,9 +28,9 @@ class HedgeBudget:
     def __init__(self) -> None:
         self.spent = 0
 
-    def spend(self, share: float, items_started: int) -> bool:
+    def spend(self, share: float, items_so_far: int) -> bool:
         """Take one hedge out of the budget; return False if there is none left."""
-        if self.spent >= max(HEDGES_IN_ANY_CASE, share * items_started):
+        if self.spent >= max(HEDGES_IN_ANY_CASE, share * items_so_far):
             return False
         self.spent += 1
         return True
@@ -42,7 +43,7 @@ class SideBySide:
 
     def __init__(self, *, granted: bool) -> None:
         self.live: list[Run] = []
-        self._ended: list[tuple[Run, ResultStatus, Any]] = []
+        self._ended: list[tuple[Run, Ending, Any]] = []
         self._event = trio.Event()
         self._granted_at = trio.current_time() if granted else None
 
@@ -52,7 +53,7 @@ class SideBySide:
             self._granted_at = trio.current_time()
             self.look_again()
 
-    def ended(self, run: Run, status: ResultStatus, result: Any) -> None:
+    def ended(self, run: Run, status: Ending, result: Any) -> None:
         """Note how an attempt ended. A success cancels the others."""
         self.live.remove(run)
         self._ended.append((run, status, result))
@@ -72,7 +73,7 @@ class SideBySide:
         self._event = trio.Event()
 
     def seconds_until_late(self, hedge: Hedge, latencies: Latencies) -> float | None:
-        """Return when the attempt will be late: inf if that isn't known yet, None if it ended."""
+        """Return the seconds until the attempt is late: inf if unknown, None if it ended."""
         if self._ended:
             return None
         after = hedge.after
@@ -83,8 +84,8 @@ class SideBySide:
             return math.inf
         return max(0.0, self._granted_at + after - trio.current_time())
 
-    def decision(self) -> tuple[Run, ResultStatus, Any]:
-        """Return the attempt that counts: the first success, else the first failure."""
+    def decision(self) -> tuple[Run, Ending, Any]:
+        """Return the attempt that counts: the first success, else the first failure, else any."""
         for wanted in (frozenset({"ok"}), FAILURES):
             for one in self._ended:
                 if one[1] in wanted:

@@ -2,7 +2,8 @@
 
 Each attempt is a fresh run in a task of its own. The first is the item's own task; before a
 retry that task sleeps, starts the next one in the fan-out's nursery, and ends. So an item is never
-more than one task, except while a hedge runs beside its first attempt.
+more than one task, except while a hedge runs beside its first attempt. The two together are one
+*try*: a retry follows a try, not an attempt.
 
 Every task is started in the base context, the one copied when the fan-out was called: attempts
 share no context variables, and none sees what another item did to its own.
@@ -15,7 +16,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -26,12 +27,12 @@ from harness.fanout._result import FAILURES, ResultStatus
 from harness.policies import Attempt, Retry, asked_seconds, is_rate_limit
 from harness.runs import Run, current_run
 from harness.runs._block import carry, most_telling, not_awaitable
-from harness.runs._run import current
+from harness.runs._run import Ending, current
 
 RATE_LIMIT_SECONDS_AT_MOST = 600.0
 """How long one item may wait for rate limits in all; then the error is final."""
 
-Ended = tuple[ResultStatus, Any]
+Ended = tuple[Ending, Any]
 """How a try ended, and the value if that is ok, else the error."""
 
 
@@ -63,6 +64,29 @@ class Job:
         self.started_at = started_at
 
 
+class Host(Protocol):
+    """The fan-out that items belong to, as far as they need to know it."""
+
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+        """Take an item's result; return whether it decided the fan-out.
+
+        If so, the caller has to await `settle` in its own task, as the last thing it does.
+        """
+        ...
+
+    async def settle(self) -> None:
+        """Cancel what is in flight, once all that was woken in this step has been heard."""
+        ...
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
+    def why_cut(self) -> str | None:
+        """Return in words why the fan-out itself cut items short; None if it didn't."""
+        ...
+
+
 class ItemWork:
     """Works on the items of one fan-out, one task each."""
 
@@ -73,19 +97,13 @@ class ItemWork:
         base: contextvars.Context,
         nursery: trio.Nursery,
         *,
-        end: Callable[[Job, ResultStatus, Any, float], bool],
-        settle: Callable[[], Awaitable[None]],
-        closing: Callable[[], bool],
-        why_cut: Callable[[], str | None],
+        host: Host,
     ) -> None:
         self._function = function
         self._run = run
         self._base = base
         self._nursery = nursery
-        self._end = end
-        self._settle = settle
-        self._closing = closing
-        self._why_cut = why_cut
+        self._host = host
         self._latencies = Latencies()
         self._budget = HedgeBudget()
         self._side_by_side: set[SideBySide] = set()
@@ -109,7 +127,7 @@ class ItemWork:
         elif plan.limiter is not None:
             status, result = await self._try_with_limiter(job, self._new_run(job))
         else:
-            job.attempts = job.attempts + 1
+            job.attempts += 1
             status, result = await carry(self._new_run(job), self._function, job.item)
         if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
             # The attempt's run is over. What follows belongs to the fan-out.
@@ -118,14 +136,14 @@ class ItemWork:
             if further is None:
                 return
             status, result = further
-        if self._end(job, status, result, trio.current_time()):
+        if self._host.end(job, status, result, trio.current_time()):
             current.set(self._run)
-            await self._settle()
+            await self._host.settle()
 
     async def refuse(self, job: Job, error: Exception) -> None:
         """End an item that the caller's own key= or each= function choked on."""
-        if self._end(job, "failed", error, trio.current_time()):
-            await self._settle()
+        if self._host.end(job, "failed", error, trio.current_time()):
+            await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
         plan = job.plan
@@ -143,9 +161,7 @@ class ItemWork:
 
     # After a failure --------------------------------------------------------------------------
 
-    async def _after_failure(
-        self, job: Job, status: ResultStatus, error: Exception
-    ) -> Ended | None:
+    async def _after_failure(self, job: Job, status: Ending, error: Exception) -> Ended | None:
         """Retry, or fall back, in another task; or return what the item ends with."""
         try:
             delay = self._retry_delay(job, error)
@@ -153,7 +169,7 @@ class ItemWork:
                 self._start_task(self.work, job)
                 return None
         except trio.Cancelled as cancelled:
-            given_up = RunCancelled(self._why_cut() or self._run._who_cancelled(cancelled))
+            given_up = RunCancelled(self._host.why_cut() or self._run._who_cancelled(cancelled))
             given_up.__cause__ = error
             return "cancelled", given_up
         except Exception as raised:  # By the caller's ``on=``.
@@ -176,7 +192,7 @@ class ItemWork:
                 return None
             asked = asked_seconds(error, now=time.time())
             delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
-        if delay is None or self._closing():
+        if delay is None or self._host.closing():
             return None
         if trio.current_time() + delay >= trio.current_effective_deadline():
             return None  # It would sleep past the end; the real error says more than a timeout.
@@ -208,9 +224,9 @@ class ItemWork:
         if status != "ok" and result.__context__ is None:
             result.__context__ = error
         job.degraded = status == "ok"
-        if self._end(job, status, result, trio.current_time()):
+        if self._host.end(job, status, result, trio.current_time()):
             current.set(self._run)
-            await self._settle()
+            await self._host.settle()
 
     # Limiter and hedge ------------------------------------------------------------------------
 
@@ -270,7 +286,9 @@ class ItemWork:
                     with trio.move_on_after(wait):
                         await tries.news()
                     if tries.seconds_until_late(hedge, self._latencies) == 0:
-                        if not self._closing() and self._budget.spend(hedge.budget, job.index + 1):
+                        if not self._host.closing() and self._budget.spend(
+                            hedge.budget, job.index + 1
+                        ):
                             self._base.run(launch, nursery)
                         break
         except BaseException as error:

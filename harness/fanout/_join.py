@@ -56,7 +56,7 @@ class Join:
         self._ended += 1
         if result.status == "ok":
             self._ok += 1
-        elif result.failure and self._counts(result):
+        elif result.failed and self._counts(result):
             self._failure_count += 1
             if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
                 self._failures.append(result)
@@ -76,9 +76,10 @@ class Join:
           results: Gives all that was done; asked only if there is an error.
         """
         if self._needed is not None and self._ok < self._needed:
+            of = "" if self._total is None else f" of {self._total:,} items"
             entry = QuorumError(
-                f"{self._needed:,} successes were needed, and {self._ok:,} of "
-                f"{self._ended:,} items succeeded"
+                f"{self._needed:,} successes were needed{of}; {self._ended:,} ended, and "
+                f"{self._ok:,} of those succeeded"
             )
             what = f"run {self.run_path!r} reached {self._ok:,} of {self._needed:,} successes"
             return fan_out_error(what, self._in_order(), results(), others=[entry])

@@ -13,6 +13,7 @@ import attrs
 from outcome import Error, Outcome, Value
 
 from harness.errors import FanOutError
+from harness.runs import RunStatus
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -30,7 +31,8 @@ class Result(Generic[T_co]):
     """What one item of a fan-out ended as. Read-only.
 
     Properties over private fields, and not a frozen class: one is made per item, and attrs takes
-    twice as long to fill a frozen one.
+    twice as long to fill a frozen one. Hashed by value all the same, as a frozen one would be: that
+    asks for an item and a value that can be hashed.
     """
 
     _index: int
@@ -116,7 +118,7 @@ class Result(Generic[T_co]):
         return self.status == "ok"
 
     @property
-    def failure(self) -> bool:
+    def failed(self) -> bool:
         """Whether it failed or timed out. Cancelled and skipped items did not fail."""
         return self.status in FAILURES
 
@@ -234,21 +236,22 @@ class Results(Sequence[Result[T_co]]):
     name: str
     """The path of the fan-out's run."""
 
-    status: str
-    """How the fan-out's own run ended: ok (also after a stop), cancelled or failed."""
+    status: RunStatus
+    """How the fan-out's own run ended: ok (also after a stop), cancelled or failed; ``"running"``
+    if they were taken from a stream inside its block."""
 
     def __init__(
         self,
         results: Iterable[Result[T_co]],
         *,
         name: str = "",
-        status: str = "ok",
+        status: RunStatus = "ok",
         hedges: int = 0,
     ) -> None:
         self._results = tuple(results)
         self._hedges = hedges
         self.name = name
-        self.status = status
+        self.status: RunStatus = status
 
     def __len__(self) -> int:
         return len(self._results)
@@ -281,7 +284,7 @@ class Results(Sequence[Result[T_co]]):
     @property
     def failed(self) -> Results[T_co]:
         """Those that failed or timed out."""
-        return self._where(lambda result: result.failure)
+        return self._where(lambda result: result.failed)
 
     @property
     def gaps(self) -> Results[T_co]:
@@ -318,10 +321,11 @@ class Results(Sequence[Result[T_co]]):
         return self._part(result for result in self._results if test(result))
 
     def _part(self, results: Iterable[Result[T_co]]) -> Results[T_co]:
+        # Without the hedges: how many belong to these items isn't known.
         return Results(results, name=self.name, status=self.status)
 
 
-def _rebuild(results: tuple[Any, ...], name: str, status: str, hedges: int) -> Results[Any]:
+def _rebuild(results: tuple[Any, ...], name: str, status: RunStatus, hedges: int) -> Results[Any]:
     return Results(results, name=name, status=status, hedges=hedges)
 
 

@@ -66,10 +66,8 @@ def open_source(call: str, items: Any) -> Source:
     """
     if isinstance(items, AsyncIterable):
         return AsyncSource(items)
-    try:
+    # Asked beforehand: a TypeError of the caller's own ``__iter__`` is not about what may be given.
+    if isinstance(items, Iterable) or hasattr(type(items), "__getitem__"):
         return SyncSource(items)
-    except TypeError:
-        raise TypeError(
-            f"{call} takes items as an iterable or async iterable, not {items!r}; "
-            "for a single item write [item]"
-        ) from None
+    advice = "call it" if callable(items) else "for a single item write [item]"
+    raise TypeError(f"{call} takes items as an iterable or async iterable, not {items!r}; {advice}")

@@ -98,7 +98,7 @@ class Retry:
         try:
             grown = min(self.first_delay * self.factor ** (retry - 1), self.max_delay)
         except OverflowError:  # A doubling delay gets here near retry 1,000.
-            grown = self.max_delay
+            grown = self.max_delay if self.first_delay else 0.0
         if at_least is None:
             return grown * (1 - self.jitter * draw)
         return max(grown, at_least) + self.jitter * draw * grown

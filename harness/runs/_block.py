@@ -61,15 +61,17 @@ def open_run(
     Raises:
       TypeError: if an argument has the wrong type.
       ValueError: if ``timeout`` is negative or nan, or ``name`` is empty.
-      RuntimeError: on entry, outside trio.
+      RuntimeError: on entry, outside trio or for the second time; on exit, in another task or
+        context than the one that entered.
       RunEndedError: on entry, if the run that this code carries has ended.
       RunTimedOut: from the block, if its own deadline cut the body short.
+      Exception: the body's own comes out as itself, with a note that names the run.
 
     Checkpoint: neither on entry nor on exit, unless it waits on exit for tasks that
     `harness.start_soon` gave to this run.
 
-    Cancellation: the body's exception comes out as itself, with a note that names the run.
-    `Run.cancel` leaves the block quietly; a cancel from outside passes through.
+    Cancellation: `Run.cancel` leaves the block quietly; a cancel from outside passes through.
+    If it comes while the exit waits for tasks, they are cancelled and waited for, shielded.
     """
     if not isinstance(name, str):
         raise TypeError(
@@ -247,8 +249,8 @@ async def carry(
     current.set(run)
     run._task = current_task()
     scope = run._scope
-    awaitable: Any = None
-    value: Any = _NO_VALUE
+    awaitable: Any = _NOTHING
+    value: Any = _NOTHING
     stuck_at: types.TracebackType | None = None
     try:
         with scope:
@@ -270,7 +272,7 @@ async def carry(
         stuck_at = None  # Or this frame would hold the traceback that holds this frame.
         return _carried_out_of(run, error, function, awaitable)
     now = trio.current_time()
-    if value is not _NO_VALUE:
+    if value is not _NOTHING:
         run._end("ok", now)
         return "ok", value
     if run._cancel_asked:
@@ -296,7 +298,7 @@ def _carried_out_of(
     failure = _without_cancelled(error)
     if not isinstance(failure, Exception):
         raise failure
-    if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | None):
+    if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | _Nothing):
         raise not_awaitable(function, awaitable)
     if failure.__traceback__ is not None and failure.__traceback__.tb_next is not None:
         failure.__traceback__ = failure.__traceback__.tb_next  # The first frame is ours.
@@ -418,8 +420,8 @@ def _task_words(run: Run) -> str:
     return f"its tasks in other nurseries: {', '.join((run._tasks or {}).values())}"
 
 
-class _NoValue:
-    """Stands where a function has not returned."""
+class _Nothing:
+    """Stands where a function has not returned. Not None, which a function may return."""
 
 
-_NO_VALUE = _NoValue()
+_NOTHING = _Nothing()

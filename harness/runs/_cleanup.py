@@ -50,7 +50,9 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
       max_seconds: Seconds after the cancel. A block inside another ends with it at the latest.
 
     Raises:
-      ValueError: if ``max_seconds`` is negative or nan.
+      TypeError: if ``max_seconds`` is not a number.
+      ValueError: if it is negative or nan.
+      RuntimeError: on entry, outside trio.
 
     Cancellation: when its time is over the code inside is cancelled; the block is then left
     quietly, and the cancel that started it all goes on at the next checkpoint.

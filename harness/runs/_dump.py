@@ -29,6 +29,7 @@ def dump(run: Run | None = None) -> str:
       run: Show this run and those below it; by default all, and the tasks of no run.
 
     Raises:
+      TypeError: if ``run`` is not a run.
       RuntimeError: outside trio.
     """
     if run is not None and not isinstance(run, Run):
@@ -122,7 +123,7 @@ class _Picture:
         age = (self.now if run.ended_at is None else run.ended_at) - run.started_at
         words = f"{run.path} ({run.id}) {run.status} {age:.1f} s"
         if run.status != "running":
-            return f"{words}, ended, but tasks still carry it"
+            return f"{words}, but tasks still carry it" if self.tasks.get(run) else words
         if run._scope.cancel_called:
             words += " cancelled" if run._cancel_asked else " out of time"
         elif run.stopping:

@@ -59,7 +59,7 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
     Args:
       frames: Frames with their current lines, outermost first.
     """
-    fallback = "nothing that Python code can show"
+    library: str | None = None
     for frame, line in reversed(list(frames)):
         code = frame.f_code
         filename = code.co_filename
@@ -70,9 +70,9 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
                     return str(words()) if callable(words) else str(words)
         elif is_user_code(filename):
             return place(code, line)
-        elif fallback.startswith("nothing") and not is_plumbing(filename):
-            fallback = place(code, line)
-    return fallback
+        elif library is None and not is_plumbing(filename):
+            library = place(code, line)
+    return library or "nothing that Python code can show"
 
 
 def task_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]]:

@@ -1,7 +1,8 @@
 """Short names for runs that no other process gives out.
 
-An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. Ids of one process
-sort by age; ids of two processes don't meet (40 random bits).
+An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. The counts of
+one process grow with time (as text they don't sort: 9 stands after 10); ids of two processes don't
+meet (40 random bits).
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ class Run:
 
     The facts stay readable for ever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
     `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
-    and `deps`, `emit`, `inbox.put`, a `RunLocal` and `start_soon` raise `RunEndedError`.
+    and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
+    `RunEndedError`.
     """
 
     __slots__ = (
@@ -185,7 +186,8 @@ class Run:
         self._scope = trio.CancelScope(deadline=deadline)
         self._tags = NO_TAGS
         self._private = False
-        self._children: dict[Run, None] | None = None
+        # What most runs never have is None until the first: a live run has to stay small.
+        self._children: dict[Run, None] | None = None  # In order of their start.
         self._cleanups: list[ActiveCleanup] | None = None
         self._subscriptions: list[Subscription] | None = None
         self._inbox: Inbox | None = None
@@ -194,22 +196,27 @@ class Run:
         self._stopping = False
         self._stop_reason: str | None = None
         self._on_stop: list[Callable[[], None]] | None = None
+        # Whether `cancel` takes effect before the run's own deadline: it decides the ending.
         self._cancel_asked = False
         self._cancel_reason: str | None = None
         self._cancelled_at: float | None = None
+        # Until when cleanup in this run, or below it, was allowed; who goes on longer overran.
         self._cleanup_until = -math.inf
         # When and why something inside the run, such as a fan-out, cuts short what is below it.
         self._cut_at = math.inf
         self._why_cut: Callable[[], str | None] | None = None
+        # Which item of its parent this is an attempt at; all attempts at one share a key.
         self._item_index: int | None = None
+        # The tasks of `start_soon`, by scope, with their names; and who waits for the last one.
         self._tasks: dict[trio.CancelScope, str] | None = None
         self._idle: trio.Event | None = None
+        # The task that the run is the body of, and how many nurseries it had open before.
         self._task: trio.lowlevel.Task | None = None
         self._nurseries_at_start = 0
         self._locals: dict[RunKey, Any] | None = None
-        self._forks: tuple[RunKey, ...] = ()
+        self._forks: tuple[RunKey, ...] = ()  # Those of the locals that a child starts with.
         self._parent = parent
-        self._above_children: Above | None = None
+        self._above_children: Above | None = None  # Made for the first child, shared by the others.
         if parent is None:
             self._above = Above(None, None, 0, Tree())
             self._deps: Any = None
@@ -350,8 +357,8 @@ class Run:
         """Cancel this run and all below it; never another.
 
         May be called by any task and from any thread; from another thread it is queued and
-        returns at once. The first cancel or deadline counts, later ones change nothing; a run
-        that has ended is left alone.
+        returns at once. What takes effect first counts: a later call can bring the end nearer,
+        but not put it off or give another reason. A run that has ended is left alone.
 
         Args:
           reason: Why, for `cancel_reason` and whoever reads the errors.
@@ -359,7 +366,7 @@ class Run:
             and cancelled when they are over.
 
         Raises:
-          TypeError: if ``reason`` is not a string.
+          TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
           ValueError: if ``grace`` is negative or nan.
         """
         _check_reason("run.cancel()", reason)
@@ -518,7 +525,8 @@ class Run:
           children: Whether to hear the runs below this one too, each with its own identity.
 
         Raises:
-          ValueError: if ``buffer`` is less than 1.
+          TypeError: if ``buffer`` is not a whole number.
+          ValueError: if it is less than 1.
           RunEndedError: if the run has ended.
         """
         check_count("run.subscribe(buffer=...)", buffer, advice="the default is 256")
