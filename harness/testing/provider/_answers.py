@@ -7,7 +7,7 @@ is more to say, or an `ErrorAnswer`. It knows nothing of the three dialects.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import attrs
@@ -71,6 +71,10 @@ class AnswerToolCall:
         return json.dumps(self.arguments, separators=(",", ":"), ensure_ascii=False)
 
 
+def _calls(calls: Iterable[AnswerToolCall]) -> tuple[AnswerToolCall, ...]:
+    return tuple(calls)
+
+
 @attrs.frozen
 class Answer:
     """An answer with more to it than text."""
@@ -78,7 +82,7 @@ class Answer:
     text: str = ""
     """The text, before any tool calls; may be empty."""
 
-    tool_calls: tuple[AnswerToolCall, ...] = attrs.field(default=(), converter=tuple)
+    tool_calls: tuple[AnswerToolCall, ...] = attrs.field(default=(), converter=_calls)
     """The tools it calls, in order."""
 
     input_tokens: int | None = attrs.field(default=None, kw_only=True)

@@ -12,7 +12,7 @@ import hashlib
 import math
 import statistics
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import attrs
@@ -75,6 +75,10 @@ class Storm:
         return end - now if begin <= now < end else 0.0
 
 
+def _storms(storms: Iterable[Storm]) -> tuple[Storm, ...]:
+    return tuple(storms)
+
+
 @attrs.frozen(kw_only=True)
 class Faults:
     """What goes wrong, how often, and how long answers take.
@@ -105,7 +109,7 @@ class Faults:
     event_gap_seconds: float = 0.0
     """Pause before each further event of a stream; 0 sends them in one piece."""
 
-    storms: tuple[Storm, ...] = attrs.field(default=(), converter=tuple)
+    storms: tuple[Storm, ...] = attrs.field(default=(), converter=_storms)
     """Times in which every request fails."""
 
     retry_after_seconds: float | None = 1.0

@@ -67,21 +67,24 @@ async def open_server(core: Core, *, host: str, port: int) -> AsyncGenerator[tup
     """
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     bound = listeners[0].socket.getsockname()
-    server = _Server(core)
     accepting = trio.CancelScope()
 
     async def accept(connections: trio.Nursery) -> None:
         with accepting:
             await trio.serve_listeners(server.serve, listeners, handler_nursery=connections)
 
+    server = _Server(core)
     try:
         async with trio.open_nursery() as connections:
+            server.everything = connections.cancel_scope
             connections.start_soon(accept, connections)
             yield bound[0], bound[1]
             accepting.cancel()
             server.close()
             connections.cancel_scope.deadline = trio.current_time() + CLOSE_SECONDS
     except BaseExceptionGroup as group:
+        if server.mistake is not None:
+            raise BaseExceptionGroup(group.message, [server.mistake, *group.exceptions]) from group
         if len(group.exceptions) != 1:
             raise
         error = group.exceptions[0]
@@ -91,6 +94,8 @@ async def open_server(core: Core, *, host: str, port: int) -> AsyncGenerator[tup
         finally:
             error.__context__ = context  # Not the group: that would be a circle.
             del error, context
+    if server.mistake is not None:
+        raise server.mistake
 
 
 @attrs.define(eq=False)
@@ -98,6 +103,9 @@ class _Server:
     """The connections of one provider."""
 
     core: Core
+    everything: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """The scope around all connections and the block."""
+    mistake: Exception | None = attrs.field(default=None, init=False)
     closing: bool = attrs.field(default=False, init=False)
     _connections: set[_Connection] = attrs.field(factory=lambda: set[_Connection](), init=False)
 
@@ -111,10 +119,16 @@ class _Server:
         try:
             with connection.scope:
                 await connection.run()
+        except Exception as mistake:
+            # Of the test's answer function, or in here. Kept instead of raised: trio
+            # closes the stream on the way out, and where all is cancelled that raises
+            # `trio.Cancelled` in the mistake's place. And all is cancelled before the
+            # stream is closed, so that the client has no time to complain as well.
+            self.mistake = self.mistake or mistake  # The first; others may follow from it.
+            self.everything.cancel()
         finally:
             self._connections.discard(connection)
             tally.connections -= 1
-            await trio.aclose_forcefully(stream)
 
     def close(self) -> None:
         """End idle and hanging connections; busy ones end after their answer."""
@@ -163,7 +177,7 @@ class _Connection:
                 finally:
                     tally.in_flight -= 1
                     self.busy = False
-                if reply.ending == "cut":
+                if reply.ending != "whole":
                     return
                 if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                     return
@@ -291,7 +305,8 @@ class _Connection:
                 _reset_on_close(self.stream)
         elif reply.ending == "hang":
             self.busy = False  # Closing the server needn't wait for this one.
-            await self._until_gone()
+            if not self.server.closing:
+                await self._until_gone()
         else:
             self.server.core.tally.answered += reply.accepted
 
