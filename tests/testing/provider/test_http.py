@@ -100,6 +100,21 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
             assert body["choices"][0]["message"]["content"] == f"number {number}"
 
 
+async def test_a_request_sent_during_an_answer_is_kept() -> None:
+    """While it waits the server listens for the client leaving, and may hear more than that."""
+    async with (
+        open_provider(answer=echo, faults=Faults(latency_seconds=0.1)) as provider,
+        open_raw(provider) as raw,
+    ):
+        for number in range(3):
+            body = json.dumps(ask(CHAT, f"number {number}")).encode()
+            await raw.send(request_bytes(CHAT, body))
+            await trio.sleep(0.03)
+        for number in range(3):
+            _, _, reply = await raw.reply()
+            assert reply["choices"][0]["message"]["content"] == f"number {number}"
+
+
 async def test_a_chunked_body_with_expect_is_read() -> None:
     content = json.dumps(ask(CHAT)).encode()
     async with open_provider(answer=echo) as provider, open_raw(provider) as raw:
@@ -203,6 +218,16 @@ async def test_a_body_too_large_is_refused_before_it_is_read(
                 assert "at most 1000 are read" in body["error"]["message"]
                 assert await raw.stream.receive_some(100) == b""
         assert await still_serves(provider)
+
+
+async def test_who_sends_a_huge_body_still_gets_to_read_why_not() -> None:
+    """Closing a socket with bytes unread would throw away the refusal as well."""
+    huge = _http.MAX_BODY_BYTES + 1
+    async with open_provider(answer=echo) as provider, open_raw(provider) as raw:
+        await raw.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % huge)
+        with trio.fail_after(5):
+            await raw.send(b"x" * 4_000_000)
+            assert (await raw.reply())[0] == 413
 
 
 async def test_endless_headers_are_refused() -> None:
@@ -318,7 +343,7 @@ async def test_an_exception_of_the_block_comes_out_as_itself() -> None:
         async with open_provider(answer=echo) as provider, open_raw(provider):
             raise error
     assert caught.value is error
-    assert error.__context__ is None
+    assert error.__context__ is error.__cause__ is None
 
 
 async def test_closing_doesnt_wait_for_hangs_and_idle_connections() -> None:
