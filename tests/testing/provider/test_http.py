@@ -110,9 +110,10 @@ async def test_a_request_sent_during_an_answer_is_kept() -> None:
             body = json.dumps(ask(CHAT, f"number {number}")).encode()
             await raw.send(request_bytes(CHAT, body))
             await trio.sleep(0.03)
-        for number in range(3):
-            _, _, reply = await raw.reply()
-            assert reply["choices"][0]["message"]["content"] == f"number {number}"
+        with trio.fail_after(5):
+            for number in range(3):
+                _, _, reply = await raw.reply()
+                assert reply["choices"][0]["message"]["content"] == f"number {number}"
 
 
 async def test_a_chunked_body_with_expect_is_read() -> None:
