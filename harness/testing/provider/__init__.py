@@ -25,8 +25,8 @@ from harness.testing.provider._answers import (
     ErrorAnswer,
     ProviderRequest,
 )
-from harness.testing.provider._enforcement import Judged
 from harness.testing.provider._faults import Faults, Latency, Storm, lognormal
+from harness.testing.provider._limits import Judged
 from harness.testing.provider._provider import Provider, ProviderReply, open_provider
 from harness.testing.provider._statistics import ProviderStatistics
 

@@ -25,7 +25,7 @@ from harness.testing.provider._dialect import (
     split_arguments,
     split_text,
 )
-from harness.testing.provider._enforcement import LimitState
+from harness.testing.provider._limits import LimitState
 from harness.testing.provider._rounding import whole_seconds, whole_units
 from harness.testing.provider._tokens import count_characters, count_tokens
 

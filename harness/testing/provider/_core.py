@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Awaitable, Mapping
 from email.utils import formatdate
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 import trio
@@ -31,6 +31,7 @@ from harness.testing.provider._answers import (
     as_answer,
 )
 from harness.testing.provider._anthropic import AnthropicMessages
+from harness.testing.provider._body import read_body
 from harness.testing.provider._dialect import (
     Ask,
     Completion,
@@ -41,8 +42,8 @@ from harness.testing.provider._dialect import (
     UnreadableRequest,
     compact_json,
 )
-from harness.testing.provider._enforcement import Limits
 from harness.testing.provider._faults import Fates
+from harness.testing.provider._limits import Limits
 from harness.testing.provider._openai_chat import OpenAIChat
 from harness.testing.provider._openai_responses import OpenAIResponses
 from harness.testing.provider._reply import Reply, json_reply, spoil, stream_reply
@@ -50,9 +51,6 @@ from harness.testing.provider._statistics import Tally
 from harness.testing.provider._tokens import count_tokens
 
 T = TypeVar("T")
-
-# Deeper than any real request, and far from where Python's own limit ends.
-MAX_NESTING = 200
 
 _DIALECTS: Mapping[str, Dialect] = {
     "chat/completions": OpenAIChat(),
@@ -133,7 +131,7 @@ class Core:
             message = f"the method is {incoming.method[:20]!r}; it must be POST"
             return self._invalid(dialect, 405, message, number, now)
         try:
-            body = _parse(incoming.content)
+            body = read_body(incoming.content)
             ask = dialect.read(body)
         except UnreadableRequest as error:
             return self._invalid(dialect, 400, error.message, number, now, error.parameter)
@@ -309,37 +307,3 @@ def _amounts(dialect: Dialect, ask: Ask) -> dict[str, float]:
 def _identity(dialect: Dialect, body: JSONObject) -> bytes:
     """Return what a request says, without how it was spelled."""
     return f"{dialect.name} {json.dumps(body, sort_keys=True)}".encode()
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _parse(content: bytes) -> JSONObject:
-    try:
-        body = _DECODER.decode(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise UnreadableRequest(f"the body isn't JSON in UTF-8: {str(error)[:120]}") from error
-    if not isinstance(body, dict):
-        raise UnreadableRequest(f"the body is JSON of type {type(body).__name__}, not an object")
-    # Counting brackets is quick, and tells that a usual body can't be nested too deep.
-    if content.count(b"[") + content.count(b"{") > MAX_NESTING and _nested_too_deep(body):
-        raise UnreadableRequest(f"the body is nested deeper than {MAX_NESTING} levels")
-    return body
-
-
-def _nested_too_deep(body: JSONObject) -> bool:
-    level: list[object] = [body]
-    for _ in range(MAX_NESTING):
-        inner: list[object] = []
-        for value in level:
-            children = value.values() if isinstance(value, dict) else value
-            assert isinstance(children, (list, type(body.values())))
-            inner.extend(child for child in children if isinstance(child, (dict, list)))
-        if not inner:
-            return False
-        level = inner
-    return True

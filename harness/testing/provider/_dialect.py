@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import attrs
 
 from harness.testing.provider._answers import AnswerToolCall
-from harness.testing.provider._enforcement import LimitState, Refused
+from harness.testing.provider._limits import LimitState, Refused
 
 JSONObject: TypeAlias = dict[str, Any]
 Headers: TypeAlias = list[tuple[str, str]]

@@ -79,7 +79,7 @@ def _storms(storms: Iterable[Storm]) -> tuple[Storm, ...]:
     return tuple(storms)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Faults:
     """What goes wrong, how often, and how long answers take.
 
@@ -91,28 +91,28 @@ class Faults:
     seed: int = 0
     """Another seed, other requests are hit."""
 
-    errors: Mapping[int, float] = attrs.field(factory=dict[int, float])
+    errors: Mapping[int, float] = attrs.field(factory=dict[int, float], kw_only=True)
     """Probability of each error status, such as ``{500: 0.1, 529: 0.05}``."""
 
-    cut: float = 0.0
+    cut: float = attrs.field(default=0.0, kw_only=True)
     """Probability that the connection is cut, before the answer or inside it."""
 
-    malformed: float = 0.0
+    malformed: float = attrs.field(default=0.0, kw_only=True)
     """Probability that the answer's JSON (in a stream, one event's) breaks off."""
 
-    hang: float = 0.0
+    hang: float = attrs.field(default=0.0, kw_only=True)
     """Probability that no answer comes, or a stream stops, with the connection left open."""
 
-    latency_seconds: Latency = 0.0
+    latency_seconds: Latency = attrs.field(default=0.0, kw_only=True)
     """How long answers, and injected errors, take to begin."""
 
-    event_gap_seconds: float = 0.0
+    event_gap_seconds: float = attrs.field(default=0.0, kw_only=True)
     """Pause before each further event of a stream; 0 sends them in one piece."""
 
-    storms: tuple[Storm, ...] = attrs.field(default=(), converter=_storms)
+    storms: tuple[Storm, ...] = attrs.field(default=(), converter=_storms, kw_only=True)
     """Times in which every request fails."""
 
-    retry_after_seconds: float | None = 1.0
+    retry_after_seconds: float | None = attrs.field(default=1.0, kw_only=True)
     """What injected errors with status 429 name as the time to wait; ``None`` for nothing."""
 
     def __attrs_post_init__(self) -> None:

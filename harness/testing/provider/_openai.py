@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from harness.testing.provider._dialect import Failure, Headers, JSONObject
-from harness.testing.provider._enforcement import LimitState
+from harness.testing.provider._limits import LimitState
 from harness.testing.provider._rounding import whole_milliseconds, whole_seconds, whole_units
 
 _ABBREVIATIONS = {

@@ -14,8 +14,8 @@ import trio
 
 from harness.testing.provider._answers import AnswerFunction
 from harness.testing.provider._core import Core, Incoming
-from harness.testing.provider._enforcement import Judged, build_limits
 from harness.testing.provider._faults import Fates, Faults
+from harness.testing.provider._limits import Judged, build_limits
 from harness.testing.provider._reply import Reply
 from harness.testing.provider._statistics import ProviderStatistics
 
@@ -200,8 +200,8 @@ async def open_provider(
         continuously, ``"minute"`` counts anew each minute since the opening,
         ``"second"`` does so too but spreads requests over the minute's seconds.
       faults: What goes wrong on purpose, and how long answers take.
-      http: Whether to listen on a socket. Without, `Provider.request` is the only
-        way in, and all of it runs on a virtual clock.
+      http: Whether to listen on a socket, for which the clock must be a real one.
+        Without, `Provider.request` is the only way in, and any clock will do.
       host: A loopback address.
       port: The port; 0 for any that is free.
 

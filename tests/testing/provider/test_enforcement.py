@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.testing.provider._enforcement import (
-    Bucket,
-    FixedWindow,
-    Judged,
-    Limits,
-    Paced,
-    build_limits,
-)
+from harness.testing.provider._enforcement import Bucket, FixedWindow, Paced
+from harness.testing.provider._limits import Judged, Limits, build_limits
 
 ARRIVALS = st.lists(st.floats(min_value=0, max_value=30), max_size=60)
 

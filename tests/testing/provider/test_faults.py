@@ -43,7 +43,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-EVERYTHING = Faults(seed=7, errors={500: 0.1, 529: 0.1, 429: 0.1}, cut=0.1, malformed=0.1, hang=0.1)
+EVERYTHING = Faults(7, errors={500: 0.1, 529: 0.1, 429: 0.1}, cut=0.1, malformed=0.1, hang=0.1)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -71,7 +71,8 @@ async def test_each_fault_happens_as_often_as_asked(
     assert counted.hung == outcomes.count("hang")
     assert counted.answered == outcomes.count("ok") + outcomes.count("malformed")
     assert counted.accepted == 1000 - sum(counted.errors.values())
-    assert counted.violations == 0
+    assert counted.violations == counted.invalid == 0
+    assert counted.requests == counted.accepted + sum(counted.errors.values())
     assert counted.in_flight == 0
 
 

@@ -17,7 +17,7 @@ from .asks import CHAT, MESSAGES, PATHS, ask, echo
 
 h11 = pytest.importorskip("h11")
 
-from harness.testing.provider import _http  # noqa: E402  (needs h11)
+from harness.testing.provider import _connection, _http  # noqa: E402  (needs h11)
 
 
 class Raw:
@@ -208,7 +208,7 @@ async def test_head_and_connect_get_an_answer_too() -> None:
 async def test_a_body_too_large_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_http, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(_connection, "MAX_BODY_BYTES", 1000)
     async with open_provider(answer=echo) as provider:
         for head in (b"content-length: 1001", b"transfer-encoding: chunked"):
             async with open_raw(provider) as raw:
@@ -223,7 +223,7 @@ async def test_a_body_too_large_is_refused_before_it_is_read(
 
 async def test_who_sends_a_huge_body_still_gets_to_read_why_not() -> None:
     """Closing a socket with bytes unread would throw away the refusal as well."""
-    huge = _http.MAX_BODY_BYTES + 1
+    huge = _connection.MAX_BODY_BYTES + 1
     async with open_provider(answer=echo) as provider, open_raw(provider) as raw:
         await raw.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % huge)
         with trio.fail_after(5):
@@ -234,7 +234,9 @@ async def test_who_sends_a_huge_body_still_gets_to_read_why_not() -> None:
 async def test_endless_headers_are_refused() -> None:
     async with open_provider(answer=echo) as provider:
         async with open_raw(provider) as raw:
-            await raw.send(b"POST / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 2 * _http.MAX_HEADER_BYTES)
+            await raw.send(
+                b"POST / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 2 * _connection.MAX_HEADER_BYTES
+            )
             assert (await raw.reply())[0] == 431
         assert await still_serves(provider)
 
@@ -272,11 +274,13 @@ async def test_garbage_never_brings_it_down() -> None:
         with trio.fail_after(5):
             while provider.statistics().connections:
                 await trio.sleep(0.01)
-        assert provider.statistics().in_flight == 0
+        statistics = provider.statistics()
+        assert statistics.in_flight == 0
+        assert statistics.requests == statistics.accepted + statistics.invalid
 
 
 async def test_an_idle_connection_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_http, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(_connection, "IDLE_SECONDS", 0.05)
     slow = open_provider(answer=echo, faults=Faults(latency_seconds=0.15))
     async with slow as provider, open_raw(provider) as raw:
         # An answer that takes longer than that is not idleness.
