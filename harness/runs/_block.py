@@ -26,7 +26,7 @@ from trio.lowlevel import current_task
 from harness._arguments import check_seconds
 from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
-from harness.runs._observers import observers_here
+from harness.runs._observers import observers
 from harness.runs._run import Ending, Run, cancel_scope, current
 
 NOTES_AT_MOST = 8
@@ -114,15 +114,48 @@ class RunBlock:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
             )
-        run = self._run = begin_run(
-            self._name,
-            timeout=self._timeout,
-            deps=self._deps,
-            tags=self._tags,
-            private=self._private,
-        )
+        run = self._run = self._begin()
         run._scope.__enter__()
         self._token = current.set(run)
+        return run
+
+    def _begin(self) -> Run:
+        """Return a new run below the current one, its scope not yet entered."""
+        try:
+            task = current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                f"run {self._name!r} was opened outside trio; "
+                "open it in a function that trio.run() runs"
+            ) from None
+        now = trio.current_time()
+        parent = current.get()
+        if parent is not None:
+            if parent._status != "running":
+                parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
+            if parent._above.tree.token is not trio.lowlevel.current_trio_token():
+                # A context that was copied into another trio.run, in another thread: scopes and
+                # tasks of two event loops have nothing to do with each other, so this is a root.
+                parent = None
+        timeout = self._timeout
+        run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
+        run._task = task
+        run._nurseries_at_start = len(task.child_nurseries)
+        run._private = self._private
+        sinks = observers.get()
+        if sinks and sinks is not run._observers:
+            inherited = run._observers
+            run._observers = (*inherited, *(sink for sink in sinks if sink not in inherited))
+        if self._deps is not None:
+            run._deps = self._deps
+        if self._tags:
+            run._tags = types.MappingProxyType(dict(self._tags))
+        if parent is not None and parent._forks:
+            try:
+                run._fork_locals(parent)
+            except BaseException:
+                run._end("failed", now)
+                raise
         return run
 
     async def __aexit__(
@@ -135,9 +168,7 @@ class RunBlock:
         run, token = self._run, self._token
         assert run is not None
         assert token is not None
-        error = exc
-        if run._tasks:
-            error = await _join_tasks(run, error)
+        error = await _join_tasks(run, exc) if run._tasks else exc
         try:
             current.reset(token)
         except ValueError:
@@ -177,52 +208,6 @@ class RunBlock:
             raise remaining
         finally:
             del remaining, error, exc  # Each would hold the frames that hold it.
-
-
-def begin_run(
-    name: str,
-    *,
-    timeout: float | None = None,
-    deps: Any = None,
-    tags: Mapping[str, Any] | None = None,
-    private: bool = False,
-) -> Run:
-    """Return a new run below the current one, for the current task, its scope not yet entered."""
-    try:
-        task = current_task()
-    except RuntimeError:
-        raise RuntimeError(
-            f"run {name!r} was opened outside trio; open it in a function that trio.run() runs"
-        ) from None
-    now = trio.current_time()
-    parent = current.get()
-    if parent is not None and parent._status != "running":
-        parent._refuse_if_ended(f"run {name!r} can't be opened in it")
-    if parent is not None and parent._above.tree.token is not trio.lowlevel.current_trio_token():
-        # A context that was copied into another trio.run, in another thread: scopes and tasks
-        # of two event loops have nothing to do with each other, so this run is a root.
-        parent = None
-    deadline = math.inf if timeout is None else now + timeout
-    run = Run(name, parent, now, deadline)
-    run._task = task
-    run._nurseries_at_start = len(task.child_nurseries)
-    observers = observers_here()
-    if observers:
-        inherited = run._observers
-        if inherited is not observers:
-            run._observers = (*inherited, *(o for o in observers if o not in inherited))
-    if deps is not None:
-        run._deps = deps
-    if tags:
-        run._tags = types.MappingProxyType(dict(tags))
-    run._private = private
-    if parent is not None and parent._forks:
-        try:
-            run._fork_locals(parent)
-        except BaseException:
-            run._end("failed", now)
-            raise
-    return run
 
 
 async def carry(
