@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from harness.testing.provider import _sockets
 from harness.testing.provider._answers import AnswerFunction
 from harness.testing.provider._core import Core, Incoming
 from harness.testing.provider._faults import Fates, Faults
@@ -242,17 +243,7 @@ async def open_provider(
             provider.close()
         return
 
-    try:
-        # Here and not at the top: only this way in needs the extra.
-        from harness.testing.provider._http import open_server
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
-        raise ImportError(
-            "a simulated provider that listens on a socket needs h11; install "
-            "trio-harness[provider], or open it with http=False"
-        ) from error
-    async with open_server(core, host=address, port=port) as bound:
+    async with _sockets.open_server(core, host=address, port=port) as bound:
         provider = Provider(core=core, address=bound)
         try:
             yield provider

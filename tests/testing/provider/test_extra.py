@@ -9,16 +9,17 @@ import pytest
 from trio.testing import MockClock
 
 from harness.testing.provider import open_provider
-
-from .asks import CHAT, ask, echo
+from tests.testing.provider.asks import CHAT, ask, echo
 
 
 async def test_without_h11_sockets_are_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setitem(sys.modules, "h11", None)
-    for module in ("_http", "_connection"):
-        monkeypatch.delitem(sys.modules, f"harness.testing.provider.{module}", raising=False)
+    for module in ("_server", "_connection"):
+        monkeypatch.delitem(
+            sys.modules, f"harness.testing.provider._sockets.{module}", raising=False
+        )
     with pytest.raises(ImportError, match=r"install trio-harness\[provider\]"):
         async with open_provider(answer=echo):
             pass

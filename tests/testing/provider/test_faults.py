@@ -14,8 +14,7 @@ from trio.testing import MockClock
 from harness.testing.provider import Faults, Provider, Storm, lognormal, open_provider
 from harness.testing.provider import _faults as faults_module
 from harness.testing.provider._faults import Fate, Fates
-
-from .asks import CHAT, MESSAGES, PATHS, ask, echo
+from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, ask, echo
 
 
 async def outcome(provider: Provider, prompt: str, *, path: str = CHAT, **more: Any) -> str:
@@ -170,7 +169,7 @@ async def test_a_storm_hits_everybody_and_passes(autojump_clock: MockClock) -> N
 
 def test_storms_come_once_in_each_period() -> None:
     storm = Storm(start_seconds=100, duration_seconds=5, every_seconds=60, status=529)
-    stormy = [tick / 10 for tick in range(0, 7000) if storm.seconds_left(tick / 10, seed=1) > 0]
+    stormy = [tick / 10 for tick in range(7000) if storm.seconds_left(tick / 10, seed=1) > 0]
     assert min(stormy) >= 100
     per_period = [sum(0 <= at - 100 - 60 * period < 60 for at in stormy) for period in range(10)]
     assert all(49 <= count <= 51 for count in per_period)

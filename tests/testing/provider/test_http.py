@@ -12,12 +12,13 @@ import pytest
 import trio
 
 from harness.testing.provider import Faults, Provider, ProviderRequest, open_provider
-
-from .asks import CHAT, MESSAGES, PATHS, ask, echo
+from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, ask, echo
 
 h11 = pytest.importorskip("h11")
 
-from harness.testing.provider import _connection, _http  # noqa: E402  (needs h11)
+import trio.lowlevel
+
+from harness.testing.provider._sockets import _connection, _server  # noqa: E402  (needs h11)
 
 
 class Raw:
@@ -315,7 +316,7 @@ async def test_a_client_that_leaves_an_async_answer_is_noticed() -> None:
 
 async def test_async_answers_serve_and_fail_like_plain_ones() -> None:
     async def answer(request: ProviderRequest) -> str:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         if request.prompt == "fail":
             raise LookupError("a mistake in the test")
         return request.prompt
@@ -386,7 +387,7 @@ async def test_closing_gives_an_answer_under_way_a_moment() -> None:
 async def test_closing_doesnt_wait_for_an_answer_that_takes_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_http, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(_server, "CLOSE_SECONDS", 0.05)
     async with open_provider(answer=echo, faults=Faults(latency_seconds=60)) as provider:
         stream = await trio.open_tcp_stream("127.0.0.1", provider.port)
         await stream.send_all(request_bytes(CHAT, json.dumps(ask(CHAT)).encode()))

@@ -17,8 +17,7 @@ from harness.testing.provider import (
     ProviderRequest,
     open_provider,
 )
-
-from .asks import CHAT, MESSAGES, PATHS, RESPONSES, ask, echo
+from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, RESPONSES, ask, echo
 
 
 async def accepted_of(provider: Provider, count: int, *, path: str = CHAT) -> int:

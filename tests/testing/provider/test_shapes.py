@@ -13,8 +13,7 @@ import pytest
 from trio.testing import MockClock
 
 from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, open_provider
-
-from .asks import CHAT, MESSAGES, PATHS, RESPONSES, ask
+from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, RESPONSES, ask
 
 pydantic = pytest.importorskip("pydantic")
 openai_types = pytest.importorskip("openai.types")

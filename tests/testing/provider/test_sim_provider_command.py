@@ -15,8 +15,7 @@ pytest.importorskip("h11")
 testing = pytest.importorskip("click.testing")
 
 from harness.cli._sim_provider import sim_provider  # noqa: E402  (needs click)
-
-from .asks import CHAT, ask  # noqa: E402
+from tests.testing.provider.asks import CHAT, ask  # noqa: E402
 
 RUN = [sys.executable, "-c", "from harness.cli._sim_provider import sim_provider; sim_provider()"]
 

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from harness.testing.provider._connection import Connection
 from harness.testing.provider._core import Core
+from harness.testing.provider._sockets._connection import Connection
 
 CLOSE_SECONDS = 1.0
 """How long busy connections may go on once the server is being closed."""
