@@ -93,6 +93,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
     keep `results`.
     """
 
+    # Any, since Results lives floors above, and errors import nothing of harness.
     results: Any
     """The `harness.Results` of everything that ended, in input order."""
 
@@ -109,7 +110,10 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         pass
 
     def derive(self, excs: Sequence[_OtherT], /) -> FanOutError[_OtherT]:  # type: ignore[override]
-        """Return a group of ``excs`` with the same message and results, as ``split`` asks."""
+        """Return a group of ``excs`` with the same message and results, as ``split`` asks.
+
+        With something that is no `Exception` among them it can only be a `BaseExceptionGroup`.
+        """
         if not all(isinstance(error, Exception) for error in excs):
             return BaseExceptionGroup(self.message, excs)  # type: ignore[return-value]
         return FanOutError(self.message, excs, self.results)

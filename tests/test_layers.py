@@ -53,11 +53,11 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
-    ("fanout", "harness.runs._block"): (
+    ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it would "
         "let users make runs that no block waits for"
     ),
-    ("fanout", "harness.runs._run"): (
+    ("fanout", "harness.runs._current"): (
         "an item's task enters the run of the fan-out; as a public name the variable would let "
         "any code change the run it belongs to"
     ),
@@ -65,9 +65,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the owner of an async source can't enter a cleanup block, which would not nest with the "
         "scopes a generator holds open; it gives its own scope the deadline of one"
     ),
-    ("fanout", "harness.runs._frames"): (
-        "a refused argument is reported with the line that called, as by runs; of no use to users"
-    ),
+    ("fanout", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
+    ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
 }
 
 

@@ -29,13 +29,14 @@ import trio
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
+from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.policies import Attempt, FailFast
 from harness.runs import Run
-from harness.runs._block import most_telling
 from harness.runs._cleanup import cleanup_deadline
-from harness.runs._run import cancel_scope
+from harness.runs._endings import most_telling
+from harness.runs._scopes import cancel_scope
 
 
 class Engine:
@@ -244,7 +245,7 @@ class Engine:
         self._started = index + 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = Job(index, index, item, "", _UNPLANNED, trio.current_time())
+        job = Job(index, index, item, "", ONE_ATTEMPT, trio.current_time())
         try:
             if key is not None:
                 job.key = key(item)
@@ -308,7 +309,7 @@ class Engine:
         key: Any = index
         if self._key is not None:
             try:
-                key = self._key(item)
+                key = self._base.run(self._key, item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
         why = self.why_cut() or "the fan-out was over before its turn"
@@ -422,9 +423,6 @@ class Engine:
             self._base.run(source.close)
         except Exception as error:
             self._source_error = self._source_error or error
-
-
-_UNPLANNED = Attempt()
 
 
 def _plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:

@@ -24,10 +24,13 @@ from harness.errors import RunCancelled
 from harness.fanout._hedge import HedgeBudget, SideBySide
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, ResultStatus
-from harness.policies import Attempt, Retry, asked_seconds, is_rate_limit
+from harness.policies import Attempt, Retry, is_rate_limit, retry_after_seconds
 from harness.runs import Run, current_run
-from harness.runs._block import carry, most_telling, not_awaitable
-from harness.runs._run import Ending, current
+from harness.runs._carry import carry
+from harness.runs._current import current
+from harness.runs._endings import most_telling
+from harness.runs._functions import not_awaitable_error
+from harness.runs._run import Ending
 
 RATE_LIMIT_SECONDS_AT_MOST = 600.0
 """How long one item may wait for rate limits in all; then the error is final."""
@@ -190,7 +193,7 @@ class ItemWork:
             job.failures += 1
             if job.failures >= retry.attempts:
                 return None
-            asked = asked_seconds(error, now=time.time())
+            asked = retry_after_seconds(error, now=time.time())
             delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
         if delay is None or self._host.closing():
             return None
@@ -251,7 +254,7 @@ class ItemWork:
                     granted()
                 awaitable = self._function(job.item)
                 if not isinstance(awaitable, Awaitable):
-                    raise not_awaitable(self._function, awaitable)
+                    raise not_awaitable_error(self._function, awaitable)
                 return await awaitable
 
         return await carry(run, call)
@@ -312,7 +315,7 @@ def _rate_limit_delay(job: Job, retry: Retry, error: Exception) -> float | None:
     """Return the seconds to wait for a rate limit, which spends no attempt; None if too many."""
     job.attempts -= 1
     job.rate_limits += 1
-    asked = asked_seconds(error, now=time.time())
+    asked = retry_after_seconds(error, now=time.time())
     delay = retry.delay_seconds(job.rate_limits, draw=random.random(), at_least=asked)
     if job.rate_limit_seconds + delay > RATE_LIMIT_SECONDS_AT_MOST:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from harness.errors import FanOutError, QuorumError
-from harness.fanout._result import Result, Results, fan_out_error
+from harness.fanout._result import Result, Results, by_index, fan_out_error
 from harness.policies import BestEffort, FailFast, FirstSuccess, JoinPolicy, Quorum
 
 FAILURES_IN_STREAM_ERROR = 1_000
@@ -90,7 +90,7 @@ class Join:
         return fan_out_error(what, self._in_order(), results(), others=self._extra)
 
     def _in_order(self) -> list[Result[Any]]:
-        return sorted(self._failures, key=lambda failure: failure.index)
+        return sorted(self._failures, key=by_index)
 
     @property
     def _needed(self) -> int | None:

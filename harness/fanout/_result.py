@@ -6,6 +6,7 @@ plain facts: no run, no agent, and never a stored `trio.Cancelled`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -226,6 +227,10 @@ class Tally:
             seconds=0.0 if self.first_start is None else self.last_end - self.first_start,
             run_seconds=self.run_seconds,
         )
+
+
+by_index = operator.attrgetter("index")
+"""Returns an item's place in the input."""
 
 
 class Results(Sequence[Result[T_co]]):

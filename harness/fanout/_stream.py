@@ -18,21 +18,20 @@ import trio
 from harness._arguments import check_count
 from harness.errors import FanOutError
 from harness.fanout._engine import Engine
-from harness.fanout._fan_out import (
+from harness.fanout._join import Join
+from harness.fanout._options import (
     FAIL_FAST,
     LIMIT,
     ONE_ATTEMPT,
-    by_index,
     check_function,
     check_options,
-    name_of,
 )
-from harness.fanout._join import Join
-from harness.fanout._result import Result, Results, Summary, Tally
+from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._source import open_source
 from harness.policies import Attempt, JoinPolicy
 from harness.runs import Run, open_run
-from harness.runs._block import most_telling
+from harness.runs._endings import most_telling
+from harness.runs._functions import name_of
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")

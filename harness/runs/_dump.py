@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import attrs
 import trio
 
+from harness.runs._current import current
 from harness.runs._frames import describe_wait, is_plumbing, task_frames
-from harness.runs._run import Run, current
+from harness.runs._run import Run
 
 Stack = tuple[tuple[str, int, str], ...]
 """File, line and function of each frame, outermost first."""

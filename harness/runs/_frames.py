@@ -120,3 +120,14 @@ def traceback_frames(traceback: types.TracebackType | None) -> Iterator[tuple[Fr
     while traceback is not None:
         yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next
+
+
+def where_we_are() -> str:
+    """Return in words which task this is and whose nursery it lives in; empty outside trio."""
+    try:
+        task = trio.lowlevel.current_task()
+    except RuntimeError:
+        return ""
+    nursery = task.parent_nursery
+    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
+    return f" (this is task {task.name!r}{owner})"

@@ -15,24 +15,24 @@ long-lived task copied keeps nothing else alive.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 import trio
 
 from harness._arguments import check_count, check_seconds
-from harness.errors import NoRunError, RunEndedError
+from harness.errors import RunEndedError
 from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
-from harness.runs._frames import describe_wait, task_frames
+from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
 from harness.runs._observers import Observer
+from harness.runs._scopes import cancel_scope
+from harness.runs._tree import Above, Tree
 
 Ending = Literal["ok", "failed", "timed_out", "cancelled"]
 RunStatus = Literal["running"] | Ending
@@ -43,68 +43,6 @@ CLEANUP_SECONDS = 5.0
 """How long cleanup may take after a cancel. Time for a goodbye to a server; short for a person."""
 
 NO_TAGS: Mapping[str, Any] = types.MappingProxyType({})
-
-current: ContextVar[Run | None] = ContextVar("harness.current_run", default=None)
-"""The run that code belongs to. The one place where runs are ambient."""
-
-_CANCEL_TAKES_REASON = "reason" in inspect.signature(trio.CancelScope.cancel).parameters
-"""Newer trio passes a reason on to the `trio.Cancelled` that the code inside sees."""
-
-
-def current_run() -> Run:
-    """Return the run this code belongs to.
-
-    In a task that outlived its run this is the run that ended; using it raises `RunEndedError`.
-
-    Raises:
-      NoRunError: outside of any run.
-    """
-    run = current.get()
-    if run is None:
-        raise NoRunError(
-            "there is no run here; open one with `async with harness.open_run(name):`, "
-            "or start this task with harness.start_soon(nursery, fn, run=run)"
-        )
-    return run
-
-
-def current_run_or_none() -> Run | None:
-    """Return the run this code belongs to, or None outside of any."""
-    return current.get()
-
-
-def cancel_scope(scope: trio.CancelScope, reason: str) -> None:
-    """Cancel ``scope``, telling trio why if it wants to know."""
-    if _CANCEL_TAKES_REASON:
-        scope.cancel(reason=reason)
-    else:
-        scope.cancel()
-
-
-class Tree:
-    """What all runs of one tree share: where they live, and whether anybody listens."""
-
-    __slots__ = ("any_stopping", "listeners", "thread_id", "token")
-
-    def __init__(self) -> None:
-        self.token = trio.lowlevel.current_trio_token()
-        self.thread_id = threading.get_ident()
-        self.listeners = 0
-        """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
-        self.any_stopping = False
-        """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
-
-
-class Above:
-    """The plain facts about what is above a run. All children of one run share one."""
-
-    __slots__ = ("depth", "parent_id", "path", "tree")
-
-    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
-        self.parent_id = parent_id
-        self.path = path
-        self.depth = depth
-        self.tree = tree
 
 
 class ActiveCleanup(Protocol):
@@ -371,7 +309,7 @@ class Run:
         """
         _check_reason("run.cancel()", reason)
         check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
-        self._in_trio_thread(self._cancel, reason, float(grace))
+        self._above.tree.call(self._cancel, reason, float(grace))
 
     def stop(self, reason: str | None = None) -> None:
         """Ask this run and all below it to end when they can, with what they have.
@@ -383,7 +321,7 @@ class Run:
           TypeError: if ``reason`` is not a string.
         """
         _check_reason("run.stop()", reason)
-        self._in_trio_thread(self._stop, reason)
+        self._above.tree.call(self._stop, reason)
 
     def _cancel(self, reason: str | None, grace: float) -> None:
         scope = self._scope
@@ -421,20 +359,6 @@ class Run:
         for run in self._with_descendants():
             for notice in run._on_stop or ():
                 notice()
-
-    def _in_trio_thread(self, function: Callable[..., None], *args: Any) -> None:
-        """Call ``function`` where trio runs: now if that is here, else soon."""
-        try:
-            here = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            here = None
-        if here is self._above.tree.token:
-            function(*args)
-            return
-        try:
-            self._above.tree.token.run_sync_soon(function, *args)
-        except trio.RunFinishedError:
-            pass  # Everything in that trio has ended; there is nothing left to change.
 
     def _cancel_words(self) -> str:
         reason = f": {self._cancel_reason}" if self._cancel_reason else ""
@@ -490,7 +414,7 @@ class Run:
         elif threading.get_ident() == tree.thread_id:
             self._publish(payload)
         else:
-            self._in_trio_thread(self._publish, payload)
+            tree.call(self._publish, payload)
 
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
@@ -617,7 +541,7 @@ class Run:
         if self._status != "running":
             raise RunEndedError(
                 f"run {self.path!r} has ended ({self._status}), so {consequence}"
-                f"{_where_are_we()}; a task that outlives a run must not carry it: start it with "
+                f"{where_we_are()}; a task that outlives a run must not carry it: start it with "
                 "harness.start_soon(nursery, fn, run=other_run), or run=None for no run"
             )
 
@@ -645,14 +569,3 @@ def _check_reason(call: str, reason: object) -> None:
             f"{call} takes its reason as a string or None, not {reason!r}; "
             "say in words why, for whoever reads the error"
         )
-
-
-def _where_are_we() -> str:
-    """Return in words which task this is and whose nursery it lives in; empty outside trio."""
-    try:
-        task = trio.lowlevel.current_task()
-    except RuntimeError:
-        return ""
-    nursery = task.parent_nursery
-    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
-    return f" (this is task {task.name!r}{owner})"

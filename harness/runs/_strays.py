@@ -17,7 +17,8 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
-from harness.runs._run import Run, current
+from harness.runs._current import current
+from harness.runs._run import Run
 from harness.runs._tasks import belonging
 
 STRAYS_AT_MOST = 1_000
@@ -29,10 +30,10 @@ class Stray:
     """A task that was found outside of the block of the run it carries."""
 
     run_path: str
-    """The run it carries."""
+    """The path of the run it carries."""
 
     task_name: str
-    """The task."""
+    """Its name."""
 
     reason: str
     """What is wrong, and whose nursery it is in."""

@@ -15,9 +15,12 @@ from typing import Any, TypeVarTuple
 
 import trio
 
-from harness.runs._block import add_note, not_awaitable
 from harness.runs._cleanup import enclosing_cleanup
-from harness.runs._run import Run, cancel_scope, current
+from harness.runs._current import current
+from harness.runs._endings import add_note
+from harness.runs._functions import check_callable, name_of, not_awaitable_error
+from harness.runs._run import Run
+from harness.runs._scopes import cancel_scope
 
 Ts = TypeVarTuple("Ts")
 
@@ -52,14 +55,7 @@ def start_soon(
             f"start_soon() takes a trio nursery first, not {nursery!r}; write "
             "start_soon(nursery, fn, arg, run=run)"
         )
-    if inspect.iscoroutine(fn):
-        fn.close()
-        raise TypeError(
-            f"start_soon() takes an async function and its arguments, not the coroutine {fn!r}; "
-            "write start_soon(nursery, fn, arg, run=run) instead of start_soon(nursery, fn(arg))"
-        )
-    if not callable(fn):
-        raise TypeError(f"start_soon() takes an async function to call, not {fn!r}")
+    check_callable("start_soon()", fn)
     if run is None:
         _start_in_context(None, nursery.start_soon, fn, *args, name=name)
         return
@@ -73,7 +69,7 @@ def start_soon(
             f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
             "open a run here and start the task for that"
         )
-    task_name = name or getattr(fn, "__qualname__", None) or repr(fn)
+    task_name = name or name_of(fn)
     scope = trio.CancelScope(deadline=run.deadline)
     if run._scope.cancel_called or any(above._scope.cancel_called for above in run._ancestors()):
         cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
@@ -82,7 +78,7 @@ def start_soon(
         # Called here and not in the task, so that a mistake is raised where it was made.
         awaitable = fn(*args)
         if not isinstance(awaitable, Awaitable):
-            raise not_awaitable(fn, awaitable)
+            raise not_awaitable_error(fn, awaitable)
         try:
             nursery.start_soon(belonging, run, scope, awaitable, name=task_name)
         except BaseException:

@@ -30,7 +30,7 @@ def is_rate_limit(error: Exception) -> bool:
     return False
 
 
-def asked_seconds(error: Exception, *, now: float) -> float | None:
+def retry_after_seconds(error: Exception, *, now: float) -> float | None:
     """Return how many seconds the error asks to wait, or None if it doesn't say.
 
     Looked for in this order: the attribute ``retry_after``; the headers ``retry-after-ms`` and
