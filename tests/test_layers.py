@@ -19,6 +19,7 @@ FLOORS = {
     "errors": 0,
     "_version": 0,
     "_arguments": 0,
+    "_words": 0,
     "runs": 1,
     "policies": 1,
     "fanout": 2,

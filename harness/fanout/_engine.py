@@ -26,6 +26,7 @@ from typing import Any
 
 import trio
 
+from harness._words import error_in_words
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
@@ -33,7 +34,7 @@ from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.policies import Attempt, FailFast
-from harness.runs import Run
+from harness.runs import Run, cleanup
 from harness.runs._cleanup import cleanup_deadline
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
@@ -79,8 +80,11 @@ class Engine:
         """Whether nothing more is pulled or started. What is in flight may go on."""
         self._exhausted = False
         """Whether the source said that it has no more, so that there is nothing to close."""
-        self._cut: str | None = None
+        self.cut: str | None = None
         """In words, why what is in flight is cut short; None as long as it isn't."""
+        self._stopped: str | None = None
+        """In words, why the run was asked to stop; None as long as it wasn't."""
+        self._skipped: ItemSkipped | None = None
         self._cut_short = False
         """Whether an item ended as cancelled: a cancel from outside may be behind it."""
         self._left = False
@@ -93,7 +97,7 @@ class Engine:
         self._owner_parked = False
         """Whether that task waits for room."""
         self._pulling: trio.CancelScope | None = None
-        """The owner's scope while it waits for an item: a stop cancels it, and not the closing."""
+        """The owner's scope while it waits for an item, for a stop to cancel."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -114,11 +118,13 @@ class Engine:
 
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
+        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
-        self._cut = self._join.why
-        if self._cut is not None or self._run.stopping:
+        self.cut = self._join.why
+        self._stopped = self._run._stop_words()
+        if self.cut or self._stopped:
             self._start_no_more()
         try:
             async with trio.open_nursery() as nursery:
@@ -156,7 +162,7 @@ class Engine:
             return error
         what = (
             f"the items of run {self._run.path!r} could not be read beyond the first "
-            f"{self._started:,}: {type(self._source_error).__name__}: {self._source_error}"
+            f"{self._started:,}: {error_in_words(self._source_error)}"
         )
         entries = [] if error is None else list(error.exceptions)
         return FanOutError(what, [*entries, self._source_error], results())
@@ -185,8 +191,8 @@ class Engine:
     def close(self, why: str) -> None:
         """Cut everything short: nothing more is started, what is in flight is cancelled."""
         self._start_no_more()
-        self._cut = self._cut or why
-        cancel_scope(self._nursery.cancel_scope, self._cut)
+        self.cut = self.cut or why
+        self._cancel_items(self.cut)
 
     # Start ------------------------------------------------------------------------------------
 
@@ -237,7 +243,10 @@ class Engine:
             except Exception as error:
                 self._source_failed(error)
             else:
-                self._start(item)
+                if self._over:  # The source itself stopped or cancelled the run.
+                    self._record(self._skip(item))
+                else:
+                    self._start(item)
 
     def _start(self, item: Any) -> None:
         """Start the task of one item. To be called in the base context."""
@@ -285,9 +294,9 @@ class Engine:
             self.start_next()
             return False
         self._start_no_more()
-        if self._cut is not None:
+        if self.cut is not None:
             return False
-        self._cut = self._join.why
+        self.cut = self._join.why
         return True
 
     def _record(self, result: Result[Any]) -> None:
@@ -298,9 +307,13 @@ class Engine:
 
     async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
-        assert self._cut is not None
+        assert self.cut is not None
         await trio.lowlevel.cancel_shielded_checkpoint()
-        cancel_scope(self._nursery.cancel_scope, self._cut)
+        self._cancel_items(self.cut)
+
+    def _cancel_items(self, why: str) -> None:
+        cancel_scope(self._nursery.cancel_scope, why)
+        self._run._cut_below(why)
 
     def _skip(self, item: Any) -> Result[Any]:
         """Return the result of an item that is never started."""
@@ -312,28 +325,28 @@ class Engine:
                 key = self._base.run(self._key, item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
-        why = self.why_cut() or "the fan-out was over before its turn"
-        skipped = ItemSkipped(f"item {key!r} was never started: {why}")
+        if self._skipped is None:
+            # One for all: there may be a million of them, and they differ in nothing.
+            why = self.why_cut() or "the fan-out was over before its turn"
+            self._skipped = ItemSkipped(f"the item was never started: {why}")
         now = trio.current_time()
-        return Result(index, key, item, None, "skipped", skipped, 0, now, now)
+        return Result(index, key, item, None, "skipped", self._skipped, 0, now, now)
 
     def closing(self) -> bool:
         """Return whether no further attempt is to be started."""
-        return self._cut is not None or self._run.stopping
+        return self.cut is not None or self._stopped is not None
 
     def why_cut(self) -> str | None:
         """Return in words why items were cut short by this fan-out itself; None if they weren't."""
-        if self._cut is not None:
-            return self._cut
+        if self.cut is not None:
+            return self.cut
         if self._within is not None and self._nursery.cancel_scope.cancel_called:
             return f"the {self._within:g} s of within= were over"
-        if self._run.stopping:
-            reason = self._run._stop_reason
-            return "the run was asked to stop" + (f": {reason}" if reason else "")
-        return None
+        return self._stopped
 
     def _stop(self) -> None:
-        """Start nothing more: the run was asked to stop. Called in any task, so only flags here."""
+        """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
+        self._stopped = self._run._stop_words()
         self._start_no_more()
         if self._pulling is not None:
             self._pulling.cancel()
@@ -351,31 +364,43 @@ class Engine:
         """Pull items one after another, as there is room, and close the source at the end.
 
         One scope around it all, and none around a single pull: a generator may hold scopes of its
-        own open while it yields, and scopes have to nest.
+        own open while it yields, and scopes have to nest. For the same reason it is closed inside
+        that scope; unless a stop has cancelled the scope, and a generator has ended with that.
         """
         self._owner = trio.lowlevel.current_task()
-        with trio.CancelScope() as scope:
-            try:
-                while await self._room():
-                    self._pulling = scope
-                    item = await source.next()
-                    self._pulling = None
-                    if self._over:
-                        self._record(self._skip(item))
-                    else:
-                        self._base.run(self._start, item)
-            except Exhausted:
-                self._no_more_items()
-            except Exception as error:
-                self._source_failed(error)
-            finally:
-                self._pulling = None
-                self._start_no_more()
-                scope.deadline, scope.shield = cleanup_deadline(), True
+        interrupted = False
+        try:
+            with trio.CancelScope() as scope:
                 try:
-                    await source.close()
+                    while await self._room():
+                        self._pulling = scope
+                        item = await source.next()
+                        self._pulling = None
+                        if self._over:
+                            self._record(self._skip(item))
+                        else:
+                            self._base.run(self._start, item)
+                except Exhausted:
+                    self._no_more_items()
                 except Exception as error:
                     self._source_failed(error)
+                finally:
+                    self._pulling = None
+                    self._start_no_more()
+                    interrupted = scope.cancel_called
+                    if not interrupted:
+                        scope.deadline, scope.shield = cleanup_deadline(), True
+                        await self._close_async(source)
+        finally:
+            if interrupted:
+                with cleanup():
+                    await self._close_async(source)
+
+    async def _close_async(self, source: AsyncSource) -> None:
+        try:
+            await source.close()
+        except Exception as error:
+            self._source_failed(error)
 
     async def _room(self) -> bool:
         """Wait until another item may be pulled; return False when none ever may."""
@@ -412,8 +437,8 @@ class Engine:
             self._cut_soon("the items could not be read further, and the policy is FailFast()")
 
     def _cut_soon(self, why: str) -> None:
-        if self._cut is None:
-            self._cut = why
+        if self.cut is None:
+            self.cut = why
             self._nursery.start_soon(self.settle)
 
     def _close_sync(self, source: SyncSource) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
+import trio
+
 from harness.fanout._engine import Engine
 from harness.fanout._join import Join
 from harness.fanout._options import (
@@ -19,6 +21,9 @@ from harness.fanout._source import open_source
 from harness.policies import Attempt, JoinPolicy
 from harness.runs import RunStatus, open_run
 from harness.runs._functions import name_of
+
+ITEMS_PER_CHECKPOINT = 1_000
+"""How many items are recorded as skipped before other tasks get a turn."""
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -98,6 +103,10 @@ async def fan_out(
         join.run_path = run.path
         engine.begin(run)
         await engine.drive()
+        for count, result in enumerate(engine.skipped(), 1):
+            kept.append(result)
+            if count % ITEMS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
         if error := engine.error(results):
             raise error
     if run.status == "cancelled" and (error := engine.error(results)):

@@ -6,6 +6,7 @@ Bookkeeping only; the engine starts the tasks.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -39,19 +40,23 @@ class HedgeBudget:
 class SideBySide:
     """The attempts made side by side for one item."""
 
-    __slots__ = ("_ended", "_event", "_granted_at", "live")
+    __slots__ = ("_ended", "_event", "_granted_at", "_needs_grant", "live")
 
-    def __init__(self, *, granted: bool) -> None:
+    def __init__(self, *, needs_grant: bool) -> None:
         self.live: list[Run] = []
         self._ended: list[tuple[Run, Ending, Any]] = []
         self._event = trio.Event()
-        self._granted_at = trio.current_time() if granted else None
+        self._needs_grant = needs_grant
+        self._granted_at: dict[Run, float] = {}
 
-    def first_granted(self) -> None:
-        """Note that the limiter let the first attempt go: from now on it can be late."""
-        if self._granted_at is None:
-            self._granted_at = trio.current_time()
-            self.look_again()
+    def granted(self, run: Run) -> None:
+        """Note that the limiter let an attempt go: from now on it can be late."""
+        self._granted_at[run] = trio.current_time()
+        self.look_again()
+
+    def granted_at(self, run: Run) -> float:
+        """Return since when the time of an attempt runs; inf if it waits for its grant."""
+        return self._granted_at.get(run, math.inf) if self._needs_grant else run.started_at
 
     def ended(self, run: Run, status: Ending, result: Any) -> None:
         """Note how an attempt ended. A success cancels the others."""
@@ -80,9 +85,13 @@ class SideBySide:
         if after is None:
             assert hedge.percentile is not None
             after = latencies.percentile(hedge.percentile)
-        if after is None or self._granted_at is None:
+        if after is None or not self.live:
             return math.inf
-        return max(0.0, self._granted_at + after - trio.current_time())
+        return max(0.0, self.granted_at(self.live[0]) + after - trio.current_time())
+
+    def count_failures(self, test: Callable[[Exception], bool]) -> int:
+        """Return how many attempts failed with an error for which ``test`` is true."""
+        return sum(status == "failed" and test(result) for _, status, result in self._ended)
 
     def decision(self) -> tuple[Run, Ending, Any]:
         """Return the attempt that counts: the first success, else the first failure, else any."""

@@ -28,12 +28,16 @@ from harness.policies import Attempt, Retry, is_rate_limit, retry_after_seconds
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._current import current
-from harness.runs._endings import most_telling
+from harness.runs._endings import most_telling, set_context
 from harness.runs._functions import not_awaitable_error
 from harness.runs._run import Ending
 
-RATE_LIMIT_SECONDS_AT_MOST = 600.0
-"""How long one item may wait for rate limits in all; then the error is final."""
+WAIT_SECONDS_AT_MOST = 600.0
+"""How long one item may wait for rate limits in all, or because one error asks for it; beyond that
+the error is final."""
+
+RATE_LIMIT_SECONDS_AT_LEAST = 0.1
+"""The wait for a rate limit after the first. One of 0, which spends no attempt, would never end."""
 
 Ended = tuple[Ending, Any]
 """How a try ended, and the value if that is ok, else the error."""
@@ -85,8 +89,9 @@ class Host(Protocol):
         """Return whether no further attempt is to be started."""
         ...
 
-    def why_cut(self) -> str | None:
-        """Return in words why the fan-out itself cut items short; None if it didn't."""
+    @property
+    def cut(self) -> str | None:
+        """In words, why what is in flight is cut short; None as long as it isn't."""
         ...
 
 
@@ -169,14 +174,17 @@ class ItemWork:
         try:
             delay = self._retry_delay(job, error)
             if delay is not None and await self._nap(delay):
-                self._start_task(self.work, job)
-                return None
+                if not self._host.closing():
+                    self._start_task(self.work, job)
+                    return None
+                if self._host.cut is not None:  # Decided in this very step.
+                    return "cancelled", _given_up(self._host.cut, error)
         except trio.Cancelled as cancelled:
-            given_up = RunCancelled(self._host.why_cut() or self._run._who_cancelled(cancelled))
-            given_up.__cause__ = error
-            return "cancelled", given_up
+            why = self._run._cancels_with_words() or self._run._who_cancelled(cancelled)
+            return "cancelled", _given_up(why, error)
         except Exception as raised:  # By the caller's ``on=``.
-            return "failed", raised
+            set_context(raised, error)
+            error = raised
         if job.plan.fallback is not None and not _cancelled():
             self._start_task(self._fall_back, job, error)
             return None
@@ -194,6 +202,8 @@ class ItemWork:
             if job.failures >= retry.attempts:
                 return None
             asked = retry_after_seconds(error, now=time.time())
+            if asked is not None and asked > WAIT_SECONDS_AT_MOST:
+                return None
             delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
         if delay is None or self._host.closing():
             return None
@@ -224,8 +234,8 @@ class ItemWork:
         run = Run(job.name, self._run, trio.current_time())
         run._item_index = job.index
         status, result = await carry(run, call)
-        if status != "ok" and result.__context__ is None:
-            result.__context__ = error
+        if status != "ok":
+            set_context(result, error)
         job.degraded = status == "ok"
         if self._host.end(job, status, result, trio.current_time()):
             current.set(self._run)
@@ -234,7 +244,7 @@ class ItemWork:
     # Limiter and hedge ------------------------------------------------------------------------
 
     async def _try_with_limiter(
-        self, job: Job, run: Run, granted: Callable[[], None] | None = None
+        self, job: Job, run: Run, granted: Callable[[Run], None] | None = None
     ) -> Ended:
         """Make one attempt that calls the function once the limiter lets it.
 
@@ -251,7 +261,7 @@ class ItemWork:
                     scope = current_run()._scope
                     scope.deadline = min(scope.deadline, trio.current_time() + plan.timeout)
                 if granted is not None:
-                    granted()
+                    granted(run)
                 awaitable = self._function(job.item)
                 if not isinstance(awaitable, Awaitable):
                     raise not_awaitable_error(self._function, awaitable)
@@ -263,17 +273,18 @@ class ItemWork:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = job.plan.hedge
         assert hedge is not None
-        tries = SideBySide(granted=job.plan.limiter is None)
+        tries = SideBySide(needs_grant=job.plan.limiter is not None)
         self._side_by_side.add(tries)
 
         async def attempt(run: Run) -> None:
             if job.plan.limiter is not None:
-                status, result = await self._try_with_limiter(job, run, tries.first_granted)
+                status, result = await self._try_with_limiter(job, run, tries.granted)
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
             if status == "ok":
-                self._learn(run)
+                assert run.ended_at is not None
+                self._learn(run.ended_at - tries.granted_at(run))
             tries.ended(run, status, result)
 
         def launch(nursery: trio.Nursery) -> None:
@@ -302,11 +313,13 @@ class ItemWork:
             self._side_by_side.discard(tries)
         run, status, result = tries.decision()
         job.run_id = run.id
+        if status == "failed" and is_rate_limit(result):
+            # The one that counts is taken back with its wait; so are others of its kind.
+            job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
 
-    def _learn(self, run: Run) -> None:
-        assert run.ended_at is not None
-        if self._latencies.add(run.ended_at - run.started_at):
+    def _learn(self, seconds: float) -> None:
+        if self._latencies.add(seconds):
             for tries in self._side_by_side:
                 tries.look_again()
 
@@ -317,10 +330,19 @@ def _rate_limit_delay(job: Job, retry: Retry, error: Exception) -> float | None:
     job.rate_limits += 1
     asked = retry_after_seconds(error, now=time.time())
     delay = retry.delay_seconds(job.rate_limits, draw=random.random(), at_least=asked)
-    if job.rate_limit_seconds + delay > RATE_LIMIT_SECONDS_AT_MOST:
+    if job.rate_limits > 1:
+        delay = max(delay, RATE_LIMIT_SECONDS_AT_LEAST)
+    if job.rate_limit_seconds + delay > WAIT_SECONDS_AT_MOST:
         return None
     job.rate_limit_seconds += delay
     return delay
+
+
+def _given_up(why: str, error: Exception) -> RunCancelled:
+    """Return what stands for an item that was cut short between its attempts."""
+    given_up = RunCancelled(why)
+    given_up.__cause__ = error
+    return given_up
 
 
 def _cancelled() -> bool:

@@ -11,9 +11,11 @@ from typing import Any
 
 import attrs
 
+from harness._words import repr_of
 from harness.errors import FanOutError, QuorumError
 from harness.fanout._result import Result, Results, by_index, fan_out_error
 from harness.policies import BestEffort, FailFast, FirstSuccess, JoinPolicy, Quorum
+from harness.runs._endings import try_note
 
 FAILURES_IN_STREAM_ERROR = 1_000
 """Failures that a stream keeps for the error of a quorum; it is flat for a million items."""
@@ -61,7 +63,8 @@ class Join:
             if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
                 self._failures.append(result)
             if isinstance(self.policy, (FailFast, BestEffort)):
-                self._decide(f"item {result.key!r} failed, and the policy is {self.policy!r}", True)
+                why = f"item {repr_of(result.key)} failed, and the policy is {repr_of(self.policy)}"
+                self._decide(why, True)
         self._look_at_quorum()
 
     def expect(self, total: int) -> None:
@@ -107,7 +110,7 @@ class Join:
             return bool(self.policy.critical(result.item))
         except Exception as error:
             # Whether it is critical can't be known, and carrying on could hide that for hours.
-            error.add_note(f"raised by critical() for item {result.key!r}, which had failed")
+            try_note(error, f"raised by critical() for item {repr_of(result.key)}, which failed")
             self._extra.append(error)
             return True
 

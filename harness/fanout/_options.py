@@ -70,6 +70,12 @@ def check_options(
             f"{call}(name=...) takes a name for people, not {name!r}; "
             "leave it out for the function's name"
         )
+    for option, function in (("key", key), ("each", each)):
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{call}({option}=...) takes a plain function of the item, not the async function "
+                f"{name_of(function)}: it is asked before the item starts, which must not wait"
+            )
     if key is not None and not callable(key):
         raise TypeError(
             f"{call}(key=...) takes a function of the item, not {key!r}; "

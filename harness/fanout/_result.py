@@ -13,15 +13,13 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import attrs
 from outcome import Error, Outcome, Value
 
+from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError
 from harness.runs import RunStatus
 
 T_co = TypeVar("T_co", covariant=True)
 
 ResultStatus = Literal["ok", "failed", "timed_out", "cancelled", "skipped"]
-
-WORDS_OF_AN_ERROR = 300
-"""Characters of an item's error that the message about all of them quotes."""
 
 FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
 """What counts as a failure: for policies, for retries, for fallbacks."""
@@ -129,8 +127,7 @@ class Result(Generic[T_co]):
         return self._ended_at - self._started_at
 
     def __repr__(self) -> str:
-        said = repr(self._ended_with)
-        return f"<Result of item {self._key!r}: {self._status}, {said}>"
+        return f"<Result of item {repr_of(self._key)}: {self._status}, {repr_of(self._ended_with)}>"
 
 
 @attrs.frozen(kw_only=True)
@@ -178,7 +175,7 @@ class Summary:
         if self.attempts > self.total - self.skipped:
             parts.append(f"{self.attempts:,} attempts")
         if self.hedges:
-            parts.append(f"{self.hedges:,} hedges")
+            parts.append(f"{self.hedges:,} {'hedge' if self.hedges == 1 else 'hedges'}")
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 
 
@@ -342,17 +339,9 @@ def fan_out_error(
     others: Sequence[Exception] = (),
 ) -> FanOutError[Exception]:
     """Return one flat error with an entry per gap, its message naming the first."""
-    errors = [gap.error for gap in gaps]
-    entries = [error for error in errors if isinstance(error, Exception)]
+    failures = [(gap, gap.error) for gap in gaps if isinstance(gap.error, Exception)]
     message = what
-    if entries:
-        first = gaps[errors.index(entries[0])]
-        message += f"; the first is item {first.key!r}: {_in_words(entries[0])}"
-    return FanOutError(message, [*entries, *others], results)
-
-
-def _in_words(error: BaseException) -> str:
-    text = str(error)
-    if len(text) > WORDS_OF_AN_ERROR:
-        text = f"{text[:WORDS_OF_AN_ERROR]}..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if failures:
+        gap, error = failures[0]
+        message += f"; the first is item {repr_of(gap.key)}: {error_in_words(error)}"
+    return FanOutError(message, [*(error for _, error in failures), *others], results)

@@ -19,7 +19,7 @@ class SyncSource:
     """Items of a plain iterable."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        self.size = len(items) if isinstance(items, Sized) else None
+        self.size = _size_of(items)
         self.iterator: Iterator[Any] = iter(items)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class AsyncSource:
     """Items of an async iterable. All methods are to be called by one task."""
 
     def __init__(self, items: AsyncIterable[Any]) -> None:
-        self.size = len(items) if isinstance(items, Sized) else None
+        self.size = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
 
     async def next(self) -> Any:
@@ -53,6 +53,13 @@ class AsyncSource:
         close = getattr(self._iterator, "aclose", None)
         if close is not None:
             await close()
+
+
+def _size_of(items: object) -> int | None:
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except OverflowError:  # range(10**20) has a length that can't be told.
+        return None
 
 
 Source = SyncSource | AsyncSource

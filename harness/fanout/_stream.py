@@ -30,7 +30,7 @@ from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._source import open_source
 from harness.policies import Attempt, JoinPolicy
 from harness.runs import Run, open_run
-from harness.runs._endings import most_telling
+from harness.runs._endings import most_telling, try_note
 from harness.runs._functions import name_of
 
 ItemT = TypeVar("ItemT")
@@ -227,7 +227,7 @@ class FanOutStream(Generic[T]):
         if exc is None:
             self._raised = True
             raise self._error
-        exc.add_note(f"the fan-out had failed before: {self._error}")
+        try_note(exc, f"the fan-out had failed before: {self._error}")
 
     def __aiter__(self) -> FanOutStream[T]:
         return self

@@ -5,6 +5,7 @@ Plain arithmetic: no clock, no randomness, no `await`. Whoever makes the attempt
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -36,9 +37,13 @@ def _check_on(instance: object, attribute: object, value: Any) -> None:
     classes = value if isinstance(value, tuple) else (value,)
     if all(isinstance(c, type) and issubclass(c, Exception) for c in classes):
         return
-    if isinstance(value, (type, tuple)) or not callable(value):
+    if (
+        isinstance(value, (type, tuple))
+        or not callable(value)
+        or inspect.iscoroutinefunction(value)
+    ):
         raise TypeError(
-            "Retry(on=...) takes an exception class, a tuple of them, or a function of the "
+            "Retry(on=...) takes an exception class, a tuple of them, or a plain function of the "
             f"error, not {value!r}"
         )
 

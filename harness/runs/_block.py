@@ -190,7 +190,7 @@ class RunBlock:
             run._end("timed_out", now)
             raise timed_out_error(run, error.__traceback__)
         if is_only_cancelled(remaining):
-            run._cancel_reason = run._cancel_reason or run._who_cancelled(remaining)
+            run._note_foreign_cancel(remaining)
             run._end("cancelled", now)
         else:
             run._end("failed", now)

@@ -21,6 +21,7 @@ from harness.runs._endings import (
     timed_out_error,
     unwrap_single,
     without_cancelled,
+    without_first_frame,
 )
 from harness.runs._functions import not_awaitable_error
 from harness.runs._run import Ending, Run
@@ -93,7 +94,7 @@ def _ending_by_error(
     """End a carried run whose function raised ``error`` past the run's own scope."""
     now = trio.current_time()
     if is_only_cancelled(error):
-        run._cancel_reason = run._cancel_reason or run._who_cancelled(error)
+        run._note_foreign_cancel(error)
         run._end("cancelled", now)
         return "cancelled", RunCancelled(run._cancel_reason)
     run._end("failed", now)
@@ -102,9 +103,7 @@ def _ending_by_error(
         raise failure
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | _Nothing):
         raise not_awaitable_error(function, awaitable)
-    if failure.__traceback__ is not None and failure.__traceback__.tb_next is not None:
-        failure.__traceback__ = failure.__traceback__.tb_next  # The first frame is ours.
-    failure = unwrap_single(failure)
+    failure = unwrap_single(without_first_frame(failure))
     add_note(failure, run)
     return "failed", failure
 

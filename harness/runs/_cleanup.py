@@ -121,8 +121,11 @@ class Cleanup:
 
 
 def _live_run() -> Run | None:
+    """Return the current run, if it is alive and lives in this trio."""
     run = current.get()
-    return None if run is None or run._status != "running" else run
+    if run is None or run._status != "running":
+        return None
+    return run if run._above.tree.token is trio.lowlevel.current_trio_token() else None
 
 
 def _enclosing_block() -> _Enclosing | None:

@@ -5,7 +5,9 @@ A cancel can arrive as a group of nothing but `trio.Cancelled`, when the body ha
 
 from __future__ import annotations
 
+import contextlib
 import types
+from collections.abc import Iterator
 
 import trio
 
@@ -36,27 +38,67 @@ def without_cancelled(error: BaseException) -> BaseException:
 
 
 def most_telling(error: BaseException) -> BaseException:
-    """Return what a group is about: one error that is no cancel if there is such, else a cancel."""
-    while isinstance(error, BaseExceptionGroup):
-        rest = error.split(trio.Cancelled)[1]
-        error = (error if rest is None else rest).exceptions[0]
-    return error
+    """Return the one exception that a group is about.
+
+    What is no error, such as `KeyboardInterrupt`, before what is one, and that before a cancel.
+    """
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if not isinstance(leaf, (Exception, trio.Cancelled)):
+            return leaf
+    return next((leaf for leaf in leaves if isinstance(leaf, Exception)), leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 def unwrap_single(error: Exception) -> Exception:
     """Return the one error inside a group of one, however deep; anything else as it is.
 
     Code that opens a nursery raises groups. Whoever waits for one kind of error should find it
-    all the same. The group's notes, and its cause where the error has none, go along.
+    all the same. The group's notes, and its cause where the error has none, go along. Groups of a
+    class of their own, such as `FanOutError`, say more than what they hold, and are left alone.
     """
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        inner = error.exceptions[0]
-        for note in getattr(error, "__notes__", ()):
-            inner.add_note(note)
-        if inner.__cause__ is None and error.__cause__ is not None:
-            inner.__cause__ = error.__cause__
+    while type(error) is ExceptionGroup and len(error.exceptions) == 1:
+        inner: Exception = error.exceptions[0]
+        # Somebody's exceptions may refuse all of this; the error itself matters more.
+        with contextlib.suppress(Exception):
+            notes = getattr(inner, "__notes__", ())
+            for note in getattr(error, "__notes__", ()):
+                if note not in notes:
+                    inner.add_note(note)
+        with contextlib.suppress(Exception):
+            if inner.__cause__ is None and error.__cause__ is not None:
+                inner.__cause__ = error.__cause__
         error = inner
     return error
+
+
+def without_first_frame(error: Exception) -> Exception:
+    """Take our own frame, which is the first, out of the error's traceback."""
+    traceback = error.__traceback__
+    if traceback is not None and traceback.tb_next is not None:
+        with contextlib.suppress(Exception):
+            error.__traceback__ = traceback.tb_next
+    return error
+
+
+def set_context(error: BaseException, before: BaseException) -> None:
+    """Note on ``error`` that it came while ``before`` was dealt with, where it has no context."""
+    with contextlib.suppress(Exception):
+        if error is not before and error.__context__ is None:
+            error.__context__ = before
+
+
+def try_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception that may refuse it; the error itself matters more."""
+    with contextlib.suppress(Exception):
+        error.add_note(note)
 
 
 def add_note(error: BaseException, run: Run) -> None:
@@ -65,13 +107,11 @@ def add_note(error: BaseException, run: Run) -> None:
     One exception object may come out of many runs, nested or not, so the notes are bounded.
     """
     note = f"{_NOTE}{run.path}"
-    notes = [n for n in getattr(error, "__notes__", ()) if n.startswith(_NOTE)]
-    if len(notes) >= NOTES_AT_MOST or any(n == note or n.startswith(f"{note}/") for n in notes):
-        return
-    try:
-        error.add_note(note)
-    except Exception:
-        pass  # A frozen exception takes no notes; the error itself matters more.
+    with contextlib.suppress(Exception):
+        ours = [n for n in getattr(error, "__notes__", ()) if n.startswith(_NOTE)]
+        said = any(n == note or n.startswith(f"{note}/") for n in ours)
+        if not said and len(ours) < NOTES_AT_MOST:
+            error.add_note(note)
 
 
 def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:

@@ -19,7 +19,7 @@ import logging
 import math
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import trio
@@ -99,6 +99,7 @@ class Run:
         "_stopping",
         "_subscriptions",
         "_tags",
+        "_takes_no_tasks",
         "_task",
         "_tasks",
         "_undelivered",
@@ -147,6 +148,7 @@ class Run:
         self._item_index: int | None = None
         # The tasks of `start_soon`, by scope, with their names; and who waits for the last one.
         self._tasks: dict[trio.CancelScope, str] | None = None
+        self._takes_no_tasks = False
         self._idle: trio.Event | None = None
         # The task that the run is the body of, and how many nurseries it had open before.
         self._task: trio.lowlevel.Task | None = None
@@ -327,29 +329,39 @@ class Run:
         scope = self._scope
         if self._status != "running" or scope.cancel_called:
             return
-        if self._cancel_reason is None:
-            self._cancel_reason = reason
+        now = trio.current_time()
         if grace > 0:
             self._stop(reason)
-            cancel_at = trio.current_time() + grace
-            if cancel_at < scope.deadline:
-                scope.deadline = cancel_at
+            if now + grace < scope.deadline:
                 self._cancel_asked = True
+                self._cancel_reason = self._cancel_reason or reason
+                scope.deadline = now + grace
                 for run in self._with_descendants():
                     for task_scope in run._tasks or ():
-                        task_scope.deadline = min(task_scope.deadline, cancel_at)
+                        task_scope.deadline = min(task_scope.deadline, scope.deadline)
                     for cleanup in run._cleanups or ():
-                        cleanup.run_cancelled(cancel_at)
+                        cleanup.run_cancelled(scope.deadline)
             return
         self._cancel_asked = True
-        self._cancelled_at = trio.current_time()
-        words = self._cancel_words()
-        cancel_scope(scope, words)
-        for run in self._with_descendants():
+        self._cancel_reason = self._cancel_reason or reason
+        self._cancelled_at = now
+        cancel_scope(scope, self._cancel_words())
+        self._reach(self._with_descendants(), self._cancel_words())
+
+    def _reach(self, runs: Iterable[Run], words: str) -> None:
+        """Carry a cancel that happens now to what trio's own doesn't reach in these runs."""
+        now = trio.current_time()
+        for run in runs:
             for task_scope in run._tasks or ():
                 cancel_scope(task_scope, words)
             for cleanup in run._cleanups or ():
-                cleanup.run_cancelled(self._cancelled_at)
+                cleanup.run_cancelled(now)
+            for notice in run._on_stop or ():
+                notice()
+
+    def _cut_below(self, words: str) -> None:
+        """Carry the cancel of a scope inside this run to the runs below it."""
+        self._reach((run for run in self._with_descendants() if run is not self), words)
 
     def _stop(self, reason: str | None) -> None:
         if self._status != "running" or self._stopping:
@@ -383,17 +395,42 @@ class Run:
             return 0.0
         return max(0.0, now - max(cancelled_at + CLEANUP_SECONDS, self._cleanup_until))
 
+    def _note_foreign_cancel(self, cancelled: BaseException) -> None:
+        """Note who cancelled this run, if it wasn't its own cancel."""
+        if not self._scope.cancel_called or self._cancel_reason is None:
+            self._cancel_reason = self._who_cancelled(cancelled)
+
     def _who_cancelled(self, cancelled: BaseException) -> str:
         """Return in words who cancelled this run from outside."""
         for run in self._ancestors():
-            if run._scope.cancel_called:
-                if run._cancel_asked:
-                    return run._cancel_words()
-                return f"run {run.path!r} ran out of time"
-            if run._why_cut is not None and (words := run._why_cut()):
+            if words := run._cancels_with_words():
                 return words
         reason = getattr(cancelled, "reason", None)
         return "a cancel scope around the run was cancelled" + (f": {reason}" if reason else "")
+
+    def _cancels_with_words(self) -> str | None:
+        """Return in words why this run cancels what is below it; None if it doesn't."""
+        if self._scope.cancel_called:
+            return (
+                self._cancel_words() if self._cancel_asked else f"run {self.path!r} ran out of time"
+            )
+        return None if self._why_cut is None else self._why_cut()
+
+    def _stop_words(self) -> str | None:
+        """Return in words why this run is stopping; None if it isn't."""
+        for run in (self, *self._ancestors()):
+            if run._stopping:
+                reason = f": {run._stop_reason}" if run._stop_reason else ""
+                return f"the run was asked to stop{reason}"
+        return None
+
+    def _refuse_elsewhere(self, what: str) -> None:
+        """Refuse what would mix two event loops, from a context copied into another trio.run."""
+        if trio.lowlevel.current_trio_token() is not self._above.tree.token:
+            raise RuntimeError(
+                f"run {self.path!r} lives in another trio.run, so {what} here; "
+                "open a run of this one, or go back with trio.from_thread"
+            )
 
     # Events -----------------------------------------------------------------------------------
 
@@ -429,6 +466,7 @@ class Run:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_ended("it can't emit anything")
+        self._refuse_elsewhere("it can't be emitted from")
         event = self._next_event(payload)
         delivery: Delivery | None = None
         for subscription in self._listening():
@@ -491,6 +529,7 @@ class Run:
 
     def _attach(self, subscription: Subscription) -> None:
         self._refuse_if_ended("there is nothing more to hear from it")
+        self._refuse_elsewhere("it can't be listened to")
         if self._subscriptions is None:
             self._subscriptions = []
         self._subscriptions.append(subscription)

@@ -50,6 +50,13 @@ def start_soon(
       RunEndedError: if ``run`` has ended.
       RuntimeError: if ``run`` lives in another ``trio.run``.
     """
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        raise RuntimeError(
+            "start_soon() is to be called by a task; from a worker thread call it with "
+            "trio.from_thread.run_sync(harness.start_soon, nursery, fn)"
+        ) from None
     if not isinstance(nursery, trio.Nursery):
         raise TypeError(
             f"start_soon() takes a trio nursery first, not {nursery!r}; write "
@@ -64,14 +71,10 @@ def start_soon(
             f"start_soon(run=...) takes a run, such as current_run(), or None, not {run!r}"
         )
     run._refuse_if_ended("no task can be started for it")
-    if run._above.tree.token is not trio.lowlevel.current_trio_token():
-        raise RuntimeError(
-            f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
-            "open a run here and start the task for that"
-        )
+    run._refuse_elsewhere("it can't reach a task started")
     task_name = name or name_of(fn)
     scope = trio.CancelScope(deadline=run.deadline)
-    if run._scope.cancel_called or any(above._scope.cancel_called for above in run._ancestors()):
+    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
         cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
 
     def start() -> None:

@@ -28,22 +28,30 @@ async def join_tasks(run: Run, error: BaseException | None) -> BaseException | N
 
 
 async def wait_for_tasks(run: Run) -> None:
-    waiting_for = functools.partial(_task_words, run)  # noqa: F841 (read by `dump`)
+    """Wait until the run's tasks in other nurseries have ended.
+
+    Cancellation: they are cancelled too and waited for, shielded.
+    """
+    waiting_for: object = functools.partial(_task_words, run)  # Read by `dump`.
     try:
         while run._tasks:
             run._idle = trio.Event()
             await run._idle.wait()
     except BaseException:
+        # For the error, which is made when they are gone.
+        waiting_for = _task_words(run)  # noqa: F841
         await end_tasks(run)
         raise
 
 
 async def end_tasks(run: Run) -> None:
+    """Cancel the run's tasks in other nurseries, and wait until they have ended, shielded."""
     waiting_for = functools.partial(_task_words, run)  # noqa: F841 (read by `dump`)
+    run._takes_no_tasks = True  # What is started from now on starts cancelled.
     with trio.CancelScope(shield=True):
+        for scope in run._tasks or ():
+            cancel_scope(scope, f"run {run.path!r} is over")
         while run._tasks:
-            for scope in run._tasks:
-                cancel_scope(scope, f"run {run.path!r} is over")
             run._idle = trio.Event()
             await run._idle.wait()
 
