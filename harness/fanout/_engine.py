@@ -301,8 +301,11 @@ class Engine:
 
     def _record(self, result: Result[Any]) -> None:
         if self._counts_successes or result.status != "ok":
-            self._cut_short = self._cut_short or result.status == "cancelled"
-            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+            if result.failed:
+                self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+            else:
+                self._cut_short = self._cut_short or result.status == "cancelled"
+                self._join.add(result)
         self._sink(result)
 
     async def settle(self) -> None:

@@ -59,6 +59,8 @@ class Job:
     rate_limit_seconds = 0.0
     degraded = False
     """Whether the fallback gave the value."""
+    failure: Ended | None = None
+    """How the try before this one failed."""
 
     def __init__(
         self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float
@@ -130,7 +132,10 @@ class ItemWork:
     async def work(self, job: Job) -> None:
         """Try an item once, in a task of its own; then end it, or see to its next try."""
         plan = job.plan
-        if plan.hedge is not None:
+        if job.failure is not None and self._host.closing():
+            # Decided, or stopped, in the step in which this retry was about to begin.
+            status, result = self._last_word(*job.failure)
+        elif plan.hedge is not None:
             status, result = await self._try_with_hedge(job)
         elif plan.limiter is not None:
             status, result = await self._try_with_limiter(job, self._new_run(job))
@@ -174,11 +179,9 @@ class ItemWork:
         try:
             delay = self._retry_delay(job, error)
             if delay is not None and await self._nap(delay):
-                if not self._host.closing():
-                    self._start_task(self.work, job)
-                    return None
-                if self._host.cut is not None:  # Decided in this very step.
-                    return "cancelled", _given_up(self._host.cut, error)
+                job.failure = status, error
+                self._start_task(self.work, job)
+                return None
         except trio.Cancelled as cancelled:
             why = self._run._cancels_with_words() or self._run._who_cancelled(cancelled)
             return "cancelled", _given_up(why, error)
@@ -188,6 +191,12 @@ class ItemWork:
         if job.plan.fallback is not None and not _cancelled():
             self._start_task(self._fall_back, job, error)
             return None
+        return status, error
+
+    def _last_word(self, status: Ending, error: Exception) -> Ended:
+        """Return what an item ends with whose next attempt is not made any more."""
+        if self._host.cut is not None:
+            return "cancelled", _given_up(self._host.cut, error)
         return status, error
 
     def _retry_delay(self, job: Job, error: Exception) -> float | None:
