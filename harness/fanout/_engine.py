@@ -30,7 +30,6 @@ from harness._words import error_in_words
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
-from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.policies import Attempt, FailFast
@@ -254,7 +253,7 @@ class Engine:
         self._started = index + 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = Job(index, index, item, "", ONE_ATTEMPT, trio.current_time())
+        job = Job(index, item)
         try:
             if key is not None:
                 job.key = key(item)

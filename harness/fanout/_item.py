@@ -23,8 +23,9 @@ import trio
 from harness.errors import RunCancelled
 from harness.fanout._hedge import HedgeBudget, SideBySide
 from harness.fanout._latency import Latencies
+from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import FAILURES, ResultStatus
-from harness.policies import Attempt, Retry, is_rate_limit, retry_after_seconds
+from harness.policies import Retry, is_rate_limit, retry_after_seconds
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._current import current
@@ -44,33 +45,44 @@ Ended = tuple[Ending, Any]
 
 
 class Job:
-    """One item on its way to its result.
+    """One item on its way to its result."""
 
-    What most items never need stands on the class, so that making a job costs little.
-    """
+    __slots__ = (
+        "attempts",
+        "degraded",
+        "failure",
+        "failures",
+        "index",
+        "item",
+        "key",
+        "name",
+        "plan",
+        "rate_limit_seconds",
+        "rate_limits",
+        "run_id",
+        "started_at",
+    )
 
-    run_id: str | None = None
-    """The run of its latest attempt, in the end of the one that decided."""
-    attempts = 0
-    """Attempts that began, hedges included; rate-limited ones are taken back."""
-    failures = 0
-    """Tries that failed for another reason than a rate limit."""
-    rate_limits = 0
-    rate_limit_seconds = 0.0
-    degraded = False
-    """Whether the fallback gave the value."""
-    failure: Ended | None = None
-    """How the try before this one failed."""
-
-    def __init__(
-        self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float
-    ) -> None:
+    def __init__(self, index: int, item: Any) -> None:
         self.index = index
-        self.key = key
         self.item = item
-        self.name = name
-        self.plan = plan
-        self.started_at = started_at
+        self.key: Any = index
+        self.name = ""
+        self.plan = ONE_ATTEMPT
+        self.started_at = 0.0
+        """When its first attempt began."""
+        self.run_id: str | None = None
+        """The run of its latest attempt, in the end of the one that decided."""
+        self.attempts = 0
+        """Attempts that began, hedges included; rate-limited ones are taken back."""
+        self.failures = 0
+        """Tries that failed for another reason than a rate limit."""
+        self.rate_limits = 0
+        self.rate_limit_seconds = 0.0
+        self.degraded = False
+        """Whether the fallback gave the value."""
+        self.failure: Ended | None = None
+        """How the try before this one failed."""
 
 
 class Host(Protocol):
@@ -141,7 +153,14 @@ class ItemWork:
             status, result = await self._try_with_limiter(job, self._new_run(job))
         else:
             job.attempts += 1
-            status, result = await carry(self._new_run(job), self._function, job.item)
+            run = self._new_run(job)
+            status, result = await carry(run, self._function, job.item)
+            if status == "ok":  # As most do, and then nothing more is to be asked.
+                assert run._ended_at is not None
+                if self._host.end(job, status, result, run._ended_at):
+                    current.set(self._run)
+                    await self._host.settle()
+                return
         if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
             # The attempt's run is over. What follows belongs to the fan-out.
             current.set(self._run)
@@ -155,12 +174,15 @@ class ItemWork:
 
     async def refuse(self, job: Job, error: Exception) -> None:
         """End an item that the caller's own key= or each= function choked on."""
-        if self._host.end(job, "failed", error, trio.current_time()):
+        job.started_at = trio.current_time()
+        if self._host.end(job, "failed", error, job.started_at):
             await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
         plan = job.plan
-        now = job.started_at if job.run_id is None else trio.current_time()
+        now = trio.current_time()
+        if job.run_id is None:
+            job.started_at = now
         deadline = math.inf
         if plan.timeout is not None and plan.limiter is None:
             deadline = now + plan.timeout

@@ -27,6 +27,9 @@ from harness.runs._functions import not_awaitable_error
 from harness.runs._run import Ending, Run
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
+_set_current = current.set
+"""Bound once: Python takes an imported name for a module, and calls what is in it the slow way."""
+
 
 async def carry(
     run: Run, function: Callable[..., Awaitable[Any]], *args: Any
@@ -49,7 +52,7 @@ async def carry(
     the caller's nursery is cancelled anyway, and collecting one `trio.Cancelled` from each of
     20,000 tasks would only slow it down.
     """
-    current.set(run)
+    _set_current(run)
     run._task = current_task()
     scope = run._scope
     awaitable: Any = _NOTHING

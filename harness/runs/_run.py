@@ -117,12 +117,15 @@ class Run:
     def __init__(
         self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
     ) -> None:
-        self.id = _identity.new_id()
+        self.id = _identity.prefix + str(next(_identity.numbers))
         self.name = name
         self._status: RunStatus = "running"
         self._started_at = started_at
         self._ended_at: float | None = None
-        self._scope = trio.CancelScope(deadline=deadline)
+        # Most have no deadline, and a keyword costs time.
+        self._scope = (
+            trio.CancelScope() if deadline == math.inf else trio.CancelScope(deadline=deadline)
+        )
         self._tags = NO_TAGS
         self._private = False
         # What most runs never have is None until the first: a live run has to stay small.
