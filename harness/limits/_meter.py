@@ -1,0 +1,177 @@
+"""One limited dimension: requests or tokens, over one period.
+
+A meter puts together what bounds one dimension, and each bound has its own file: the pace
+(`PacedBucket`), the exact window (`SlidingCap`), and what the provider last said
+(`ProviderCount`).
+
+**Headroom.** With a headroom below 1 the limiter may use that part of the limit. It is kept
+in two ways at once: no more than ``headroom x limit`` in any period, and no more than the
+limit in any stretch of ``period / headroom``. The second is for jitter: what is sent within
+60 + 2 seconds may arrive within 60, and then it is still within the limit.
+
+Clock-free: every method is told what time it is.
+"""
+
+from __future__ import annotations
+
+from harness.limits._bucket import PacedBucket
+from harness.limits._heard import RateLimitDimension
+from harness.limits._provider_count import ProviderCount
+from harness.limits._rate import Rate
+from harness.limits._statistics import DimensionStatistics
+from harness.limits._window import SlidingCap
+
+# The provider must have counted this part of its limit beyond our own use before we believe
+# that somebody else uses it too; clocks and responses in flight make up less.
+_OTHERS_SHARE = 0.05
+
+
+class Meter:
+    """The bounds on one dimension, and what was charged to it."""
+
+    __slots__ = (
+        "_bucket",
+        "_burst_seconds",
+        "_cap",
+        "_count",
+        "_headroom",
+        "_reserve_cap",
+        "kind",
+        "name",
+        "rate",
+        "stated",
+        "unsettled",
+    )
+
+    def __init__(
+        self, name: str, *, kind: int, rate: Rate, headroom: float, burst_seconds: float
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.stated = rate
+        """The rate the user gave, which is never exceeded."""
+        self.rate = rate
+        """The rate in force: the stated one, or a lower one that the provider told us of."""
+        self.unsettled: float = 0
+        """What reservations hold that were neither settled nor left."""
+        self._headroom = headroom
+        self._burst_seconds = burst_seconds
+        self._bucket = PacedBucket(per_second=rate.per_second * headroom, burst=self._burst(rate))
+        self._cap = SlidingCap(limit=rate.amount * headroom, period=rate.period)
+        self._reserve_cap = (
+            SlidingCap(limit=rate.amount, period=rate.period / headroom) if headroom < 1 else None
+        )
+        self._count: ProviderCount | None = None
+
+    def free_at(self, amount: float, now: float) -> float:
+        """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
+        if not amount:
+            return now
+        seconds = self._bucket.wait_seconds(amount, now)
+        # A wait too short for the clock to show is none; waking up for it would never end.
+        moment = now + seconds if seconds else now
+        if not self._cap.fits(amount):
+            moment = max(moment, self._cap.free_at(amount, now))
+        if self._reserve_cap is not None:
+            moment = max(moment, self._reserve_cap.free_at(amount, now))
+        if self._count is not None:
+            moment = max(moment, self._count.free_at(amount, now))
+        return moment
+
+    def take(self, amount: float, now: float) -> None:
+        """Charge ``amount``; the caller has asked `free_at` whether it may."""
+        self.unsettled += amount
+        if amount:
+            self._charge(amount, now)
+
+    def settle(self, charged: float, used: float, *, taken_at: float, now: float) -> None:
+        """Replace a charge made at ``taken_at`` by what was really used.
+
+        What is beyond the charge counts from now: nobody knows when the provider counted it,
+        and now is the latest it can have been.
+        """
+        self.unsettled -= charged
+        if used > charged:
+            self._charge(used - charged, now)
+        elif used < charged:
+            given = charged - used
+            self._bucket.give(given, now)
+            self._cap.give(given, taken_at=taken_at)
+            if self._reserve_cap is not None:
+                self._reserve_cap.give(given, taken_at=taken_at)
+            if self._count is not None:
+                self._count.give(given)
+
+    def hear(self, dimension: RateLimitDimension, now: float) -> None:
+        """Take over what a response said about this dimension.
+
+        A reset time ends a bound sooner, and is never a wait. A limit is taken over only if
+        it is over the same window, and only to go below the stated one.
+        """
+        limit, remaining = dimension.limit, dimension.remaining
+        period, window = self.rate.period, dimension.window_seconds
+        if limit and window is not None:
+            self._resize(min(limit * period / window, self.stated.amount), now)
+        if remaining is None:
+            return
+        available = remaining - self.unsettled
+        whole = limit or self.rate.amount
+        used = self._cap.used(now)
+        comparable = window is None or window == period
+        shared = comparable and whole - remaining > used + whole * _OTHERS_SHARE
+        if not shared and available >= self._cap.limit - used:
+            self._count = None  # Our own count is the stricter one.
+            return
+        until_reset = period if dimension.reset_seconds is None else dimension.reset_seconds
+        self._count = ProviderCount(
+            remaining=available,
+            limit=whole,
+            per_second=self._bucket.per_second,
+            heard_at=now,
+            forget_at=now + min(until_reset, period),
+            shared=shared,
+        )
+
+    def pause_until(self, moment: float, now: float) -> None:
+        """Empty the bucket, so that a pause ends with one request and then the pace."""
+        self._bucket.drain_until(moment, now, keep=1 if self.kind == 0 else 0)
+        self._count = None
+
+    def statistics(self, now: float) -> DimensionStatistics:
+        """Return the use of this dimension now."""
+        level = self._bucket.level(now)
+        used = self._cap.used(now)
+        return DimensionStatistics(
+            limit=self.rate.amount,
+            period_seconds=self.rate.period,
+            used=used,
+            debt=max(0.0, -level, used - self._cap.limit),
+            unsettled=self.unsettled,
+            provider_remaining=None if self._count is None else max(0, self._count.available(now)),
+        )
+
+    def _charge(self, amount: float, now: float) -> None:
+        self._bucket.take(amount, now)
+        self._cap.take(amount, now)
+        if self._reserve_cap is not None:
+            self._reserve_cap.take(amount, now)
+        count = self._count
+        if count is not None:
+            if now >= count.forget_at:
+                self._count = None
+            else:
+                count.take(amount, now)
+
+    def _resize(self, amount: float, now: float) -> None:
+        if amount == self.rate.amount:
+            return
+        self.rate = rate = Rate(amount, self.rate.period)
+        self._bucket.resize(
+            per_second=rate.per_second * self._headroom, burst=self._burst(rate), now=now
+        )
+        self._cap.limit = rate.amount * self._headroom
+        if self._reserve_cap is not None:
+            self._reserve_cap.limit = rate.amount
+
+    def _burst(self, rate: Rate) -> float:
+        return min(max(1.0, rate.per_second * self._burst_seconds), rate.amount * self._headroom)

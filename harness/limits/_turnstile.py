@@ -1,0 +1,172 @@
+"""Let tasks wait in one line, with one deadline for all of them.
+
+Only the head of the line can be granted anything, so only the head needs to know when. It
+sleeps under a cancel scope whose deadline is that moment; all others are parked without one.
+Whatever changes the moment calls `Turnstile.admit`, which moves the deadline from outside, or
+grants at once. So there is no timer task, no polling, and a grant wakes at most two tasks:
+the one that is served, and the next head, to go to sleep on its own moment.
+
+Invariant, at every checkpoint: nobody waits, or the head's moment lies in the future and the
+head sleeps until then, or has been woken to do so, or waits for something that will call
+`Turnstile.admit`.
+
+What is granted, and when, is the owner's affair: it gives two plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Generic, TypeVar
+
+import trio
+
+from harness.limits._line import Line, Place
+
+T = TypeVar("T")
+
+_enable_ki_protection = trio.lowlevel.enable_ki_protection
+
+
+class _Waiter(Place, Generic[T]):
+    """A task in line, and what it waits for."""
+
+    __slots__ = ("granted", "item", "parked", "scope", "wake_at")
+
+    def __init__(self, item: T) -> None:
+        super().__init__()
+        self.item = item
+        self.granted = False
+        self.parked: trio.lowlevel.Task | None = None
+        """The task, while it is asleep and nobody has woken it yet."""
+        self.scope: trio.CancelScope | None = None
+        """The scope of its sleep, if it has a moment to wake up at."""
+        self.wake_at = inf
+
+    def wake(self) -> None:
+        """Let the task run, unless it does already."""
+        if self.parked is not None:
+            task, self.parked = self.parked, None
+            trio.lowlevel.reschedule(task)
+
+
+class Turnstile(Generic[T]):
+    """The line in front of something that frees with time or when others leave.
+
+    Args:
+      free_at: Returns the moment from which an item can be granted, given the item and the
+        time: the time itself if that is now, ``inf`` if no moment is known.
+      take: Grants an item, given the item and the time.
+    """
+
+    __slots__ = ("_free_at", "_line", "_sleeper", "_take")
+
+    def __init__(
+        self, free_at: Callable[[T, float], float], take: Callable[[T, float], None]
+    ) -> None:
+        self._free_at = free_at
+        self._take = take
+        self._line: Line[_Waiter[T]] = Line()
+        self._sleeper: _Waiter[T] | None = None
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def admit(self) -> None:
+        """Grant what can be granted now, and set the deadline for the rest.
+
+        Must be called after every change that can bring the head's moment nearer or put it
+        off, and after every change of the head.
+        """
+        line = self._line
+        if not line:
+            return
+        now = trio.current_time()
+        # Ends: each round serves one waiter, or is the last.
+        while (head := line.head()) is not None:
+            moment = self._free_at(head.item, now)
+            if moment > now:
+                self._sleep_until(head, moment)
+                return
+            line.serve(head)
+            self._take(head.item, now)
+            head.granted = True
+            if self._sleeper is head:
+                self._sleeper = None
+            head.wake()
+
+    def turn_away(self) -> None:
+        """Empty the line: everybody in it is told that the wait is over, without a grant."""
+        for waiter in self._line.clear():
+            waiter.wake()
+        self._sleeper = None
+
+    @_enable_ki_protection
+    async def wait(self, item: T, priority: float) -> bool:
+        """Wait in line for ``item``.
+
+        Args:
+          item: What is waited for.
+          priority: The larger goes first.
+
+        Returns:
+          Whether it was granted; false means that it was turned away.
+
+        Checkpoint: always.
+
+        Cancellation: all or nothing. If this raises `trio.Cancelled`, nothing was granted and
+        the task has left the line.
+        """
+        task = trio.lowlevel.current_task()
+        waiter = _Waiter(item)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            waiter.parked = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._line.join(waiter, priority)
+        slept = False
+        try:
+            if self._line.head() is waiter:
+                self.admit()
+            # Ends when the waiter is served or turned away; each round is a sleep.
+            while waiter.in_line:
+                slept = True
+                waiter.parked = task
+                if waiter.wake_at == inf:
+                    await trio.lowlevel.wait_task_rescheduled(abort)
+                    continue
+                with trio.CancelScope(deadline=waiter.wake_at) as scope:
+                    waiter.scope = scope
+                    await trio.lowlevel.wait_task_rescheduled(abort)
+                waiter.scope = None
+                if scope.cancelled_caught:
+                    self.admit()
+        except BaseException:
+            # A cancelled sleep was not a grant: trio cancels only what nobody has woken.
+            if waiter.in_line:
+                self._line.leave(waiter)
+                if self._sleeper is waiter:
+                    self._sleeper = None
+                self.admit()
+            raise
+        if not slept:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return waiter.granted
+
+    def _sleep_until(self, head: _Waiter[T], moment: float) -> None:
+        sleeper = self._sleeper
+        if sleeper is not head:
+            if sleeper is not None:
+                # Somebody of a larger priority came; this one sleeps on, without a moment.
+                sleeper.wake_at = inf
+                if sleeper.scope is not None:
+                    sleeper.scope.deadline = inf
+            self._sleeper = head
+        if head.wake_at == moment:
+            return
+        head.wake_at = moment
+        if head.scope is not None:
+            head.scope.deadline = moment
+        elif moment != inf:
+            head.wake()

@@ -1,0 +1,148 @@
+"""Never more than a limit in any window: the exact, sliding kind.
+
+The log holds one cell per moment at which something was taken: when, and how much. A
+charge leaves the window exactly one period after it was made, so two charges a period
+apart aren't in one window, and any two less than that are.
+
+Bounded memory: up to `EXACT_CELLS` different moments in one window are kept one by one.
+Past that, charges that lie closer together than the period / `EXACT_CELLS` share a cell,
+and a cell counts from the *latest* charge in it. So a shared cell can free its charges
+late, by at most 1/2048 of the period, and never early: the promise stays exact, and no
+more than 2 x `EXACT_CELLS` cells are ever alive.
+
+A charge is found again by its time: it is in the first cell that isn't older than it.
+
+Clock-free: every method is told what time it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import inf, nextafter
+
+EXACT_CELLS = 2048
+"""How many moments of a window are kept apart before neighbours share a cell."""
+
+
+class SlidingCap:
+    """A log of what was taken during the last period."""
+
+    __slots__ = (
+        "_amounts",
+        "_forgotten",
+        "_head",
+        "_opened_at",
+        "_stamps",
+        "_used",
+        "limit",
+        "period",
+    )
+
+    def __init__(self, *, limit: float, period: float) -> None:
+        self.limit = limit
+        self.period = period
+        self._used: float = 0
+        # Two flat lists with a moving head, rather than a deque of pairs: the garbage
+        # collector needn't look at them, and they can be searched by halving.
+        self._stamps: list[float] = []
+        self._amounts: list[float] = []
+        self._head = 0
+        self._opened_at = -inf
+        self._forgotten = -inf
+
+    def used(self, now: float) -> float:
+        """Return what was taken during the period that ends now."""
+        self._forget(now)
+        return self._used
+
+    def cells(self) -> int:
+        """Return how many cells are kept, for tests of the bound."""
+        return len(self._stamps)
+
+    def fits(self, amount: float) -> bool:
+        """Return whether ``amount`` may surely be taken, by a look that costs nothing.
+
+        It counts charges that may have left the window already, so "no" means "look
+        closer", with `free_at`.
+        """
+        return self._used + amount <= self.limit
+
+    def free_at(self, amount: float, now: float) -> float:
+        """Return the moment from which ``amount`` may be taken; ``now`` if it may be now.
+
+        An amount above the whole limit may be taken when the window is empty.
+        """
+        self._forget(now)
+        excess = self._used + (amount if amount < self.limit else self.limit) - self.limit
+        # Amounts are whole numbers nearly always; fractions get room for their rounding.
+        slack = self.limit * 1e-12
+        if excess <= slack:
+            return now
+        # Ends after as many cells as it takes to free the amount, at most all of them.
+        for index in range(self._head, len(self._stamps)):
+            excess -= self._amounts[index]
+            if excess <= slack:
+                return self._end_of(self._stamps[index])
+        return self._end_of(self._stamps[-1])
+
+    def take(self, amount: float, now: float) -> None:
+        """Charge ``amount`` to this moment."""
+        if not amount:
+            return
+        stamps = self._stamps
+        if len(stamps) - self._head >= EXACT_CELLS:
+            self._forget(now)
+        if stamps:
+            # A clock that was set back counts as one that stood still.
+            same_moment = now <= stamps[-1]
+            crowded = len(stamps) - self._head >= EXACT_CELLS
+            if same_moment or (crowded and now - self._opened_at < self.period / EXACT_CELLS):
+                if not same_moment:
+                    stamps[-1] = now
+                self._amounts[-1] += amount
+                self._used += amount
+                return
+        stamps.append(now)
+        self._amounts.append(amount)
+        self._opened_at = now
+        self._used += amount
+
+    def give(self, amount: float, *, taken_at: float) -> None:
+        """Take ``amount`` off a charge that was made at ``taken_at`` and not fully used."""
+        if taken_at <= self._forgotten or not self._stamps:
+            return  # It has left the window, and took all of the charge with it.
+        index = bisect_left(self._stamps, taken_at, self._head)
+        if index == len(self._stamps):
+            return
+        given = min(amount, self._amounts[index])
+        self._amounts[index] -= given
+        self._used -= given
+
+    def _forget(self, now: float) -> None:
+        """Drop the cells that have left the window."""
+        stamps, period = self._stamps, self.period
+        head, count = self._head, len(self._stamps)
+        while head < count and now - stamps[head] >= period:
+            self._used -= self._amounts[head]
+            head += 1
+        if head == self._head:
+            return
+        self._forgotten = stamps[head - 1]
+        if head == count:
+            stamps.clear()
+            self._amounts.clear()
+            self._used = 0  # Fractions would otherwise leave their rounding behind.
+            head = 0
+        elif head > EXACT_CELLS:
+            del stamps[:head]
+            del self._amounts[:head]
+            head = 0
+        self._head = head
+
+    def _end_of(self, stamp: float) -> float:
+        """Return the first moment at which a charge of ``stamp`` is outside the window."""
+        end = stamp + self.period
+        # The sum is rounded, perhaps to a moment that is still inside.
+        while end - stamp < self.period:
+            end = nextafter(end, inf)
+        return end
