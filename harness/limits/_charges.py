@@ -7,27 +7,26 @@ keeps its estimate, so nothing that was used is ever let off because nobody ment
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from harness.limits._estimates import Estimates
 from harness.limits._numbers import checked_amount
 
+Charge: TypeAlias = tuple[int, float, float | None, float | None, float | None]
+"""One request, its tokens, the input and the output among them, and the stated input.
 
-class Charge(NamedTuple):
-    """The tokens of one request; ``None`` for what nobody said and no limit needs."""
+The first four stand in the order of `KINDS`; ``None`` is what nobody said and no limit needs.
+The input that a caller stated is kept apart from an estimated one, because with it a total
+tells the output. A plain tuple, because every reservation makes two.
+"""
 
-    tokens: float
-    input_tokens: float | None
-    output_tokens: float | None
-    stated_input_tokens: float | None
-    """The input, if the caller gave it: then a total tells the output."""
+NO_TOKENS: Charge = (1, 0, None, None, None)
 
 
 def planned_charge(
     tokens: float | None,
     input_tokens: float | None,
     output_tokens: float | None,
-    *,
     model: str | None,
     estimates: Estimates,
     split_needed: bool,
@@ -45,9 +44,11 @@ def planned_charge(
     Raises:
       TypeError, ValueError: if a number of tokens is none, or is negative.
     """
-    stated_input = input_tokens
     if tokens is not None:
         tokens = checked_amount("tokens", tokens)
+        if input_tokens is None and output_tokens is None and not split_needed:
+            return 1, tokens, None, None, None
+    stated_input = input_tokens
     if input_tokens is not None:
         input_tokens = checked_amount("input_tokens", input_tokens)
     if output_tokens is not None:
@@ -57,7 +58,7 @@ def planned_charge(
             output_tokens = estimates.output_tokens(model, input_tokens=input_tokens)
         if input_tokens is None:
             input_tokens = estimates.input_tokens(model)
-        return Charge(input_tokens + output_tokens, input_tokens, output_tokens, stated_input)
+        return 1, input_tokens + output_tokens, input_tokens, output_tokens, stated_input
     if split_needed:
         if output_tokens is None:
             if input_tokens is None:
@@ -66,7 +67,7 @@ def planned_charge(
                 output_tokens = max(0, tokens - input_tokens)
         if input_tokens is None:
             input_tokens = max(0, tokens - output_tokens)
-    return Charge(tokens, input_tokens, output_tokens, stated_input)
+    return 1, tokens, input_tokens, output_tokens, stated_input
 
 
 def used_charge(
@@ -80,23 +81,20 @@ def used_charge(
     Raises:
       TypeError, ValueError: if a number of tokens is none, or is negative.
     """
-    known_input = (
-        planned.input_tokens
-        if input_tokens is None
-        else (checked_amount("input_tokens", input_tokens))
-    )
-    known_output = (
-        planned.output_tokens
-        if output_tokens is None
-        else (checked_amount("output_tokens", output_tokens))
-    )
+    _, total, known_input, known_output, stated_input = planned
+    if input_tokens is None and output_tokens is None:
+        if tokens is not None:
+            total = checked_amount("tokens", tokens)
+        return 1, total, known_input, known_output, stated_input
+    if input_tokens is not None:
+        known_input = checked_amount("input_tokens", input_tokens)
+    if output_tokens is not None:
+        known_output = checked_amount("output_tokens", output_tokens)
     if tokens is not None:
         total = checked_amount("tokens", tokens)
-    elif input_tokens is None and output_tokens is None:
-        total = planned.tokens
     else:
         total = (known_input or 0) + (known_output or 0)
-    return Charge(total, known_input, known_output, planned.stated_input_tokens)
+    return 1, total, known_input, known_output, stated_input
 
 
 def learn_use(
@@ -108,7 +106,7 @@ def learn_use(
     output_tokens: float | None,
 ) -> None:
     """Let the estimates learn from what a caller said that a request used."""
-    known_input = planned.stated_input_tokens if input_tokens is None else input_tokens
+    known_input = planned[4] if input_tokens is None else input_tokens
     if tokens is None and known_input is not None and output_tokens is not None:
         tokens = known_input + output_tokens
     if output_tokens is None and tokens is not None and known_input is not None:

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 UNKNOWN_OUTPUT_TOKENS = 1024
 """The output that is assumed of a model of which nothing is known yet."""
 
-_MODELS_KEPT = 256  # The ones used last. Names come from outside, so there must be a bound.
+_MODELS_KEPT = 256  # The ones seen last. Names come from outside, so there must be a bound.
 _WEIGHT = 0.1  # Of the newest value, once there are a few.
+_FIRST_FEW = 10
 
 _CAP_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -31,7 +32,8 @@ class _Mean:
 
     def add(self, value: float) -> None:
         self.count += 1
-        self.value += (value - self.value) * max(_WEIGHT, 1 / self.count)
+        count = self.count
+        self.value += (value - self.value) * (1 / count if count < _FIRST_FEW else _WEIGHT)
 
 
 class _ModelUse:
@@ -62,17 +64,13 @@ class Estimates:
         total_tokens: float | None,
     ) -> None:
         """Take over what a request really used; ``None`` for what isn't known."""
-        use = self._models.pop(model, None) or _ModelUse()
-        self._models[model] = use  # Last in, so that the first is the one used least lately.
-        if len(self._models) > _MODELS_KEPT:
-            del self._models[next(iter(self._models))]
-        for mean, value in (
-            (use.input, input_tokens),
-            (use.output, output_tokens),
-            (use.total, total_tokens),
-        ):
-            if value is not None:
-                mean.add(value)
+        use = self._use(model)
+        if input_tokens is not None:
+            use.input.add(input_tokens)
+        if output_tokens is not None:
+            use.output.add(output_tokens)
+        if total_tokens is not None:
+            use.total.add(total_tokens)
 
     def input_tokens(self, model: str | None) -> int:
         """Return the expected input of a request whose input nobody counted."""
@@ -90,6 +88,14 @@ class Estimates:
             known_input = use.input.value if input_tokens is None else input_tokens
             return math.ceil(max(0.0, use.total.value - known_input))
         return UNKNOWN_OUTPUT_TOKENS
+
+    def _use(self, model: str | None) -> _ModelUse:
+        use = self._models.get(model)
+        if use is None:
+            if len(self._models) >= _MODELS_KEPT:
+                del self._models[next(iter(self._models))]
+            use = self._models[model] = _ModelUse()
+        return use
 
 
 def requested_output_tokens(request: Mapping[str, object]) -> int | None:

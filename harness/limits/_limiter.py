@@ -20,32 +20,19 @@ import trio
 
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
-from harness.limits._charges import Charge, learn_use, planned_charge, used_charge
+from harness.limits._charges import NO_TOKENS, Charge, learn_use, planned_charge, used_charge
 from harness.limits._estimates import Estimates
-from harness.limits._headers import HeaderSource, parse_rate_limit_headers
-from harness.limits._health import Health
+from harness.limits._headers import HeaderSource
 from harness.limits._heard import RateLimitHeaders
 from harness.limits._meter import Meter
 from harness.limits._numbers import checked_amount, checked_count, checked_positive
-from harness.limits._pauses import LONGEST_WAIT_SECONDS, Pauses
 from harness.limits._profiles import ProviderProfile
+from harness.limits._provider_state import ProviderState
 from harness.limits._rate import Rate
-from harness.limits._refusals import response_of
-from harness.limits._reservation import Reservation, refuse_nested
+from harness.limits._reservation import Charges, Reservation, refuse_nested
 from harness.limits._stated import stated_profile, stated_rates
 from harness.limits._statistics import LimiterStatistics
 from harness.limits._turnstile import Turnstile
-
-_NO_TOKENS = Charge(0, None, None, None)
-
-# Which dimension of a response speaks of which kind of meter.
-_HEARD_AS = {
-    "requests": "requests",
-    "tokens": "tokens",
-    "project_tokens": "tokens",
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-}
 
 
 class Limiter:
@@ -121,10 +108,9 @@ class Limiter:
                 "tokens_per_minute, input_tokens_per_minute, output_tokens_per_minute, "
                 "requests, tokens, input_tokens, output_tokens, concurrent"
             )
-        self._kinds = tuple(kind for kind, _, _ in self._rates)
-        self._one_request = tuple(1.0 if kind == 0 else 0.0 for kind in self._kinds)
-        self._counts_tokens = any(self._kinds)
-        self._split_needed = any(kind > 1 for kind in self._kinds)
+        kinds = [kind for kind, _, _ in self._rates]
+        self._counts_tokens = any(kinds)
+        self._split_needed = any(kind > 1 for kind in kinds)
         self._listeners: list[Callable[[], None]] = []
         self._start()
 
@@ -140,16 +126,18 @@ class Limiter:
             )
             for kind, name, rate in self._rates
         )
+        self._one_request = self._charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self.take)
-        self._pauses = Pauses()
+        self._line = self._turnstile.line
+        self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
+        self._pauses = self._state.pauses
         self._estimates = Estimates()
-        self.health = Health()
+        # Reservations of an earlier `trio.run` keep their meters and their state: what they
+        # still do goes there, and can't hurt.
         self._in_flight = 0
-        self._granted = 0
         self._waits = 0
         self._waited_seconds = 0.0
-        self._rate_limited = 0
-        self._unreadable = 0
+        self.granted = 0
 
     def _burst_of(self, kind: int) -> float:
         return 0.0 if kind == 0 and self._profile.requests_evenly_spaced else self._burst_seconds
@@ -196,16 +184,11 @@ class Limiter:
         if type(priority) is not int:
             _check_priority(priority)
         if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
-            return Reservation(self, self._one_request, _NO_TOKENS, model, priority)
-        charge = planned_charge(
-            tokens,
-            input_tokens,
-            output_tokens,
-            model=model,
-            estimates=self._estimates,
-            split_needed=self._split_needed,
+            return Reservation(self, self._one_request, NO_TOKENS, model, priority)
+        planned = planned_charge(
+            tokens, input_tokens, output_tokens, model, self._estimates, self._split_needed
         )
-        return Reservation(self, self._amounts_of(charge), charge, model, priority)
+        return Reservation(self, self._charges_of(planned), planned, model, priority)
 
     def reserve_nowait(
         self,
@@ -243,6 +226,7 @@ class Limiter:
         if not self.admit_now(reservation):
             self._raise_if_closed(trio.current_time())
             raise trio.WouldBlock
+        reservation.mark_charged()
         return reservation
 
     def estimate(
@@ -291,8 +275,8 @@ class Limiter:
         seconds = checked_amount("seconds", seconds)
         self.check_run()
         now = trio.current_time()
-        self._pauses.begin(seconds, now=now, draw=random.random())
-        self._paused(now)
+        self._state.pause(seconds, now=now, draw=random.random())
+        self._after_response(now)
 
     def observe(
         self, *, headers: HeaderSource = None, status: int | None = None, body: object = None
@@ -311,8 +295,17 @@ class Limiter:
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         self.check_run()
-        heard = self._hear(headers, status, body, epoch=None)
-        self._changed()
+        now = trio.current_time()
+        heard = self._state.hear(
+            headers,
+            status,
+            body,
+            epoch=None,
+            in_use=self._in_flight,
+            now=now,
+            draw=random.random(),
+        )
+        self._after_response(now)
         return heard
 
     def statistics(self) -> LimiterStatistics:
@@ -320,8 +313,8 @@ class Limiter:
         now = trio.current_time()
         return LimiterStatistics(
             name=self.name,
-            granted=self._granted,
-            waiting=len(self._turnstile),
+            granted=self.granted,
+            waiting=self._line.count,
             in_flight=self._in_flight,
             concurrent=self._adaptive.limit if self._adaptive else self._places,
             dimensions=MappingProxyType(
@@ -331,8 +324,8 @@ class Limiter:
             waited_seconds=self._waited_seconds,
             paused_seconds=max(0.0, self._pauses.closed_until - now),
             pauses=self._pauses.count,
-            rate_limited=self._rate_limited,
-            unreadable=self._unreadable,
+            rate_limited=self._state.rate_limited,
+            unreadable=self._state.unreadable,
         )
 
     def reset(self) -> None:
@@ -342,9 +335,9 @@ class Limiter:
           LimiterRunError: if tasks of this ``trio.run`` wait in its line; they would wait
             for ever.
         """
-        if len(self._turnstile) and self._trio_token is _current_token_or_none():
+        if self._line.count and self._trio_token is _current_token_or_none():
             raise LimiterRunError(
-                f"can't reset limiter {self.name!r} while {len(self._turnstile)} tasks of this "
+                f"can't reset limiter {self.name!r} while {self._line.count} tasks of this "
                 "run wait in its line; cancel them first"
             )
         if self._adaptive is not None:
@@ -363,8 +356,9 @@ class Limiter:
 
     def admit_now(self, reservation: Reservation) -> bool:
         """Charge the reservation if that is possible at once, and say whether it was."""
-        self.check_run()
-        if len(self._turnstile):
+        if trio.lowlevel.current_trio_token() is not self._trio_token:
+            self.check_run()
+        if self._line.count:
             return False
         now = trio.current_time()
         if self.free_at(reservation, now) > now:
@@ -375,55 +369,85 @@ class Limiter:
     async def admit_later(self, reservation: Reservation) -> None:
         """Wait in line until the reservation is charged."""
         since = trio.current_time()
-        self._raise_if_closed(since)
+        if self._pauses.closed_until > since:
+            self._raise_if_closed(since)
         # Ends: who is turned away finds the limiter closed, and raises.
         while not await self._turnstile.wait(reservation, reservation.priority):
             self._raise_if_closed(trio.current_time())
         self._waits += 1
-        self._waited_seconds += trio.current_time() - since
-
-    def entered(self) -> None:
-        """Count a reservation whose block was entered."""
-        self._granted += 1
+        self._waited_seconds += reservation.granted_at - since
 
     def settled(
         self,
         reservation: Reservation,
-        used: tuple[float | None, float | None, float | None],
+        tokens: float | None,
+        input_tokens: float | None,
+        output_tokens: float | None,
         headers: HeaderSource,
         status: int | None,
         body: object,
     ) -> None:
         """Replace a charge by the use, and take over what the response says."""
-        self.check_run()
-        tokens, input_tokens, output_tokens = used
+        changed = False
         if tokens is None and input_tokens is None and output_tokens is None:
-            self._keep_estimate(reservation)
+            for meter, charged in reservation.charges:
+                meter.unsettled -= charged
         else:
-            charge = used_charge(reservation.charge, tokens, input_tokens, output_tokens)
-            self._replace(reservation, self._amounts_of(charge))
+            used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
+            changed = self._replace(reservation, used)
             if self._counts_tokens:
-                learn_use(self._estimates, reservation.model, reservation.charge, *used)
+                learn_use(
+                    self._estimates,
+                    reservation.model,
+                    reservation.planned,
+                    tokens,
+                    input_tokens,
+                    output_tokens,
+                )
         if status is None and headers is None and body is None:
-            self._answered(reservation.epoch, failed=False)
+            reservation.state.answered_well(reservation.epoch)
         else:
-            self._hear(headers, status, body, epoch=reservation.epoch)
-        self._changed()
+            now = trio.current_time()
+            reservation.state.hear(
+                headers,
+                status,
+                body,
+                epoch=reservation.epoch,
+                in_use=self._in_flight,
+                now=now,
+                draw=random.random(),
+            )
+            self._after_response(now)
+        if changed and (self._line.count or self._listeners):
+            self._changed()
 
     def refunded(self, reservation: Reservation) -> None:
         """Take back a charge."""
-        self.check_run()
-        self._replace(reservation, (0.0,) * len(self._meters))
+        now = trio.current_time()
+        for meter, charged in reservation.charges:
+            meter.settle(charged, 0, taken_at=reservation.granted_at, now=now)
         self._changed()
 
     def left(self, reservation: Reservation, error: BaseException | None) -> None:
         """Free the reservation's place."""
-        self._in_flight -= 1
+        state = reservation.state
+        if state is self._state:
+            self._in_flight -= 1
         if not reservation.closed:
-            self._keep_estimate(reservation)
+            for meter, charged in reservation.charges:
+                meter.unsettled -= charged
             if isinstance(error, Exception):
-                self._failed(error, reservation.epoch)
-        self._changed()
+                now = trio.current_time()
+                state.failed(
+                    error,
+                    epoch=reservation.epoch,
+                    in_use=self._in_flight + 1,
+                    now=now,
+                    draw=random.random(),
+                )
+                self._after_response(now)
+        if self._line.count or self._listeners:
+            self._changed()
 
     # What lines call --------------------------------------------------------------------------
 
@@ -439,24 +463,27 @@ class Limiter:
         moment = now
         if self._pauses.closed_until > now:
             moment = self._pauses.closed_until
-        for meter, amount in zip(self._meters, reservation.amounts, strict=True):
-            free_at = meter.free_at(amount, now)
-            if free_at > moment:
-                moment = free_at
+        for meter, amount in reservation.charges:
+            if not meter.fits(amount, now):
+                free_at = meter.free_at(amount, now)
+                if free_at > moment:
+                    moment = free_at
         return moment
 
     def take(self, reservation: Reservation, now: float) -> None:
-        """Charge the reservation, in all dimensions."""
-        for meter, amount in zip(self._meters, reservation.amounts, strict=True):
+        """Charge the reservation, in all dimensions; `free_at` was asked just now."""
+        for meter, amount in reservation.charges:
             meter.take(amount, now)
         self._in_flight += 1
-        reservation.charged(now, self._pauses.epoch)
+        reservation.granted_at = now
+        reservation.state = self._state
+        reservation.epoch = self._pauses.epoch
 
     # What pools call --------------------------------------------------------------------------
 
     def has_line(self) -> bool:
         """Return whether anybody waits in the limiter's own line."""
-        return len(self._turnstile) > 0
+        return self._line.count > 0
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change, until `unlisten`."""
@@ -466,30 +493,14 @@ class Limiter:
         """Stop calling ``listener``."""
         self._listeners.remove(listener)
 
+    @property
+    def rests_until(self) -> float:
+        """Until when it should be passed over, because it failed."""
+        return self._state.health.rests_until
+
     def closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
         """Return why nobody should wait for this limiter now, or ``None`` if one may."""
-        pauses = self._pauses
-        if pauses.quota_until > now:
-            seconds = pauses.quota_until - now if pauses.quota_reset_known else None
-            when = (
-                "the provider didn't say when it is back"
-                if seconds is None
-                else (f"it is back in {seconds:.0f} s")
-            )
-            return QuotaExhaustedError(
-                f"the quota of {self.name!r} is used up and {when}; retrying can't help, so "
-                "give up, or use a ProviderPool with another provider",
-                seconds,
-            )
-        if pauses.too_long(now):
-            seconds = pauses.asked_until - now
-            return RateLimitedError(
-                f"{self.name!r} asked for a pause of {seconds:.0f} s, and no caller waits more "
-                f"than {LONGEST_WAIT_SECONDS:.0f} s in line; come back later, or use a "
-                "ProviderPool with another provider",
-                seconds,
-            )
-        return None
+        return self._state.closed_error(now)
 
     def check_run(self) -> None:
         """Bind to this ``trio.run``, or raise if bound to another one."""
@@ -507,71 +518,29 @@ class Limiter:
     # Inside -----------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        if len(self._turnstile):
-            self._turnstile.admit()
+        self._turnstile.admit()
         if self._listeners:
             for listener in tuple(self._listeners):
                 listener()
 
-    def _amounts_of(self, charge: Charge) -> tuple[float, ...]:
-        # A charge has the token kinds in order, and a request is one request.
-        return tuple([charge[kind - 1] or 0.0 if kind else 1.0 for kind in self._kinds])
+    def _charges_of(self, charge: Charge) -> Charges:
+        return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
 
-    def _keep_estimate(self, reservation: Reservation) -> None:
-        for meter, charged in zip(self._meters, reservation.amounts, strict=True):
-            meter.unsettled -= charged
+    def _replace(self, reservation: Reservation, used: Charge) -> bool:
+        """Replace what was charged; return whether that is a change."""
+        changed = False
+        for meter, charged in reservation.charges:
+            really = used[meter.kind] or 0
+            if really == charged:
+                meter.unsettled -= charged
+                continue
+            changed = True
+            now = trio.current_time()
+            meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
+        return changed
 
-    def _replace(self, reservation: Reservation, amounts: tuple[float, ...]) -> None:
-        now = trio.current_time()
-        taken_at = reservation.granted_at
-        for meter, charged, used in zip(self._meters, reservation.amounts, amounts, strict=True):
-            meter.settle(charged, used, taken_at=taken_at, now=now)
-
-    def _failed(self, error: Exception, epoch: int) -> None:
-        """Take over that the code under a reservation failed before it settled."""
-        response = response_of(error)
-        if response is None:
-            self._answered(epoch, failed=True)
-        else:
-            self._hear(response.headers, response.status, response.body, epoch=epoch)
-
-    def _answered(self, epoch: int, *, failed: bool) -> None:
-        self.health.record(failed=failed, now=trio.current_time())
-        if not failed:
-            self._pauses.got_through(epoch=epoch)
-
-    def _hear(
-        self, headers: HeaderSource, status: int | None, body: object, *, epoch: int | None
-    ) -> RateLimitHeaders:
-        heard = parse_rate_limit_headers(headers, provider=self._profile, status=status, body=body)
-        self._unreadable += heard.unreadable
-        now = trio.current_time()
-        for name, dimension in heard.dimensions.items():
-            for meter in self._meters:
-                if meter.name == _HEARD_AS.get(name):
-                    meter.hear(dimension, now)
-        if heard.is_rate_limit:
-            self._rate_limited += 1
-            if heard.quota_exhausted:
-                self._pauses.quota_used_up(heard.wait_seconds, now=now)
-                self._paused(now)
-            elif self._pauses.refused(
-                heard.wait_seconds, epoch=epoch, now=now, draw=random.random()
-            ):
-                self._paused(now)
-        elif epoch is not None:
-            self._answered(epoch, failed=status is not None and status >= 500)
-        if self._adaptive is not None and status is not None:
-            self._adaptive.record(
-                status=status, in_use=self._in_flight, retry_after=heard.retry_after_seconds
-            )
-        return heard
-
-    def _paused(self, now: float) -> None:
-        """Apply a pause that has just begun."""
-        for meter in self._meters:
-            meter.pause_until(self._pauses.closed_until, now)
-        if self.closed_error(now) is not None:
+    def _after_response(self, now: float) -> None:
+        if self._line.count and self.closed_error(now) is not None:
             self._turnstile.turn_away()
         self._changed()
 

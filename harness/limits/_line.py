@@ -25,21 +25,24 @@ T = TypeVar("T", bound="Place")
 class Place:
     """A place in a line. What waits derives from it."""
 
-    __slots__ = ("in_line", "number", "overdue_at")
+    __slots__ = ("in_line", "overdue_at")
 
-    def __init__(self) -> None:
-        self.in_line = False
-        self.number = 0
-        self.overdue_at = 0
+    in_line: bool
+    """Whether it waits still. Set by the line, as is the other; there's no need to make both
+    twice."""
+
+    overdue_at: int
+    """How many must have gone until it has been overtaken often enough."""
 
 
 class Line(Generic[T]):
     """Waiters, the next one first."""
 
-    __slots__ = ("_arrivals", "_arrived", "_count", "_gone", "_others_turn", "_ranks")
+    __slots__ = ("_arrivals", "_arrived", "_gone", "_others_turn", "_ranks", "count")
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
+        """How many wait; to be read, many times per request, and not to be written."""
         self._arrived = 0
         self._gone = 0
         self._others_turn = False
@@ -48,23 +51,23 @@ class Line(Generic[T]):
         self._ranks: list[tuple[float, int, T]] = []
         self._arrivals: deque[T] = deque()
 
-    def __len__(self) -> int:
-        return self._count
-
-    def join(self, waiter: T, priority: float) -> None:
-        """Let ``waiter`` join the line."""
+    def join(self, waiter: T, priority: float) -> bool:
+        """Let ``waiter`` join the line; return whether that may have changed the head."""
         self._arrived += 1
         waiter.in_line = True
-        waiter.number = self._arrived
         # All that are in line now go first in any case, and don't count as overtaking.
-        waiter.overdue_at = self._gone + self._count + MAX_OVERTAKES
-        self._count += 1
-        heappush(self._ranks, (-priority, waiter.number, waiter))
+        waiter.overdue_at = self._gone + self.count + MAX_OVERTAKES
+        self.count += 1
+        ranks = self._ranks
+        heappush(ranks, (-priority, self._arrived, waiter))
         self._arrivals.append(waiter)
+        while not ranks[0][2].in_line:
+            heappop(ranks)
+        return ranks[0][2] is waiter
 
     def head(self) -> T | None:
         """Return the one whose turn it is, or ``None`` if nobody waits."""
-        if not self._count:
+        if not self.count:
             return None
         arrivals = self._arrivals
         while not arrivals[0].in_line:
@@ -85,8 +88,8 @@ class Line(Generic[T]):
     def leave(self, waiter: T) -> None:
         """Take ``waiter`` out of the line, wherever it stands."""
         waiter.in_line = False
-        self._count -= 1
-        if len(self._ranks) + len(self._arrivals) > 4 * self._count + 64:
+        self.count -= 1
+        if len(self._ranks) + len(self._arrivals) > 4 * self.count + 64:
             self._tidy()
 
     def clear(self) -> list[T]:
@@ -94,7 +97,7 @@ class Line(Generic[T]):
         waiters = [waiter for waiter in self._arrivals if waiter.in_line]
         for waiter in waiters:
             waiter.in_line = False
-        self._count = 0
+        self.count = 0
         self._tidy()
         return waiters
 

@@ -35,6 +35,7 @@ class Meter:
         "_cap",
         "_count",
         "_headroom",
+        "_plain",
         "_reserve_cap",
         "kind",
         "name",
@@ -62,6 +63,15 @@ class Meter:
             SlidingCap(limit=rate.amount, period=rate.period / headroom) if headroom < 1 else None
         )
         self._count: ProviderCount | None = None
+        # Nothing but the bucket and the window bounds it: so it is, nearly always.
+        self._plain = self._reserve_cap is None
+
+    def fits(self, amount: float, now: float) -> bool:
+        """Return whether ``amount`` may surely be charged now; "no" means to ask `free_at`."""
+        cap = self._cap
+        return not amount or (
+            self._plain and self._bucket.has(amount, now) and cap.used_before + amount <= cap.limit
+        )
 
     def free_at(self, amount: float, now: float) -> float:
         """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
@@ -70,8 +80,7 @@ class Meter:
         seconds = self._bucket.wait_seconds(amount, now)
         # A wait too short for the clock to show is none; waking up for it would never end.
         moment = now + seconds if seconds else now
-        if not self._cap.fits(amount):
-            moment = max(moment, self._cap.free_at(amount, now))
+        moment = max(moment, self._cap.free_at(amount, now))
         if self._reserve_cap is not None:
             moment = max(moment, self._reserve_cap.free_at(amount, now))
         if self._count is not None:
@@ -79,9 +88,14 @@ class Meter:
         return moment
 
     def take(self, amount: float, now: float) -> None:
-        """Charge ``amount``; the caller has asked `free_at` whether it may."""
+        """Charge ``amount``; the caller has asked `fits` or `free_at`, now, whether it may."""
         self.unsettled += amount
-        if amount:
+        if not amount:
+            return
+        if self._plain:
+            self._bucket.stock -= amount
+            self._cap.take(amount, now)
+        else:
             self._charge(amount, now)
 
     def settle(self, charged: float, used: float, *, taken_at: float, now: float) -> None:
@@ -120,9 +134,10 @@ class Meter:
         comparable = window is None or window == period
         shared = comparable and whole - remaining > used + whole * _OTHERS_SHARE
         if not shared and available >= self._cap.limit - used:
-            self._count = None  # Our own count is the stricter one.
+            self._forget_count()  # Our own count is the stricter one.
             return
         until_reset = period if dimension.reset_seconds is None else dimension.reset_seconds
+        self._plain = False
         self._count = ProviderCount(
             remaining=available,
             limit=whole,
@@ -135,7 +150,7 @@ class Meter:
     def pause_until(self, moment: float, now: float) -> None:
         """Empty the bucket, so that a pause ends with one request and then the pace."""
         self._bucket.drain_until(moment, now, keep=1 if self.kind == 0 else 0)
-        self._count = None
+        self._forget_count()
 
     def statistics(self, now: float) -> DimensionStatistics:
         """Return the use of this dimension now."""
@@ -158,9 +173,13 @@ class Meter:
         count = self._count
         if count is not None:
             if now >= count.forget_at:
-                self._count = None
+                self._forget_count()
             else:
                 count.take(amount, now)
+
+    def _forget_count(self) -> None:
+        self._count = None
+        self._plain = self._reserve_cap is None
 
     def _resize(self, amount: float, now: float) -> None:
         if amount == self.rate.amount:

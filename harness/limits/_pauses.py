@@ -35,13 +35,13 @@ class Pauses:
     """The shared pause of one limiter, and its used up quota."""
 
     __slots__ = (
-        "_streak",
         "asked_until",
         "closed_until",
         "count",
         "epoch",
         "quota_reset_known",
         "quota_until",
+        "streak",
     )
 
     def __init__(self) -> None:
@@ -54,7 +54,8 @@ class Pauses:
         """Until when nothing is granted: the pause with its jitter, and the quota."""
         self.quota_until = -math.inf
         self.quota_reset_known = False
-        self._streak = 0
+        self.streak = 0
+        """Refusals in a row, without a request that got through."""
 
     def begin(self, seconds: float, *, now: float, draw: float) -> None:
         """Pause for ``seconds`` from now; a longer pause under way stays."""
@@ -84,16 +85,16 @@ class Pauses:
         elif epoch != self.epoch:
             return False
         if seconds is None:
-            seconds = min(2.0**self._streak, _LONGEST_BACKOFF_SECONDS)
+            seconds = min(2.0**self.streak, _LONGEST_BACKOFF_SECONDS)
         # Bounded, because a float power of a long streak would overflow.
-        self._streak = min(self._streak + 1, 10)
+        self.streak = min(self.streak + 1, 10)
         self.begin(seconds, now=now, draw=draw)
         return True
 
     def got_through(self, *, epoch: int) -> None:
         """Take over that a request granted in ``epoch`` was not refused."""
         if epoch == self.epoch:
-            self._streak = 0
+            self.streak = 0
 
     def quota_used_up(self, seconds: float | None, *, now: float) -> None:
         """Close until the quota is back.

@@ -98,7 +98,7 @@ class ProviderPool:
     @property
     def waiting(self) -> int:
         """How many tasks wait in the pool's line."""
-        return len(self._turnstile)
+        return self._turnstile.line.count
 
     async def admit(self, asked: PoolReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be."""
@@ -107,7 +107,7 @@ class ProviderPool:
         for limiter in self.limiters:
             limiter.check_run()
         now = trio.current_time()
-        if not len(self._turnstile) and self._free_at(asked, now) <= now:
+        if not self._turnstile.line.count and self._free_at(asked, now) <= now:
             self._take(asked, now)
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
@@ -127,7 +127,7 @@ class ProviderPool:
             while not await self._turnstile.wait(asked, asked.priority):
                 self._raise_if_closed(trio.current_time())
         finally:
-            if not len(self._turnstile) and self._listening:
+            if not self._turnstile.line.count and self._listening:
                 for limiter in self.limiters:
                     limiter.unlisten(self._member_changed)
                 self._listening = False
@@ -145,13 +145,13 @@ class ProviderPool:
     def _moments(self, asked: PoolReservation, now: float) -> list[float]:
         """Return from when each provider could serve, in order; ``inf`` for never by itself."""
         moments: list[float] = []
-        all_rest = all(limiter.health.rests_until > now for limiter in self.limiters)
+        all_rest = all(limiter.rests_until > now for limiter in self.limiters)
         for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
             if limiter.has_line() or limiter.closed_error(now) is not None:
                 moments.append(inf)
                 continue
             moment = limiter.free_at(reservation, now)
-            moments.append(moment if all_rest else max(moment, limiter.health.rests_until))
+            moments.append(moment if all_rest else max(moment, limiter.rests_until))
         return moments
 
     def _take(self, asked: PoolReservation, now: float) -> None:

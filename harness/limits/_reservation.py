@@ -12,16 +12,22 @@ from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from enum import Enum
 from types import TracebackType
-from typing import Protocol
+from typing import NoReturn, Protocol, TypeAlias
 
 import trio
 
 from harness.errors import NestedReservationError, ReservationError
 from harness.limits._charges import Charge
 from harness.limits._headers import HeaderSource
+from harness.limits._meter import Meter
+from harness.limits._provider_state import ProviderState
 from harness.runs import current_run_or_none
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
+
+
+Charges: TypeAlias = tuple[tuple[Meter, float], ...]
+"""An amount for each meter of a limiter."""
 
 
 class _Stage(Enum):
@@ -39,6 +45,8 @@ class Issuer(Protocol):
     """What grants reservations: `harness.limits.Limiter`."""
 
     name: str
+    granted: int
+    """Reservations that were entered."""
 
     def admit_now(self, reservation: Reservation) -> bool:
         """Charge the reservation if that is possible at once, and say whether it was."""
@@ -48,14 +56,12 @@ class Issuer(Protocol):
         """Wait in line until the reservation is charged."""
         ...
 
-    def entered(self) -> None:
-        """Count a reservation whose block was entered."""
-        ...
-
     def settled(
         self,
         reservation: Reservation,
-        used: tuple[float | None, float | None, float | None],
+        tokens: float | None,
+        input_tokens: float | None,
+        output_tokens: float | None,
         headers: HeaderSource,
         status: int | None,
         body: object,
@@ -86,34 +92,39 @@ class Reservation:
         "_outer",
         "_stage",
         "_token",
-        "amounts",
-        "charge",
+        "charges",
         "closed",
         "epoch",
         "granted_at",
         "model",
+        "planned",
         "priority",
+        "state",
     )
 
     def __init__(
         self,
         issuer: Issuer,
-        amounts: tuple[float, ...],
-        charge: Charge,
+        charges: Charges,
+        planned: Charge,
         model: str | None,
         priority: float,
     ) -> None:
         self._issuer = issuer
         self._stage = _NEW
-        self._outer: Reservation | None = None
-        self._token: Token[Reservation | None] | None = None
-        self.amounts = amounts
-        self.charge = charge
+        self.charges = charges
+        """What each meter is charged; for limiters, as are the next ones."""
+        self.planned = planned
         self.model = model
         self.priority = priority
         self.closed = False
-        self.granted_at = 0.0
-        self.epoch = 0
+        # Set when it is charged, and when it is entered; every request makes one of these, so
+        # nothing is set twice.
+        self.granted_at: float
+        self.epoch: int
+        self.state: ProviderState
+        self._outer: Reservation | None
+        self._token: Token[Reservation | None] | None
 
     @property
     def provider(self) -> str:
@@ -138,17 +149,14 @@ class Reservation:
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             await self._issuer.admit_later(self)
-        self._enter(outer)
+        self._outer = outer
+        self.enter_charged()
         return self
 
     def enter_charged(self) -> None:
-        """Enter the block of a charged reservation; for pools, whose block it is."""
-        self._enter(_held_around(_innermost.get()))
-
-    def _enter(self, outer: Reservation | None) -> None:
+        """Enter the block, once it is charged; also for pools, whose block it is."""
         self._stage = _HELD
-        self._issuer.entered()
-        self._outer = outer
+        self._issuer.granted += 1
         self._token = _innermost.set(self)
 
     @trio.lowlevel.enable_ki_protection
@@ -198,8 +206,9 @@ class Reservation:
           TypeError, ValueError: if a number of tokens is none, or is negative.
           ReservationError: if it was settled or refunded before, or is not granted yet.
         """
-        self._check_open("settle")
-        self._issuer.settled(self, (tokens, input_tokens, output_tokens), headers, status, body)
+        if self.closed or self._stage is _NEW:
+            self._refuse("settle")
+        self._issuer.settled(self, tokens, input_tokens, output_tokens, headers, status, body)
         self.closed = True
 
     def refund(self) -> None:
@@ -208,7 +217,8 @@ class Reservation:
         Raises:
           ReservationError: if it was settled or refunded before, or is not granted yet.
         """
-        self._check_open("refund")
+        if self.closed or self._stage is _NEW:
+            self._refuse("refund")
         self.closed = True
         self._issuer.refunded(self)
         if self._stage is _CHARGED:
@@ -216,28 +226,25 @@ class Reservation:
             self._stage = _LEFT
             self._issuer.left(self, None)
 
-    def charged(self, now: float, epoch: int) -> None:
-        """Note that it was granted; for limiters."""
-        self.granted_at = now
-        self.epoch = epoch
-        self._stage = _CHARGED
-
     @property
     def held(self) -> bool:
         """Whether it occupies a place: granted, and its block not left."""
         return self._stage is _HELD or self._stage is _CHARGED
 
-    def _check_open(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         if self._stage is _NEW:
             raise ReservationError(
                 f"can't {what} a reservation of {self.provider!r} that is not granted yet; "
                 "do it inside its `async with` block"
             )
-        if self.closed:
-            raise ReservationError(
-                f"can't {what} this reservation of {self.provider!r}: it was settled, "
-                "refunded or left before, and each is final; reserve once per request"
-            )
+        raise ReservationError(
+            f"can't {what} this reservation of {self.provider!r}: it was settled, "
+            "refunded or left before, and each is final; reserve once per request"
+        )
+
+    def mark_charged(self) -> None:
+        """Note that it was granted without being entered; for `Limiter.reserve_nowait`."""
+        self._stage = _CHARGED
 
     def __repr__(self) -> str:
         return f"<Reservation of {self.provider!r}, {self._stage.value}>"

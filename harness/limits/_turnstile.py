@@ -34,7 +34,6 @@ class _Waiter(Place, Generic[T]):
     __slots__ = ("granted", "item", "parked", "scope", "wake_at")
 
     def __init__(self, item: T) -> None:
-        super().__init__()
         self.item = item
         self.granted = False
         self.parked: trio.lowlevel.Task | None = None
@@ -42,6 +41,11 @@ class _Waiter(Place, Generic[T]):
         self.scope: trio.CancelScope | None = None
         """The scope of its sleep, if it has a moment to wake up at."""
         self.wake_at = inf
+
+    def abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
+        """Let trio cancel the sleep, so that nobody wakes the task a second time."""
+        self.parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
         """Let the task run, unless it does already."""
@@ -59,18 +63,17 @@ class Turnstile(Generic[T]):
       take: Grants an item, given the item and the time.
     """
 
-    __slots__ = ("_free_at", "_line", "_sleeper", "_take")
+    __slots__ = ("_free_at", "_sleeper", "_take", "line")
 
     def __init__(
         self, free_at: Callable[[T, float], float], take: Callable[[T, float], None]
     ) -> None:
         self._free_at = free_at
         self._take = take
-        self._line: Line[_Waiter[T]] = Line()
+        # Public, because its owner asks on every request whether it is empty.
+        self.line: Line[_Waiter[T]] = Line()
+        # The one whose sleep has a moment: the head, unless its moment is unknown.
         self._sleeper: _Waiter[T] | None = None
-
-    def __len__(self) -> int:
-        return len(self._line)
 
     def admit(self) -> None:
         """Grant what can be granted now, and set the deadline for the rest.
@@ -78,26 +81,28 @@ class Turnstile(Generic[T]):
         Must be called after every change that can bring the head's moment nearer or put it
         off, and after every change of the head.
         """
-        line = self._line
-        if not line:
+        line = self.line
+        if not line.count:
             return
         now = trio.current_time()
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:
             moment = self._free_at(head.item, now)
             if moment > now:
-                self._sleep_until(head, moment)
+                if head is not self._sleeper or head.wake_at != moment:
+                    self._sleep_until(head, moment)
                 return
             line.serve(head)
             self._take(head.item, now)
             head.granted = True
             if self._sleeper is head:
                 self._sleeper = None
-            head.wake()
+            if head.parked is not None:
+                head.wake()
 
     def turn_away(self) -> None:
         """Empty the line: everybody in it is told that the wait is over, without a grant."""
-        for waiter in self._line.clear():
+        for waiter in self.line.clear():
             waiter.wake()
         self._sleeper = None
 
@@ -120,32 +125,27 @@ class Turnstile(Generic[T]):
         task = trio.lowlevel.current_task()
         waiter = _Waiter(item)
 
-        def abort(_: object) -> trio.lowlevel.Abort:
-            waiter.parked = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._line.join(waiter, priority)
         slept = False
         try:
-            if self._line.head() is waiter:
+            if self.line.join(waiter, priority):
                 self.admit()
             # Ends when the waiter is served or turned away; each round is a sleep.
             while waiter.in_line:
                 slept = True
                 waiter.parked = task
                 if waiter.wake_at == inf:
-                    await trio.lowlevel.wait_task_rescheduled(abort)
+                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
                     continue
                 with trio.CancelScope(deadline=waiter.wake_at) as scope:
                     waiter.scope = scope
-                    await trio.lowlevel.wait_task_rescheduled(abort)
+                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
                 waiter.scope = None
                 if scope.cancelled_caught:
                     self.admit()
         except BaseException:
             # A cancelled sleep was not a grant: trio cancels only what nobody has woken.
             if waiter.in_line:
-                self._line.leave(waiter)
+                self.line.leave(waiter)
                 if self._sleeper is waiter:
                     self._sleeper = None
                 self.admit()
@@ -156,15 +156,12 @@ class Turnstile(Generic[T]):
 
     def _sleep_until(self, head: _Waiter[T], moment: float) -> None:
         sleeper = self._sleeper
-        if sleeper is not head:
-            if sleeper is not None:
-                # Somebody of a larger priority came; this one sleeps on, without a moment.
-                sleeper.wake_at = inf
-                if sleeper.scope is not None:
-                    sleeper.scope.deadline = inf
-            self._sleeper = head
-        if head.wake_at == moment:
-            return
+        if sleeper is not None and sleeper is not head:
+            # Somebody of a larger priority came; this one sleeps on, without a moment.
+            sleeper.wake_at = inf
+            if sleeper.scope is not None:
+                sleeper.scope.deadline = inf
+        self._sleeper = None if moment == inf else head
         head.wake_at = moment
         if head.scope is not None:
             head.scope.deadline = moment

@@ -31,41 +31,37 @@ class SlidingCap:
         "_amounts",
         "_forgotten",
         "_head",
-        "_opened_at",
+        "_shared_until",
         "_stamps",
-        "_used",
         "limit",
         "period",
+        "used_before",
     )
 
     def __init__(self, *, limit: float, period: float) -> None:
         self.limit = limit
         self.period = period
-        self._used: float = 0
+        self.used_before: float = 0
+        """What was taken, including what may have left the window since anybody looked.
+
+        If an amount fits beside this, it fits, and nobody needs to look closer."""
         # Two flat lists with a moving head, rather than a deque of pairs: the garbage
         # collector needn't look at them, and they can be searched by halving.
         self._stamps: list[float] = []
         self._amounts: list[float] = []
         self._head = 0
-        self._opened_at = -inf
+        # Until when the newest cell takes charges; its stamp moves to the latest of them.
+        self._shared_until = -inf
         self._forgotten = -inf
 
     def used(self, now: float) -> float:
         """Return what was taken during the period that ends now."""
         self._forget(now)
-        return self._used
+        return self.used_before
 
     def cells(self) -> int:
         """Return how many cells are kept, for tests of the bound."""
         return len(self._stamps)
-
-    def fits(self, amount: float) -> bool:
-        """Return whether ``amount`` may surely be taken, by a look that costs nothing.
-
-        It counts charges that may have left the window already, so "no" means "look
-        closer", with `free_at`.
-        """
-        return self._used + amount <= self.limit
 
     def free_at(self, amount: float, now: float) -> float:
         """Return the moment from which ``amount`` may be taken; ``now`` if it may be now.
@@ -73,7 +69,7 @@ class SlidingCap:
         An amount above the whole limit may be taken when the window is empty.
         """
         self._forget(now)
-        excess = self._used + (amount if amount < self.limit else self.limit) - self.limit
+        excess = self.used_before + (amount if amount < self.limit else self.limit) - self.limit
         # Amounts are whole numbers nearly always; fractions get room for their rounding.
         slack = self.limit * 1e-12
         if excess <= slack:
@@ -86,26 +82,13 @@ class SlidingCap:
         return self._end_of(self._stamps[-1])
 
     def take(self, amount: float, now: float) -> None:
-        """Charge ``amount`` to this moment."""
-        if not amount:
-            return
-        stamps = self._stamps
-        if len(stamps) - self._head >= EXACT_CELLS:
-            self._forget(now)
-        if stamps:
-            # A clock that was set back counts as one that stood still.
-            same_moment = now <= stamps[-1]
-            crowded = len(stamps) - self._head >= EXACT_CELLS
-            if same_moment or (crowded and now - self._opened_at < self.period / EXACT_CELLS):
-                if not same_moment:
-                    stamps[-1] = now
-                self._amounts[-1] += amount
-                self._used += amount
-                return
-        stamps.append(now)
-        self._amounts.append(amount)
-        self._opened_at = now
-        self._used += amount
+        """Charge ``amount``, which is not 0, to this moment."""
+        self.used_before += amount
+        if now < self._shared_until:
+            self._stamps[-1] = now
+            self._amounts[-1] += amount
+        else:
+            self._open_cell(amount, now)
 
     def give(self, amount: float, *, taken_at: float) -> None:
         """Take ``amount`` off a charge that was made at ``taken_at`` and not fully used."""
@@ -116,14 +99,23 @@ class SlidingCap:
             return
         given = min(amount, self._amounts[index])
         self._amounts[index] -= given
-        self._used -= given
+        self.used_before -= given
+
+    def _open_cell(self, amount: float, now: float) -> None:
+        if len(self._stamps) - self._head >= EXACT_CELLS:
+            self._forget(now)
+        crowded = len(self._stamps) - self._head >= EXACT_CELLS
+        self._stamps.append(now)
+        self._amounts.append(amount)
+        # All charges of one moment share a cell in any case.
+        self._shared_until = now + self.period / EXACT_CELLS if crowded else nextafter(now, inf)
 
     def _forget(self, now: float) -> None:
         """Drop the cells that have left the window."""
         stamps, period = self._stamps, self.period
         head, count = self._head, len(self._stamps)
         while head < count and now - stamps[head] >= period:
-            self._used -= self._amounts[head]
+            self.used_before -= self._amounts[head]
             head += 1
         if head == self._head:
             return
@@ -131,7 +123,8 @@ class SlidingCap:
         if head == count:
             stamps.clear()
             self._amounts.clear()
-            self._used = 0  # Fractions would otherwise leave their rounding behind.
+            self.used_before = 0  # Fractions would otherwise leave their rounding behind.
+            self._shared_until = -inf
             head = 0
         elif head > EXACT_CELLS:
             del stamps[:head]
