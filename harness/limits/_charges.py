@@ -27,6 +27,7 @@ def planned_charge(
     tokens: float | None,
     input_tokens: float | None,
     output_tokens: float | None,
+    *,
     model: str | None,
     estimates: Estimates,
     split_needed: bool,
@@ -84,7 +85,11 @@ def used_charge(
     _, total, known_input, known_output, stated_input = planned
     if input_tokens is None and output_tokens is None:
         if tokens is not None:
-            total = checked_amount("tokens", tokens)
+            total = (
+                tokens
+                if type(tokens) is int and tokens >= 0
+                else (checked_amount("tokens", tokens))
+            )
         return 1, total, known_input, known_output, stated_input
     if input_tokens is not None:
         known_input = checked_amount("input_tokens", input_tokens)

@@ -72,6 +72,11 @@ class Estimates:
         if total_tokens is not None:
             use.total.add(total_tokens)
 
+    def learn_total(self, model: str | None, total_tokens: float) -> None:
+        """Take over what a request used of which only the total is known."""
+        use = self._models.get(model) or self._use(model)
+        use.total.add(total_tokens)
+
     def input_tokens(self, model: str | None) -> int:
         """Return the expected input of a request whose input nobody counted."""
         use = self._models.get(model)

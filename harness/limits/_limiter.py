@@ -12,8 +12,9 @@ yet. So whatever settles, frees a place, moves a limit or ends a pause must end 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import ceil, inf, isfinite
+from operator import itemgetter
 from types import MappingProxyType
 
 import trio
@@ -110,7 +111,8 @@ class Limiter:
             )
         kinds = [kind for kind, _, _ in self._rates]
         self._counts_tokens = any(kinds)
-        self._split_needed = any(kind > 1 for kind in kinds)
+        self._total_is_enough = all(kind <= 1 for kind in kinds)
+        self._amounts_of = itemgetter(*kinds) if len(kinds) > 1 else None
         self._listeners: list[Callable[[], None]] = []
         self._start()
 
@@ -127,7 +129,7 @@ class Limiter:
             for kind, name, rate in self._rates
         )
         self._one_request = self._charges_of(NO_TOKENS)
-        self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self.take)
+        self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self._take_from_line)
         self._line = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
@@ -185,9 +187,21 @@ class Limiter:
             _check_priority(priority)
         if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
             return Reservation(self, self._one_request, NO_TOKENS, model, priority)
-        planned = planned_charge(
-            tokens, input_tokens, output_tokens, model, self._estimates, self._split_needed
-        )
+        planned: Charge
+        if self._total_is_enough and (
+            type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
+        ):
+            # What `planned_charge` would return, in the path of nearly every request.
+            planned = (1, tokens, None, None, None)
+        else:
+            planned = planned_charge(
+                tokens,
+                input_tokens,
+                output_tokens,
+                model=model,
+                estimates=self._estimates,
+                split_needed=not self._total_is_enough,
+            )
         return Reservation(self, self._charges_of(planned), planned, model, priority)
 
     def reserve_nowait(
@@ -224,7 +238,7 @@ class Limiter:
         )
         refuse_nested((self,))
         if not self.admit_now(reservation):
-            self._raise_if_closed(trio.current_time())
+            self.raise_if_closed()
             raise trio.WouldBlock
         reservation.mark_charged()
         return reservation
@@ -366,16 +380,20 @@ class Limiter:
         self.take(reservation, now)
         return True
 
-    async def admit_later(self, reservation: Reservation) -> None:
-        """Wait in line until the reservation is charged."""
-        since = trio.current_time()
-        if self._pauses.closed_until > since:
-            self._raise_if_closed(since)
-        # Ends: who is turned away finds the limiter closed, and raises.
-        while not await self._turnstile.wait(reservation, reservation.priority):
-            self._raise_if_closed(trio.current_time())
-        self._waits += 1
-        self._waited_seconds += reservation.granted_at - since
+    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
+        """Wait in line until the reservation is charged, or nobody should wait any more."""
+        now = trio.current_time()
+        if self._pauses.closed_until > now:
+            self.raise_if_closed()
+        reservation.asked_at = now
+        # Handed out, not awaited: one coroutine less between trio and the sleeping task.
+        return self._turnstile.wait(reservation, reservation.priority)
+
+    def raise_if_closed(self) -> None:
+        """Raise if nobody should wait for this limiter now."""
+        error = self.closed_error(trio.current_time())
+        if error is not None:
+            raise error
 
     def settled(
         self,
@@ -389,21 +407,31 @@ class Limiter:
     ) -> None:
         """Replace a charge by the use, and take over what the response says."""
         changed = False
-        if tokens is None and input_tokens is None and output_tokens is None:
+        if tokens is input_tokens is output_tokens is None:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
         else:
             used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
-            changed = self._replace(reservation, used)
+            for meter, charged in reservation.charges:
+                really = used[meter.kind] or 0
+                if really == charged:
+                    meter.unsettled -= charged
+                    continue
+                changed = True
+                now = trio.current_time()
+                meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
             if self._counts_tokens:
-                learn_use(
-                    self._estimates,
-                    reservation.model,
-                    reservation.planned,
-                    tokens,
-                    input_tokens,
-                    output_tokens,
-                )
+                if input_tokens is output_tokens is reservation.planned[4] is None:
+                    self._estimates.learn_total(reservation.model, used[1])
+                else:
+                    learn_use(
+                        self._estimates,
+                        reservation.model,
+                        reservation.planned,
+                        tokens,
+                        input_tokens,
+                        output_tokens,
+                    )
         if status is None and headers is None and body is None:
             reservation.state.answered_well(reservation.epoch)
         else:
@@ -479,6 +507,11 @@ class Limiter:
         reservation.state = self._state
         reservation.epoch = self._pauses.epoch
 
+    def _take_from_line(self, reservation: Reservation, now: float) -> None:
+        self.take(reservation, now)
+        self._waits += 1
+        self._waited_seconds += now - reservation.asked_at
+
     # What pools call --------------------------------------------------------------------------
 
     def has_line(self) -> bool:
@@ -524,30 +557,14 @@ class Limiter:
                 listener()
 
     def _charges_of(self, charge: Charge) -> Charges:
-        return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
-
-    def _replace(self, reservation: Reservation, used: Charge) -> bool:
-        """Replace what was charged; return whether that is a change."""
-        changed = False
-        for meter, charged in reservation.charges:
-            really = used[meter.kind] or 0
-            if really == charged:
-                meter.unsettled -= charged
-                continue
-            changed = True
-            now = trio.current_time()
-            meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
-        return changed
+        if self._amounts_of is None:
+            return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
+        return tuple(zip(self._meters, self._amounts_of(charge), strict=True))
 
     def _after_response(self, now: float) -> None:
         if self._line.count and self.closed_error(now) is not None:
             self._turnstile.turn_away()
         self._changed()
-
-    def _raise_if_closed(self, now: float) -> None:
-        error = self.closed_error(now)
-        if error is not None:
-            raise error
 
 
 def _check_priority(priority: object) -> None:

@@ -22,7 +22,7 @@ from harness.errors import QuotaExhaustedError, RateLimitedError, ReservationErr
 from harness.limits._limiter import Limiter
 from harness.limits._reservation import Reservation, refuse_nested
 from harness.limits._statistics import LimiterStatistics
-from harness.limits._turnstile import Turnstile
+from harness.limits._turnstile import Turnstile, Waiter
 
 
 class ProviderPool:
@@ -113,7 +113,7 @@ class ProviderPool:
         else:
             self._raise_if_closed(now)
             await self._wait(asked)
-        granted = asked.granted
+        granted = asked.reservation
         assert granted is not None
         return granted
 
@@ -159,7 +159,7 @@ class ProviderPool:
         index = next(index for index, moment in enumerate(moments) if moment <= now)
         reservation = asked.reservations[index]
         self.limiters[index].take(reservation, now)
-        asked.granted = reservation
+        asked.reservation = reservation
 
     def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
         """Return why there is nobody to wait for, or ``None``: the error that ends soonest."""
@@ -177,10 +177,10 @@ class ProviderPool:
             raise error
 
 
-class PoolReservation:
+class PoolReservation(Waiter):
     """A request to a pool: entered, it is a `Reservation` of the provider that serves it."""
 
-    __slots__ = ("_entered", "_pool", "granted", "priority", "reservations")
+    __slots__ = ("_entered", "_pool", "priority", "reservation", "reservations")
 
     def __init__(
         self, pool: ProviderPool, reservations: tuple[Reservation, ...], priority: float
@@ -189,7 +189,7 @@ class PoolReservation:
         self._entered = False
         self.reservations = reservations
         self.priority = priority
-        self.granted: Reservation | None = None
+        self.reservation: Reservation | None = None
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Reservation:
@@ -210,5 +210,5 @@ class PoolReservation:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.granted is not None:
-            await self.granted.__aexit__(error_type, error, traceback)
+        if self.reservation is not None:
+            await self.reservation.__aexit__(error_type, error, traceback)

@@ -8,7 +8,7 @@ more, wherever its context was copied to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from contextvars import ContextVar, Token
 from enum import Enum
 from types import TracebackType
@@ -21,6 +21,7 @@ from harness.limits._charges import Charge
 from harness.limits._headers import HeaderSource
 from harness.limits._meter import Meter
 from harness.limits._provider_state import ProviderState
+from harness.limits._turnstile import Waiter
 from harness.runs import current_run_or_none
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
@@ -52,8 +53,12 @@ class Issuer(Protocol):
         """Charge the reservation if that is possible at once, and say whether it was."""
         ...
 
-    async def admit_later(self, reservation: Reservation) -> None:
-        """Wait in line until the reservation is charged."""
+    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
+        """Wait in line until the reservation is charged; false if it was turned away."""
+        ...
+
+    def raise_if_closed(self) -> None:
+        """Raise if nobody should wait any more."""
         ...
 
     def settled(
@@ -78,7 +83,7 @@ class Issuer(Protocol):
         ...
 
 
-class Reservation:
+class Reservation(Waiter):
     """A place and an amount that a limiter lends to one request to the provider.
 
     Made by `Limiter.reserve`, held for the length of an ``async with`` block, and used once.
@@ -92,6 +97,7 @@ class Reservation:
         "_outer",
         "_stage",
         "_token",
+        "asked_at",
         "charges",
         "closed",
         "epoch",
@@ -120,6 +126,7 @@ class Reservation:
         self.closed = False
         # Set when it is charged, and when it is entered; every request makes one of these, so
         # nothing is set twice.
+        self.asked_at: float
         self.granted_at: float
         self.epoch: int
         self.state: ProviderState
@@ -148,7 +155,9 @@ class Reservation:
             # The charge is made, so a cancel must wait until the block can be left.
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await self._issuer.admit_later(self)
+            # Ends: who is turned away finds the limiter closed, and raises.
+            while not await self._issuer.admit_later(self):
+                self._issuer.raise_if_closed()
         self._outer = outer
         self.enter_charged()
         return self

@@ -23,24 +23,31 @@ import trio
 
 from harness.limits._line import Line, Place
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Waiter")
 
 _enable_ki_protection = trio.lowlevel.enable_ki_protection
 
 
-class _Waiter(Place, Generic[T]):
-    """A task in line, and what it waits for."""
+class Waiter(Place):
+    """What can wait at a turnstile: whatever is asked for derives from it.
 
-    __slots__ = ("granted", "item", "parked", "scope", "wake_at")
+    One object for the wish and the wait, because a thousand tasks in line touch a thousand of
+    them, and memory that was not touched lately is what such a line costs.
+    """
 
-    def __init__(self, item: T) -> None:
-        self.item = item
-        self.granted = False
-        self.parked: trio.lowlevel.Task | None = None
-        """The task, while it is asleep and nobody has woken it yet."""
-        self.scope: trio.CancelScope | None = None
-        """The scope of its sleep, if it has a moment to wake up at."""
-        self.wake_at = inf
+    __slots__ = ("granted", "parked", "scope", "wake_at")
+
+    granted: bool
+    """Whether it got what it waited for. All of these mean something during a wait only."""
+
+    parked: trio.lowlevel.Task | None
+    """The task, while it is asleep and nobody has woken it yet."""
+
+    scope: trio.CancelScope | None
+    """The scope of its sleep, if it has a moment to wake up at."""
+
+    wake_at: float
+    """That moment, or ``inf``."""
 
     def abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
         """Let trio cancel the sleep, so that nobody wakes the task a second time."""
@@ -58,9 +65,9 @@ class Turnstile(Generic[T]):
     """The line in front of something that frees with time or when others leave.
 
     Args:
-      free_at: Returns the moment from which an item can be granted, given the item and the
-        time: the time itself if that is now, ``inf`` if no moment is known.
-      take: Grants an item, given the item and the time.
+      free_at: Returns the moment from which a waiter can be granted what it asks for, given
+        the waiter and the time: the time itself if that is now, ``inf`` if no moment is known.
+      take: Grants it, given the waiter and the time.
     """
 
     __slots__ = ("_free_at", "_sleeper", "_take", "line")
@@ -71,9 +78,9 @@ class Turnstile(Generic[T]):
         self._free_at = free_at
         self._take = take
         # Public, because its owner asks on every request whether it is empty.
-        self.line: Line[_Waiter[T]] = Line()
+        self.line: Line[T] = Line()
         # The one whose sleep has a moment: the head, unless its moment is unknown.
-        self._sleeper: _Waiter[T] | None = None
+        self._sleeper: T | None = None
 
     def admit(self) -> None:
         """Grant what can be granted now, and set the deadline for the rest.
@@ -87,13 +94,13 @@ class Turnstile(Generic[T]):
         now = trio.current_time()
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:
-            moment = self._free_at(head.item, now)
+            moment = self._free_at(head, now)
             if moment > now:
                 if head is not self._sleeper or head.wake_at != moment:
                     self._sleep_until(head, moment)
                 return
             line.serve(head)
-            self._take(head.item, now)
+            self._take(head, now)
             head.granted = True
             if self._sleeper is head:
                 self._sleeper = None
@@ -107,11 +114,11 @@ class Turnstile(Generic[T]):
         self._sleeper = None
 
     @_enable_ki_protection
-    async def wait(self, item: T, priority: float) -> bool:
-        """Wait in line for ``item``.
+    async def wait(self, waiter: T, priority: float) -> bool:
+        """Wait in line until ``waiter`` is granted what it asks for.
 
         Args:
-          item: What is waited for.
+          waiter: What is asked for.
           priority: The larger goes first.
 
         Returns:
@@ -123,8 +130,10 @@ class Turnstile(Generic[T]):
         the task has left the line.
         """
         task = trio.lowlevel.current_task()
-        waiter = _Waiter(item)
-
+        waiter.granted = False
+        waiter.parked = None
+        waiter.scope = None
+        waiter.wake_at = inf
         slept = False
         try:
             if self.line.join(waiter, priority):
@@ -154,7 +163,7 @@ class Turnstile(Generic[T]):
             await trio.lowlevel.cancel_shielded_checkpoint()
         return waiter.granted
 
-    def _sleep_until(self, head: _Waiter[T], moment: float) -> None:
+    def _sleep_until(self, head: T, moment: float) -> None:
         sleeper = self._sleeper
         if sleeper is not None and sleeper is not head:
             # Somebody of a larger priority came; this one sleeps on, without a moment.
