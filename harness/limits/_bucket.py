@@ -17,17 +17,23 @@ from __future__ import annotations
 # could make the head of a line wake up, find 1e-16 units missing, and sleep again.
 _SLACK_SECONDS = 1e-9
 
+# How much may be saved up while the window holds requests back, in seconds' worth. More would
+# let a long wait be followed by a long rush.
+_MOST_SAVED_SECONDS = 6.0
+
 
 class PacedBucket:
     """A level that time fills and requests drain."""
 
-    __slots__ = ("_filled_at", "burst", "per_second", "stock", "surplus")
+    __slots__ = ("_filled_at", "burst", "per_second", "saving", "stock", "surplus")
 
     def __init__(self, *, per_second: float, burst: float) -> None:
         self.per_second = per_second
         self.burst = burst
         self.surplus: float = 0.0
-        """What was given back beyond the burst. See `give`."""
+        """What didn't fit and isn't lost: it doubles the speed of filling. See `give`."""
+        self.saving = False
+        """Whether what overflows becomes surplus: while a request waits, but not for this."""
         self.stock = burst
         """The level when it was last looked at; `level` brings it up to date."""
         self._filled_at = float("-inf")
@@ -36,14 +42,19 @@ class PacedBucket:
         """Return what the bucket holds; below zero, what is owed."""
         elapsed = now - self._filled_at
         if elapsed > 0:
+            self._filled_at = now
             gained = elapsed * self.per_second
-            if self.surplus:
+            if self.saving:
+                overflow = self.stock + gained - self.burst
+                if overflow > 0:
+                    most = self.per_second * _MOST_SAVED_SECONDS
+                    self.surplus = max(self.surplus, min(self.surplus + overflow, most))
+            elif self.surplus:
                 extra = min(self.surplus, gained)
                 self.surplus -= extra
                 gained += extra
-            level = self.stock + gained
-            self.stock = level if level < self.burst else self.burst
-            self._filled_at = now
+            stock = self.stock + gained
+            self.stock = stock if stock < self.burst else self.burst
         return self.stock
 
     def has(self, amount: float, now: float) -> bool:
@@ -53,7 +64,7 @@ class PacedBucket:
         """
         elapsed = now - self._filled_at
         if elapsed > 0:
-            if self.surplus:
+            if self.surplus or self.saving:
                 return False
             stock = self.stock + elapsed * self.per_second
             self.stock = stock if stock < self.burst else self.burst

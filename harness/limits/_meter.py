@@ -77,12 +77,17 @@ class Meter:
         """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
         if not amount:
             return now
-        seconds = self._bucket.wait_seconds(amount, now)
+        bucket = self._bucket
+        seconds = bucket.wait_seconds(amount, now)
         # A wait too short for the clock to show is none; waking up for it would never end.
         moment = now + seconds if seconds else now
-        moment = max(moment, self._cap.free_at(amount, now))
+        window_moment = self._cap.free_at(amount, now)
         if self._reserve_cap is not None:
-            moment = max(moment, self._reserve_cap.free_at(amount, now))
+            window_moment = max(window_moment, self._reserve_cap.free_at(amount, now))
+        moment = max(moment, window_moment)
+        # Large requests leave gaps at the edges of the window that only a faster pace
+        # afterwards can fill. Requests are all of one size, and leave none.
+        bucket.saving = self.kind != 0 and window_moment > now
         if self._count is not None:
             moment = max(moment, self._count.free_at(amount, now))
         return moment
@@ -93,7 +98,9 @@ class Meter:
         if not amount:
             return
         if self._plain:
-            self._bucket.stock -= amount
+            bucket = self._bucket
+            bucket.stock -= amount
+            bucket.saving = False
             self._cap.take(amount, now)
         else:
             self._charge(amount, now)
@@ -101,20 +108,21 @@ class Meter:
     def settle(self, charged: float, used: float, *, taken_at: float, now: float) -> None:
         """Replace a charge made at ``taken_at`` by what was really used.
 
-        What is beyond the charge counts from now: nobody knows when the provider counted it,
-        and now is the latest it can have been.
+        More or less, it counts in the window of the charge, as the provider counts a request
+        when it comes. The pace is that of now: an overrun is a debt, to be repaid before the
+        next grant.
         """
         self.unsettled -= charged
-        if used > charged:
-            self._charge(used - charged, now)
-        elif used < charged:
-            given = charged - used
-            self._bucket.give(given, now)
-            self._cap.give(given, taken_at=taken_at)
-            if self._reserve_cap is not None:
-                self._reserve_cap.give(given, taken_at=taken_at)
-            if self._count is not None:
-                self._count.give(given)
+        over = used - charged
+        if over > 0:
+            self._bucket.take(over, now)
+        else:
+            self._bucket.give(-over, now)
+        self._cap.adjust(over, taken_at=taken_at, now=now)
+        if self._reserve_cap is not None:
+            self._reserve_cap.adjust(over, taken_at=taken_at, now=now)
+        if self._count is not None:
+            self._count.give(-over)
 
     def hear(self, dimension: RateLimitDimension, now: float) -> None:
         """Take over what a response said about this dimension.
@@ -167,6 +175,7 @@ class Meter:
 
     def _charge(self, amount: float, now: float) -> None:
         self._bucket.take(amount, now)
+        self._bucket.saving = False
         self._cap.take(amount, now)
         if self._reserve_cap is not None:
             self._reserve_cap.take(amount, now)

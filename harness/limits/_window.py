@@ -90,16 +90,20 @@ class SlidingCap:
         else:
             self._open_cell(amount, now)
 
-    def give(self, amount: float, *, taken_at: float) -> None:
-        """Take ``amount`` off a charge that was made at ``taken_at`` and not fully used."""
-        if taken_at <= self._forgotten or not self._stamps:
-            return  # It has left the window, and took all of the charge with it.
-        index = bisect_left(self._stamps, taken_at, self._head)
-        if index == len(self._stamps):
-            return
-        given = min(amount, self._amounts[index])
-        self._amounts[index] -= given
-        self.used_before -= given
+    def adjust(self, amount: float, *, taken_at: float, now: float) -> None:
+        """Change a charge that was made at ``taken_at`` by ``amount``, up or down.
+
+        A charge that has left the window took all of itself with it. What it turns out to
+        have used beyond itself is charged to now.
+        """
+        index = len(self._stamps)
+        if taken_at > self._forgotten:
+            index = bisect_left(self._stamps, taken_at, self._head)
+        if index < len(self._stamps):
+            self._amounts[index] += amount
+            self.used_before += amount
+        elif amount > 0:
+            self.take(amount, now)
 
     def _open_cell(self, amount: float, now: float) -> None:
         if len(self._stamps) - self._head >= EXACT_CELLS:
