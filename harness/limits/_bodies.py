@@ -41,7 +41,7 @@ _IN_WORDS = re.compile(
     rf"[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?{_UNIT}){{1,5}})",
     re.IGNORECASE,
 )
-_LONG_UNIT = re.compile(r"\s*(ms|milliseconds?|s|m|h|d|seconds?|minutes?|hours?|days?)\s*")
+_LONG_UNIT = re.compile(r"\s*(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|h|d)\s*")
 _DAY = re.compile(r"per[ _-]?day|\bdaily\b|\b[rt]pd\b", re.IGNORECASE)
 _MONTH = re.compile(r"per[ _-]?month|\bmonthly\b", re.IGNORECASE)
 
