@@ -130,7 +130,7 @@ class Limiter:
         )
         self._one_request = self._charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self._take_from_line)
-        self._line = self._turnstile.line
+        self.line = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
         self._estimates = Estimates()
@@ -328,7 +328,7 @@ class Limiter:
         return LimiterStatistics(
             name=self.name,
             granted=self.granted,
-            waiting=self._line.count,
+            waiting=self.line.count,
             in_flight=self._in_flight,
             concurrent=self._adaptive.limit if self._adaptive else self._places,
             dimensions=MappingProxyType(
@@ -349,9 +349,9 @@ class Limiter:
           LimiterRunError: if tasks of this ``trio.run`` wait in its line; they would wait
             for ever.
         """
-        if self._line.count and self._trio_token is _current_token_or_none():
+        if self.line.count and self._trio_token is _current_token_or_none():
             raise LimiterRunError(
-                f"can't reset limiter {self.name!r} while {self._line.count} tasks of this "
+                f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
                 "run wait in its line; cancel them first"
             )
         if self._adaptive is not None:
@@ -372,7 +372,7 @@ class Limiter:
         """Charge the reservation if that is possible at once, and say whether it was."""
         if trio.lowlevel.current_trio_token() is not self._trio_token:
             self.check_run()
-        if self._line.count:
+        if self.line.count:
             return False
         now = trio.current_time()
         if self.free_at(reservation, now) > now:
@@ -382,6 +382,7 @@ class Limiter:
 
     def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
         """Wait in line until the reservation is charged, or nobody should wait any more."""
+        self.check_run()
         now = trio.current_time()
         if self._pauses.closed_until > now:
             self.raise_if_closed()
@@ -446,7 +447,7 @@ class Limiter:
                 draw=random.random(),
             )
             self._after_response(now)
-        if changed and (self._line.count or self._listeners):
+        if changed and (self.line.count or self._listeners):
             self._changed()
 
     def refunded(self, reservation: Reservation) -> None:
@@ -474,7 +475,7 @@ class Limiter:
                     draw=random.random(),
                 )
                 self._after_response(now)
-        if self._line.count or self._listeners:
+        if self.line.count or self._listeners:
             self._changed()
 
     # What lines call --------------------------------------------------------------------------
@@ -513,10 +514,6 @@ class Limiter:
         self._waited_seconds += now - reservation.asked_at
 
     # What pools call --------------------------------------------------------------------------
-
-    def has_line(self) -> bool:
-        """Return whether anybody waits in the limiter's own line."""
-        return self._line.count > 0
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change, until `unlisten`."""
@@ -562,7 +559,7 @@ class Limiter:
         return tuple(zip(self._meters, self._amounts_of(charge), strict=True))
 
     def _after_response(self, now: float) -> None:
-        if self._line.count and self.closed_error(now) is not None:
+        if self.line.count and self.closed_error(now) is not None:
             self._turnstile.turn_away()
         self._changed()
 

@@ -103,13 +103,14 @@ class ProviderPool:
     async def admit(self, asked: PoolReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be."""
         refuse_nested(self.limiters)
-        await trio.lowlevel.checkpoint_if_cancelled()
         for limiter in self.limiters:
             limiter.check_run()
+        line = self._turnstile.line
+        if not line.count:
+            await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        if not self._turnstile.line.count and self._free_at(asked, now) <= now:
+        if not line.count and self._free_at(asked, now) <= now:
             self._take(asked, now)
-            await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             self._raise_if_closed(now)
             await self._wait(asked)
@@ -147,7 +148,7 @@ class ProviderPool:
         moments: list[float] = []
         all_rest = all(limiter.rests_until > now for limiter in self.limiters)
         for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
-            if limiter.has_line() or limiter.closed_error(now) is not None:
+            if limiter.line.count or limiter.closed_error(now) is not None:
                 moments.append(inf)
                 continue
             moment = limiter.free_at(reservation, now)

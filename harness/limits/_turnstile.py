@@ -35,10 +35,13 @@ class Waiter(Place):
     them, and memory that was not touched lately is what such a line costs.
     """
 
-    __slots__ = ("granted", "parked", "scope", "wake_at")
+    __slots__ = ("granted", "interrupted", "parked", "scope", "wake_at")
 
     granted: bool
     """Whether it got what it waited for. All of these mean something during a wait only."""
+
+    interrupted: bool
+    """Whether trio ended its sleep, by its moment or by a cancel, and it hasn't run since."""
 
     parked: trio.lowlevel.Task | None
     """The task, while it is asleep and nobody has woken it yet."""
@@ -50,8 +53,9 @@ class Waiter(Place):
     """That moment, or ``inf``."""
 
     def abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
-        """Let trio cancel the sleep, so that nobody wakes the task a second time."""
+        """Let trio end the sleep, so that nobody wakes the task a second time."""
         self.parked = None
+        self.interrupted = True
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
@@ -94,6 +98,10 @@ class Turnstile(Generic[T]):
         now = trio.current_time()
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:
+            if head.interrupted:
+                # Perhaps it is cancelled: a grant would be lost with it. It looks for itself
+                # as soon as it runs, and ends with this call in any case.
+                return
             moment = self._free_at(head, now)
             if moment > now:
                 if head is not self._sleeper or head.wake_at != moment:
@@ -131,6 +139,7 @@ class Turnstile(Generic[T]):
         """
         task = trio.lowlevel.current_task()
         waiter.granted = False
+        waiter.interrupted = False
         waiter.parked = None
         waiter.scope = None
         waiter.wake_at = inf
@@ -150,9 +159,10 @@ class Turnstile(Generic[T]):
                     await trio.lowlevel.wait_task_rescheduled(waiter.abort)
                 waiter.scope = None
                 if scope.cancelled_caught:
+                    waiter.interrupted = False
                     self.admit()
         except BaseException:
-            # A cancelled sleep was not a grant: trio cancels only what nobody has woken.
+            # It was not granted: `admit` grants nothing to one whose sleep trio has ended.
             if waiter.in_line:
                 self.line.leave(waiter)
                 if self._sleeper is waiter:
