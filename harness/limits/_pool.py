@@ -20,7 +20,7 @@ import trio
 
 from harness.errors import QuotaExhaustedError, RateLimitedError, ReservationError
 from harness.limits._limiter import Limiter
-from harness.limits._reservation import Reservation, refuse_nested
+from harness.limits._reservation import Reservation, held_reservation, refuse_nested
 from harness.limits._statistics import LimiterStatistics
 from harness.limits._turnstile import Turnstile, Waiter
 
@@ -201,7 +201,7 @@ class PoolReservation(Waiter):
             )
         self._entered = True
         reservation = await self._pool.admit(self)
-        reservation.enter_charged()
+        reservation.enter_charged(held_reservation())
         return reservation
 
     @trio.lowlevel.enable_ki_protection

@@ -166,12 +166,16 @@ class Reservation(Waiter):
         # Ends: who is turned away finds the limiter closed, and raises.
         while not (admitted or await self._issuer.admit_later(self)):
             self._issuer.raise_if_closed()
-        self._outer = outer
-        self.enter_charged()
+        self.enter_charged(outer)
         return self
 
-    def enter_charged(self) -> None:
-        """Enter the block, once it is charged; also for pools, whose block it is."""
+    def enter_charged(self, outer: Reservation | None) -> None:
+        """Enter the block, once it is charged; also for pools, whose block it is.
+
+        Args:
+          outer: What `held_reservation` returns here.
+        """
+        self._outer = outer
         self._stage = _HELD
         self._issuer.granted += 1
         self._token = _innermost.set(self)
@@ -275,7 +279,7 @@ def current_reservation() -> Reservation:
     Raises:
       ReservationError: if it holds none.
     """
-    reservation = _held_around(_innermost.get())
+    reservation = held_reservation()
     if reservation is None:
         raise ReservationError(
             "this code holds no reservation; call it inside `async with limiter.reserve(...)`, "
@@ -284,13 +288,18 @@ def current_reservation() -> Reservation:
     return reservation
 
 
+def held_reservation() -> Reservation | None:
+    """Return the innermost reservation that this code holds, or ``None``."""
+    return _held_around(_innermost.get())
+
+
 def refuse_nested(issuers: Iterable[Issuer]) -> None:
     """Raise if this code belongs to a run and holds a reservation of one of ``issuers``.
 
     Raises:
       NestedReservationError: if so.
     """
-    held = _held_around(_innermost.get())
+    held = held_reservation()
     for issuer in issuers:
         _refuse_inside(held, issuer)
 

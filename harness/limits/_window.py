@@ -96,6 +96,7 @@ class SlidingCap:
         A charge that has left the window took all of itself with it. What it turns out to
         have used beyond itself is charged to now.
         """
+        self._forget(now)
         index = len(self._stamps)
         if taken_at > self._forgotten:
             index = bisect_left(self._stamps, taken_at, self._head)
