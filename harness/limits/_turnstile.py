@@ -160,6 +160,7 @@ class Turnstile(Generic[T]):
                 waiter.scope = None
                 if scope.cancelled_caught:
                     waiter.interrupted = False
+                    waiter.wake_at = inf  # It has passed; the head gets a new one.
                     self.admit()
         except BaseException:
             # It was not granted: `admit` grants nothing to one whose sleep trio has ended.
