@@ -1,63 +1,154 @@
-"""Every error that a user of harness may catch."""
+"""Every error of harness that a user may catch.
+
+All derive from `HarnessError`, so one `except` clause can tell what harness reports from what the
+user's own code raised. Two have a second base because code that knows trio or Python expects it:
+`RunTimedOut` is a `trio.TooSlowError`, `FanOutError` is an `ExceptionGroup`.
+
+Wrong arguments are not here: those are plain `ValueError` and `TypeError`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import trio
+
+_ErrorT_co = TypeVar("_ErrorT_co", bound=Exception, covariant=True)
+_OtherT = TypeVar("_OtherT", bound=Exception)
+
 
 class HarnessError(Exception):
-    """The base of all errors that harness itself raises."""
+    """The base of every error that harness itself raises."""
 
 
-# Limits -----------------------------------------------------------------------------------------
+class NoRunError(HarnessError):
+    """Code that needs a run was called outside of any."""
+
+
+class RunEndedError(HarnessError):
+    """A run was used after its block had been left.
+
+    Usually a task outlived the run it belonged to: trio gives a task the context of whoever
+    called ``start_soon``, not of the nursery it lives in. `harness.start_soon` says whose it is.
+    """
+
+
+class RunTimedOut(HarnessError, trio.TooSlowError):
+    """A run's own deadline cut it short."""
+
+
+class RunCancelled(HarnessError):
+    """A run was cancelled; stands where a result or a reply would have stood."""
+
+    reason: str | None
+    """Why, in the words given to ``cancel``; None if nobody said."""
+
+    partial: Any
+    """What was finished before the cancel, where the operation can tell; else None."""
+
+    def __init__(self, reason: str | None = None, partial: Any = None) -> None:
+        super().__init__(reason, partial)
+        self.reason = reason
+        self.partial = partial
+
+    def __str__(self) -> str:
+        return "the run was cancelled" + (f": {self.reason}" if self.reason else "")
+
+
+class InboxFullError(HarnessError):
+    """A message was refused because a run's inbox had no room for it."""
+
+
+class ItemSkipped(HarnessError):
+    """An item of a fan-out was never started, because the fan-out was over before its turn."""
+
+
+class QuorumError(HarnessError):
+    """Too few items succeeded, and too few were left for that to change."""
 
 
 class RateLimitedError(HarnessError):
-    """The provider asked for a pause that is too long to wait for in line.
+    """A provider refused a request because too many were sent.
 
-    Waiting for a rate limit spends no retry: it isn't a failure of the call.
+    Raise it (or any error that carries a status of 429 or 529) from a function under
+    `harness.Retry`: the wait then spends no attempt.
     """
 
     retry_after: float | None
-    """Seconds until the provider may be asked again, or ``None`` if nobody knows."""
+    """Seconds the provider asked to wait; None if it didn't say."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, retry_after)
         self.retry_after = retry_after
 
-    def __reduce__(self) -> tuple[type[RateLimitedError], tuple[str, float | None]]:
-        return type(self), (str(self), self.retry_after)
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
+    """A fan-out's policy was broken: one entry per item that failed, and all that was done.
+
+    The group is flat: an entry is the item's own error. ``split``, ``except*`` and ``pickle``
+    keep `results`.
+    """
+
+    results: Any
+    """The `harness.Results` of everything that ended, in input order."""
+
+    def __new__(
+        cls, message: str, errors: Sequence[_ErrorT_co], results: Any = ()
+    ) -> FanOutError[_ErrorT_co]:
+        """Return a group of ``errors`` that carries ``results``."""
+        self = super().__new__(cls, message, errors)
+        self.results = results
+        return self
+
+    # The group's own constructor has done everything; without this the third argument is refused.
+    def __init__(self, message: str, errors: Sequence[_ErrorT_co], results: Any = ()) -> None:
+        pass
+
+    def derive(self, excs: Sequence[_OtherT], /) -> FanOutError[_OtherT]:  # type: ignore[override]
+        """Return a group of ``excs`` with the same message and results, as ``split`` asks."""
+        if not all(isinstance(error, Exception) for error in excs):
+            return BaseExceptionGroup(self.message, excs)  # type: ignore[return-value]
+        return FanOutError(self.message, excs, self.results)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
 
 
 class QuotaExhaustedError(HarnessError):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
-    It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for
-    rate limits must not wait for this one. Fail, or go to another provider.
+    It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for rate
+    limits must not wait for this one. Fail, or go to another provider.
     """
 
     resets_after: float | None
-    """Seconds until the quota is full again, or ``None`` if the provider didn't say."""
+    """Seconds until the quota is full again; None if the provider didn't say."""
 
     def __init__(self, message: str, resets_after: float | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, resets_after)
         self.resets_after = resets_after
 
-    def __reduce__(self) -> tuple[type[QuotaExhaustedError], tuple[str, float | None]]:
-        return type(self), (str(self), self.resets_after)
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class NestedReservationError(HarnessError):
     """A limiter was asked for a reservation by code that runs inside one of its own.
 
-    With enough such callers, each holds what another waits for. Reserve once per request
-    to the provider, never around code that makes requests of its own.
+    With enough such callers, each holds what another waits for. Reserve once per request to
+    the provider, never around code that makes requests of its own.
     """
 
 
 class ReservationError(HarnessError, RuntimeError):
     """A reservation was used in a way that its state doesn't allow.
 
-    Settled or refunded twice, entered twice, settled before it was granted, or asked for
-    where there is none.
+    Settled or refunded twice, entered twice, settled before it was granted, or asked for where
+    there is none.
     """
 
 

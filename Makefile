@@ -1,0 +1,102 @@
+# `make demo` and `make test` set up what they need; `make check` is every gate.
+# Needs python3 (3.11 or newer, with venv) and make. Everything is installed into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
+SOURCES := $(wildcard harness tests examples benchmarks)
+GATES := setup lint types completeness layers documents docs wheel oldest anyio speed coverage
+
+# The machine's own packages and environments must not leak in.
+unexport PYTHONPATH
+unexport PYTHONHOME
+unexport VIRTUAL_ENV
+export PYTHON
+# pyright would ask a registry whether a newer one exists.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+.PHONY: help demo test test-core check check-full clean $(GATES)
+
+help:
+	@echo "make demo        set up, and run the example: triage of support tickets"
+	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
+	@echo "make test-core   the tests of the core alone, without those that need a real clock"
+	@echo "make check       every gate: $(GATES)"
+	@echo "make check-full  every gate, with full counts"
+
+demo: .venv/.installed
+	@$(BIN)/python examples/triage.py
+
+test: .venv/.installed
+	$(BIN)/python -m pytest
+
+test-core: .venv/.installed
+	$(BIN)/python -m pytest $(CORE_TESTS) -m "not real_clock and not speed"
+
+check:
+	@MAKE="$(MAKE)" .ci/gates $(GATES)
+
+check-full:
+	@HARNESS_FULL=1 MAKE="$(MAKE)" .ci/gates $(GATES)
+
+clean:
+	rm -rf .venv .venv-oldest build dist docs/_build
+
+# Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
+
+.venv/.installed: pyproject.toml harness/_version.py .ci/install
+	.ci/install .venv --editable '.[dev]'
+	@touch $@
+
+.venv-oldest/.installed: pyproject.toml harness/_version.py .ci/install .venv/.installed
+	.ci/install .venv-oldest --editable '.[test]' $$($(BIN)/python -c \
+		"import tomllib; print(*(need.replace('>=', '==') for need in \
+		tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))")
+	@touch $@
+
+setup: .venv/.installed .venv-oldest/.installed
+
+# Gates -----------------------------------------------------------------------------------------
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+completeness: .venv/.installed
+	.ci/completeness
+
+layers: .venv/.installed
+	$(BIN)/python -m pytest tests/test_layers.py
+
+documents: .venv/.installed
+	$(BIN)/python -m pytest tests/test_documents.py
+
+docs: .venv/.installed
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs docs/_build/html
+
+wheel: .venv/.installed
+	.ci/wheel
+
+# The core on the oldest trio, attrs and outcome that pyproject.toml allows.
+oldest: .venv-oldest/.installed
+	.venv-oldest/bin/python -c "import attr, outcome, trio; \
+		print('trio', trio.__version__, 'attrs', attr.__version__, 'outcome', outcome.__version__)"
+	.venv-oldest/bin/python -m pytest $(CORE_TESTS) -m "not speed"
+
+# The same tests, run by anyio's plugin instead of pytest-trio (see tests/conftest.py).
+anyio: .venv/.installed
+	$(BIN)/python -m pytest -p no:trio --anyio-mode=auto $(CORE_TESTS) -m "not speed"
+
+# In the order of the files: a ratio of times is no place for chance.
+speed: .venv/.installed
+	$(BIN)/python -m pytest -p no:randomly -m speed tests
+
+# Last, since its closing line is the one to read: all other tests, in random order.
+coverage: .venv/.installed
+	$(BIN)/python -m coverage run -m pytest -m "not speed" \
+		--ignore tests/test_layers.py --ignore tests/test_documents.py
+	$(BIN)/python -m coverage report

@@ -1,0 +1,53 @@
+"""Print the table of speed budgets: ``python -m benchmarks [NAME ...] [--quick]``."""
+
+import argparse
+import importlib
+import pkgutil
+import platform
+import time
+
+import trio
+
+import benchmarks
+from benchmarks._measure import Row
+
+FORMAT = "{:<62} {:>9} {:>9}  {:<4}  {}"
+
+
+def names() -> list[str]:
+    """Return the name of each benchmark: the files of this folder that have rows."""
+    found = (module.name for module in pkgutil.iter_modules(benchmarks.__path__))
+    return [name for name in found if not name.startswith("_")]
+
+
+def line(row: Row) -> str:
+    """Return a row as a line of the table."""
+    measured = "–" if row.measured is None else f"{row.measured:.2f} {row.unit}"
+    verdict = {True: "ok", False: "OVER", None: ""}[row.ok]
+    return FORMAT.format(row.what, row.budget, measured, verdict, row.note).rstrip()
+
+
+def main() -> None:
+    """Measure what was asked for, and print each row as soon as it is known."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="What harness costs, as ratios to floors. Takes minutes; less with a name.",
+    )
+    parser.add_argument("name", nargs="*", help=f"which; by default all of {', '.join(names())}")
+    parser.add_argument("--quick", action="store_true", help="small counts: only to see it work")
+    options = parser.parse_args()
+    if unknown := set(options.name) - set(names()):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+
+    started_at = time.monotonic()
+    print(f"Python {platform.python_version()}, trio {trio.__version__}; CPU time, medians")
+    print(FORMAT.format("", "budget", "measured", "", ""))
+    for name in options.name or names():
+        print(name)
+        for row in importlib.import_module(f"benchmarks.{name}").rows(quick=options.quick):
+            print(f"  {line(row)}", flush=True)
+    print(f"{time.monotonic() - started_at:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

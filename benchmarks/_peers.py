@@ -1,0 +1,35 @@
+"""The same work with other libraries, written as their users would write it.
+
+They come with the extra ``bench``; without it `MISSING` is true and nothing here may be called.
+"""
+
+from collections.abc import Awaitable, Callable
+
+try:
+    import aiometer
+    import anyio
+except ImportError:
+    MISSING = True
+else:
+    MISSING = False
+
+
+async def aiometer_amap(body: Callable[[int], Awaitable[int]], count: int, *, limit: int) -> None:
+    async with aiometer.amap(body, range(count), max_at_once=limit) as results:
+        async for _ in results:
+            pass
+
+
+async def anyio_task_group(
+    body: Callable[[int], Awaitable[int]], count: int, *, limit: int, timeout_seconds: float
+) -> None:
+    limiter = anyio.CapacityLimiter(limit)
+
+    async def one(item: int) -> None:
+        async with limiter:
+            with anyio.move_on_after(timeout_seconds):
+                await body(item)
+
+    async with anyio.create_task_group() as group:
+        for item in range(count):
+            group.start_soon(one, item)

@@ -1,0 +1,55 @@
+"""Run many agents at once, and trust every result. Built on trio."""
+
+from harness import errors
+from harness.fanout import Result, Results, fan_out, open_fan_out, race
+from harness.policies import (
+    Attempt,
+    BestEffort,
+    FailFast,
+    FirstSuccess,
+    Hedge,
+    Quorum,
+    Retry,
+)
+from harness.runs import (
+    Event,
+    LogFilter,
+    Run,
+    RunLocal,
+    cleanup,
+    current_run,
+    current_run_or_none,
+    dump,
+    observing,
+    open_run,
+    run_sync_soon,
+    start_soon,
+)
+
+__all__ = [
+    "Attempt",
+    "BestEffort",
+    "Event",
+    "FailFast",
+    "FirstSuccess",
+    "Hedge",
+    "LogFilter",
+    "Quorum",
+    "Result",
+    "Results",
+    "Retry",
+    "Run",
+    "RunLocal",
+    "cleanup",
+    "current_run",
+    "current_run_or_none",
+    "dump",
+    "errors",
+    "fan_out",
+    "observing",
+    "open_fan_out",
+    "open_run",
+    "race",
+    "run_sync_soon",
+    "start_soon",
+]

@@ -1,0 +1,55 @@
+"""Refuse bad arguments in one voice: what was given, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> float:
+    """Return ``value`` as seconds, or refuse it.
+
+    Args:
+      name: The argument as the caller wrote it, such as ``open_run(timeout=...)``.
+      value: What was given.
+      advice: What to do instead, as the end of a sentence.
+      least: The smallest value allowed.
+
+    Raises:
+      TypeError: if ``value`` is not a number.
+      ValueError: if it is nan, or smaller than ``least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} takes a number of seconds, not {value!r}; {advice}")
+    if not value >= least:  # Put so that nan fails too.
+        raise ValueError(f"{name} takes seconds from {least:g} upwards, not {value!r}; {advice}")
+    return float(value)
+
+
+def check_count(name: str, value: Any, *, advice: str, least: int = 1) -> int:
+    """Return ``value`` as a whole number, or refuse it.
+
+    Raises:
+      TypeError: if ``value`` is not an ``int``.
+      ValueError: if it is smaller than ``least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(
+            f"{name} takes a whole number from {least} upwards, not {value!r}; {advice}"
+        )
+    if value < least:
+        raise ValueError(f"{name} takes a whole number from {least} upwards, not {value}; {advice}")
+    return value
+
+
+def check_fraction(name: str, value: Any, *, advice: str) -> float:
+    """Return ``value`` as a number from 0 to 1, or refuse it.
+
+    Raises:
+      TypeError: if ``value`` is not a number.
+      ValueError: if it is nan, negative or above 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} takes a number from 0 to 1, not {value!r}; {advice}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} takes a number from 0 to 1, not {value!r}; {advice}")
+    return float(value)

@@ -1,0 +1,223 @@
+"""``harness batch``: run an async function on every record of a file.
+
+The order matters here: what can be wrong is looked at from the cheapest to the dearest, and the
+output is created last, so that a command that is refused leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import trio
+
+from harness.cli._dry_run import RECORDS_SHOWN, describe
+from harness.cli._errors import EXIT_OK, InputError
+from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input, open_output
+from harness.cli._keys import with_keys
+from harness.cli._lines import LineReader
+from harness.cli._log import logging_to_stderr
+from harness.cli._options import BatchOptions, input_options, output_options, work_options
+from harness.cli._progress import Display, open_display
+from harness.cli._records import Format, Record, format_of, parse_records
+from harness.cli._run import Work, policy_named, run_batch
+from harness.cli._selection import selected
+from harness.cli._source import Reading, RecordReader, open_source
+from harness.cli._summary import Report, summary_text, write_summary
+from harness.cli._target import Target, load_target
+from harness.cli._writer import LineWriter
+
+_HELP = """Run an async function on every record of a file, many at once.
+
+TARGET is module:function or path.py:function. The function is called with one record: a dict for
+CSV, the parsed value for JSONL, a str for plain lines.
+
+Each item becomes one line of the output when it ends, failed or not, with the fields key, index,
+status, value, error, attempts and seconds.
+
+\b
+Examples:
+  harness batch agent.py:triage --input tickets.csv --output results.jsonl
+  harness batch app.agents:triage --input tickets.jsonl --key id --limit 50 \\
+      --timeout 60 --retry 3 --output results.jsonl
+  harness batch agent.py:triage --input tickets.csv --output out.jsonl --dry-run
+  head -20 questions.txt | harness batch agent.py:answer --input - --output -
+
+\b
+Ctrl-C stops softly: nothing more is started, and what is in flight may finish
+within --grace. A second Ctrl-C cancels that as well.
+
+\b
+Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage or
+bad input, 130 if interrupted.
+"""
+
+
+@click.command("batch", help=_HELP, short_help="Run a function on every record of a file.")
+@input_options
+@work_options
+@output_options
+def batch(**given: Any) -> int:
+    """Run the command with what the command line says, and return the exit status."""
+    return _run(BatchOptions(**given))
+
+
+def _run(options: BatchOptions) -> int:
+    form = options.format or _default_format(options.input_path)
+    if options.key is not None and form == "lines":
+        raise InputError(
+            f"--key {options.key} names a field, and plain lines have none; leave it out, "
+            "or say --format jsonl or csv"
+        )
+    with open_input(options.input_path) as input_:
+        _check_files(options, input_)
+        reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
+        read = partial(_records, options, form, input_, reading)
+        stdout = sys.stdout
+        with _stdout_kept_for_lines(options), logging_to_stderr(options.log_level):
+            function = load_target(options.target)
+            if options.dry_run:
+                records = list(islice(read(lambda: None), RECORDS_SHOWN))
+                click.echo(describe(options, form, reading, records))
+                return EXIT_OK
+            report = _run_into_output(options, function, read, reading, input_.name, stdout)
+    return _finish(options, report)
+
+
+def _default_format(path: str) -> Format:
+    return "lines" if path == STANDARD_STREAM else format_of(path)
+
+
+def _check_files(options: BatchOptions, input_: Input) -> None:
+    check_output(options.output_path, input_, overwrite=options.overwrite, option="--output")
+    if options.summary_path is None:
+        return
+    if options.summary_path == STANDARD_STREAM:
+        raise InputError("--summary takes a file; in words the summary is on standard error anyway")
+    check_output(options.summary_path, input_, overwrite=options.overwrite, option="--summary")
+    if Path(options.summary_path).resolve() == Path(options.output_path).resolve():
+        raise InputError(
+            f"--summary and --output both name {options.summary_path!r}; give each its own file"
+        )
+
+
+@contextmanager
+def _stdout_kept_for_lines(options: BatchOptions) -> Iterator[None]:
+    """While lines go to standard output, send what the user's code prints to standard error."""
+    if options.output_path == STANDARD_STREAM:
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
+
+
+def _records(
+    options: BatchOptions,
+    form: Format,
+    input_: Input,
+    reading: Reading,
+    before_read: Callable[[], None],
+) -> Iterator[Record]:
+    """Read, choose and name records, and note in ``reading`` how far that is."""
+    lines = LineReader(input_.source, before_read)
+    records = parse_records(lines, form, source=input_.name)
+    if not options.skip_bad:
+        records = _stopping_at_bad(records, input_.name)
+    records = selected(records, first=options.first, sample=options.sample, seed=options.seed)
+    if options.sample is not None:
+        drawn = list(records)  # A sample is a list in any case, and so its size can be told.
+        reading.total, records = len(drawn), iter(drawn)
+    if options.key is not None:
+        records = with_keys(records, options.key, source=input_.name)
+    for record in records:
+        reading.records += 1
+        reading.bytes_read = lines.bytes_read
+        yield record
+    reading.total = reading.records
+
+
+def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]:
+    for record in records:
+        if record.problem is not None:
+            raise InputError(
+                f"{source}, line {record.line}: {record.problem} "
+                "(--skip-bad records it as a failed result and goes on)"
+            )
+        yield record
+
+
+def _run_into_output(
+    options: BatchOptions,
+    function: Target,
+    read: RecordReader,
+    reading: Reading,
+    name: str,
+    stdout: Any,
+) -> Report:
+    path = Path(options.output_path)
+    is_new = options.output_path != STANDARD_STREAM and not path.exists()
+    work = Work(
+        function=function,
+        policy=policy_named(options.policy, skip_bad=options.skip_bad),
+        limit=options.limit,
+        timeout=options.timeout,
+        attempts=options.retry,
+        ordered=options.ordered,
+        grace=options.grace,
+    )
+    file = open_output(options.output_path, overwrite=options.overwrite, stdout=stdout)
+    with LineWriter(file, created=path if is_new else None) as writer:
+        with open_display(quiet=options.quiet) as display:
+            try:
+                report = trio.run(_read_and_run, work, read, reading, name, writer, display)
+            except BaseExceptionGroup as group:
+                _raise_what_ends_a_program(group)
+        if report.exit_status != EXIT_OK:
+            writer.discard_if_empty()
+    return report
+
+
+async def _read_and_run(
+    work: Work,
+    read: RecordReader,
+    reading: Reading,
+    name: str,
+    writer: LineWriter,
+    display: Display,
+) -> Report:
+    async with open_source(read, name=name) as source:
+        return await run_batch(work, source, reading, writer, display)
+
+
+def _raise_what_ends_a_program(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise the exit or interrupt that a function raised by itself, or else the group."""
+    ends = group.subgroup((KeyboardInterrupt, SystemExit))
+    while ends is not None:
+        inner = ends.exceptions[0]
+        if not isinstance(inner, BaseExceptionGroup):
+            raise inner
+        ends = inner
+    raise group
+
+
+def _finish(options: BatchOptions, report: Report) -> int:
+    if not options.quiet:
+        click.echo(summary_text(report, output=options.output_path), err=True)
+    for error in (report.input_error, report.output_error):
+        if error is not None:
+            click.echo(f"Error: {error}", err=True)
+    if options.summary_path is not None:
+        write_summary(
+            report,
+            options.summary_path,
+            target=options.target,
+            input=options.input_path,
+            output=options.output_path,
+        )
+    return report.exit_status

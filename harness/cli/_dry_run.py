@@ -1,0 +1,58 @@
+"""Describe in words what a batch would do, without doing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from harness.cli._options import BatchOptions
+from harness.cli._records import Format, Record
+from harness.cli._source import Reading
+
+RECORDS_SHOWN = 3
+"""How many records are read to be shown."""
+
+_EXCERPT_CHARACTERS = 160
+_FORMAT_NAMES: dict[Format, str] = {"jsonl": "JSONL", "csv": "CSV", "lines": "plain lines"}
+
+
+def describe(
+    options: BatchOptions, form: Format, reading: Reading, records: Sequence[Record]
+) -> str:
+    """Return the plan and the first records, to be read by a person."""
+    limits = [f"{options.limit:,} at once"]
+    if options.timeout is not None:
+        limits.append(f"{options.timeout:g} s per attempt")
+    limits.append("one attempt each" if options.retry == 1 else f"up to {options.retry} attempts")
+    limits.append(options.policy)
+    order = "in the order of the input" if options.ordered else "as items end"
+    return "\n".join(
+        [
+            f"would run {options.target}",
+            f"  on      {_amount(options, reading)} of {options.input_path} "
+            f"({_FORMAT_NAMES[form]})",
+            f"  with    {', '.join(limits)}",
+            f"  into    {options.output_path}, {order}",
+            f"the first {len(records)}:" if records else "there are no records",
+            *(f"  {_shown(record)}" for record in records),
+            "nothing was run",
+        ]
+    )
+
+
+def _amount(options: BatchOptions, reading: Reading) -> str:
+    expected = reading.expected()
+    if options.sample is not None:
+        return f"a sample of {reading.total or 0:,} records"
+    if reading.total is not None:
+        return f"{reading.total:,} records"
+    return "all records" if expected is None else f"about {expected:,} records"
+
+
+def _shown(record: Record) -> str:
+    if record.problem is not None:
+        return f"line {record.line} can't be read: {record.problem}"
+    text = json.dumps(record.value, ensure_ascii=False)
+    if len(text) > _EXCERPT_CHARACTERS:
+        text = f"{text[: _EXCERPT_CHARACTERS - 3]}..."
+    return f"{record.key}: {text}"

@@ -1,0 +1,124 @@
+"""Encode what a function returned as JSON, and refuse whatever JSON can't hold as it is.
+
+Python's encoder turns ``{1: "a"}`` into ``{"1": "a"}`` and writes ``NaN``, which no other reader
+accepts. Both would be a value in the output that is not the value of the item.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
+
+
+class UnwritableValueError(ValueError):
+    """A function returned a value that JSON can't hold."""
+
+
+def encode_value(value: Any) -> str:
+    """Return ``value`` as JSON text on one line.
+
+    Raises:
+      UnwritableValueError: naming the place in ``value``, what is there, and what to return.
+    """
+    try:
+        text = _ENCODER.encode(value)
+    except RecursionError as error:
+        raise UnwritableValueError(
+            "the value is nested too deeply for JSON; return a flatter one"
+        ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnwritableValueError(_complaint(value) or _in_words(error)) from error
+    if not _has_only_text_keys(value):
+        raise UnwritableValueError(_complaint(value) or "in JSON all keys are strings")
+    return text if text.isascii() else _on_one_line(text)
+
+
+def encode_text(text: str) -> str:
+    """Return ``text`` as a JSON string on one line."""
+    encoded = _ENCODER.encode(text)
+    return encoded if encoded.isascii() else _on_one_line(encoded)
+
+
+def _on_one_line(text: str) -> str:
+    """Escape what some readers take for the end of a line, and what UTF-8 can't hold."""
+    text = _LINE_BREAKS.sub(_escaped, text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Half of a surrogate pair, as cut text has.
+        return re.sub("[\ud800-\udfff]", _escaped, text)
+    return text
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def _in_words(error: Exception) -> str:
+    if "ircular" in str(error):
+        return "the value contains itself, which JSON can't hold; return plain data"
+    return f"JSON can't hold the value: {error}"
+
+
+def _has_only_text_keys(value: Any) -> bool:
+    """Tell whether all keys are strings, in a value that was encoded and so has no circles.
+
+    Every value of a batch comes through here, so it does nothing but that.
+    """
+    ahead = [value]
+    while ahead:
+        part = ahead.pop()
+        if isinstance(part, dict):
+            for key, inner in part.items():
+                if not isinstance(key, str):
+                    return False
+                if isinstance(inner, dict | list | tuple):
+                    ahead.append(inner)
+        elif isinstance(part, list | tuple):
+            ahead.extend(part)
+    return True
+
+
+def _complaint(value: Any) -> str | None:
+    """Say what in ``value`` JSON can't hold, and where; None if nothing is found."""
+    for path, part in _parts(value):
+        where = f"the value{path}"
+        if isinstance(part, dict):
+            for key in part:
+                if not isinstance(key, str):
+                    return (
+                        f"{where} is a dict with the key {key!r}, but in JSON all keys are "
+                        "strings; return the keys as str"
+                    )
+        elif part is None or isinstance(part, str | int | list | tuple):
+            continue
+        elif isinstance(part, float):
+            if not math.isfinite(part):
+                return f"{where} is {part!r}, which JSON can't hold; return None or a str"
+        else:
+            advice = "a list" if isinstance(part, set | frozenset) else "dicts, lists and str"
+            return (
+                f"{where} is of type {type(part).__name__}, which JSON can't hold; return {advice}"
+            )
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield ``value`` and all that is in it, each container once, with where it stands."""
+    ahead: list[tuple[str, Any]] = [("", value)]
+    known: set[int] = set()
+    while ahead:
+        path, part = ahead.pop()
+        if isinstance(part, dict | list | tuple):
+            if id(part) in known:  # It may contain itself.
+                continue
+            known.add(id(part))
+            pairs = part.items() if isinstance(part, dict) else enumerate(part)
+            inner = [(f"{path}[{key!r}]", item) for key, item in pairs]
+            ahead.extend(reversed(inner))
+        yield path, part

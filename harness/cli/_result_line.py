@@ -1,0 +1,31 @@
+"""What the output says about one item: a JSON object on a line of its own."""
+
+from __future__ import annotations
+
+from harness.cli._json_value import encode_text
+from harness.cli._records import Record
+from harness.fanout import Result
+
+
+def result_line(result: Result[str]) -> bytes:
+    """Return the line for ``result``, whose item is a record and whose value is JSON text."""
+    record: Record = result.item
+    key = "null" if record.key is None else encode_text(record.key)
+    if result.status == "ok":
+        value, error = result.value, "null"
+    else:
+        value, error = "null", encode_text(error_text(result.error))
+    return (
+        f'{{"key": {key}, "index": {record.index}, "status": "{result.status}", '
+        f'"value": {value}, "error": {error}, "attempts": {result.attempts}, '
+        f'"seconds": {result.seconds:.6f}}}\n'
+    ).encode()
+
+
+def error_text(error: BaseException | None) -> str:
+    """Return ``error`` as ``Type: message``, whatever its own ``__str__`` does."""
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"(its message can't be shown: {type(broken).__name__})"
+    return f"{type(error).__name__}: {message}"

@@ -1,0 +1,203 @@
+"""Run a batch: one fan-out between a source of records and a file of lines.
+
+The edge where everything meets: the source feeds the fan-out, each result becomes a line as soon
+as its item ends, signals end it early. Whatever ends a batch (its input, its output, a signal, a
+failed item), every item that ended is in the output before this returns.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import attrs
+import trio
+
+from harness.cli._errors import InputError
+from harness.cli._json_value import UnwritableValueError, encode_value
+from harness.cli._progress import Display, show_progress
+from harness.cli._records import BadRecordError, Record
+from harness.cli._result_line import result_line
+from harness.cli._signals import Interrupts, interruptions
+from harness.cli._source import Reading, RecordSource
+from harness.cli._summary import Report
+from harness.cli._tally import Tally
+from harness.cli._target import Target
+from harness.cli._writer import LineWriter
+from harness.errors import FanOutError
+from harness.fanout import FanOutStream, Result, open_fan_out
+from harness.policies import Attempt, BestEffort, FailFast, Retry
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """What to do with each record, and how."""
+
+    function: Target
+    """Called with the record's value."""
+
+    policy: BestEffort | FailFast
+    """What a failed item does to the others."""
+
+    limit: int
+    """How many items run at once."""
+
+    timeout: float | None
+    """Seconds for each attempt."""
+
+    attempts: int
+    """How often an item is tried."""
+
+    ordered: bool
+    """Whether results come in the order of the input."""
+
+    grace: float
+    """Seconds for what is in flight, when the batch is stopped."""
+
+
+async def run_batch(
+    work: Work, source: RecordSource, reading: Reading, writer: LineWriter, display: Display
+) -> Report:
+    """Run ``work`` on every record of ``source``, and write a line for each.
+
+    Returns:
+      How it went. Failed items, unreadable input, a full disk and interruptions stand there; none
+      of them raises.
+
+    Checkpoint: always.
+
+    Cancellation: cancels what is in flight; what had ended is written.
+    """
+    report = Report(Tally())
+    started_at = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_show, display, report.tally, reading)
+        await _Batch(work, source, writer, display, report).run()
+        nursery.cancel_scope.cancel()
+    report.seconds = trio.current_time() - started_at
+    return report
+
+
+async def _show(display: Display, tally: Tally, reading: Reading) -> None:
+    await show_progress(display, tally, reading, clock=trio.current_time)
+
+
+class _Batch:
+    """One batch under way."""
+
+    def __init__(
+        self,
+        work: Work,
+        source: RecordSource,
+        writer: LineWriter,
+        display: Display,
+        report: Report,
+    ) -> None:
+        self._work = work
+        self._source = source
+        self._writer = writer
+        self._display = display
+        self._report = report
+        self._stream: FanOutStream[str] | None = None
+
+    async def run(self) -> None:
+        """Run it to its end, whatever that is."""
+        work = self._work
+        each = Attempt(
+            timeout=work.timeout, retry=Retry(work.attempts, on=_is_worth_another_attempt)
+        )
+        with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
+            try:
+                async with open_fan_out(
+                    self._call,
+                    self._source,
+                    policy=work.policy,
+                    limit=work.limit,
+                    each=each,
+                    key=_key_of,
+                    ordered=work.ordered,
+                    name="batch",
+                ) as self._stream:
+                    async for result in self._stream:
+                        if not await self._keep(result):
+                            break
+            except FanOutError:
+                pass  # A failed item, which is counted; or the input, which `error` tells.
+            # What ended after the policy was broken, or together with a cancel.
+            for result in self._stream.results if self._stream is not None else ():
+                if not await self._keep(result):
+                    break
+        if self._source.error is not None:
+            self._report.input_error = str(self._source.error)
+
+    async def _call(self, record: Record) -> str:
+        """Do one attempt at one item; the result's value is JSON, so that it is encoded once."""
+        if record.problem is not None:
+            raise BadRecordError(f"line {record.line}: {record.problem}")
+        value = record.value
+        if self._work.attempts > 1:
+            # An attempt that changes its record must not change the next attempt's.
+            value = copy.deepcopy(value)
+        tally = self._report.tally
+        tally.running += 1
+        try:
+            returned = await self._work.function(value)
+        finally:
+            tally.running -= 1
+        return encode_value(returned)
+
+    async def _keep(self, result: Result[str]) -> bool:
+        """Count and write a result, and return whether the output can take more."""
+        if self._report.output_error is not None:
+            return False
+        try:
+            await self._writer.write(result_line(result))
+        except BrokenPipeError:
+            self._report.output_error = "whoever read the results has gone"
+        except OSError as error:
+            self._report.output_error = f"writing the results failed: {error.strerror or error}"
+        else:
+            self._report.tally.add(result)
+            return True
+        return False
+
+    def _stop(self, what_happened: str) -> None:
+        self._report.interrupted = True
+        running, grace = self._report.tally.running, self._work.grace
+        if running and grace:
+            self._display.say(
+                f"stopping after {what_happened}: {running:,} in flight may finish "
+                f"within {grace:g} s; Ctrl-C cancels them at once"
+            )
+        # Also for a signal that comes before there is a run to stop: then nothing starts.
+        self._source.close()
+        if self._stream is not None:
+            self._stream.run.cancel(what_happened, grace=grace)
+
+    def _cancel(self, what_happened: str) -> None:
+        if self._stream is not None:
+            self._stream.run.cancel(what_happened)
+
+
+def _key_of(record: Record) -> str:
+    return f"line-{record.line}" if record.key is None else record.key
+
+
+def _is_worth_another_attempt(error: Exception) -> bool:
+    """Tell whether the same call may end otherwise; a bad record stays bad."""
+    return not isinstance(error, BadRecordError | UnwritableValueError | InputError)
+
+
+def policy_named(name: Any, *, skip_bad: bool) -> BestEffort | FailFast:
+    """Return the policy that ``--policy`` asks for.
+
+    With ``skip_bad`` a record that can't be read doesn't count as a failure that stops the batch:
+    that is what the option is for.
+    """
+    if name == "best-effort":
+        return BestEffort()
+    return BestEffort(critical=_is_readable) if skip_bad else FailFast()
+
+
+def _is_readable(record: Record) -> bool:
+    return record.problem is None

@@ -1,0 +1,130 @@
+"""Say at the end of a batch what came of it: in words, as JSON, and as an exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._progress import rate
+from harness.cli._tally import Tally
+
+_KINDS_SHOWN = 5
+
+
+@attrs.define(eq=False)
+class Report:
+    """How a batch went; complete once it is over."""
+
+    tally: Tally
+    """How its items ended."""
+
+    seconds: float = 0.0
+    """How long it took."""
+
+    interrupted: bool = False
+    """Whether Ctrl-C or a termination signal ended it."""
+
+    input_error: str | None = None
+    """Why the input could not be read to its end, if so."""
+
+    output_error: str | None = None
+    """Why results could not be written, if so."""
+
+    @property
+    def exit_status(self) -> int:
+        """What the command ends with."""
+        if self.interrupted:
+            return EXIT_INTERRUPTED
+        if self.input_error is not None:
+            return EXIT_USAGE
+        if self.output_error is not None or self.tally.not_ok:
+            return EXIT_FAILED
+        return EXIT_OK
+
+    @property
+    def items_per_second(self) -> float:
+        """How many items ended per second, over the whole batch."""
+        return self.tally.done / self.seconds if self.seconds > 0 else 0.0
+
+
+def summary_text(report: Report, *, output: str) -> str:
+    """Return what a person wants to know at the end, in a few lines."""
+    tally = report.tally
+    endings = [f"{tally.ok:,} ok"]
+    for count, word in (
+        (tally.failed, "failed"),
+        (tally.timed_out, "timed out"),
+        (tally.cancelled, "cancelled"),
+        (tally.skipped, "skipped"),
+    ):
+        if count:
+            endings.append(f"{count:,} {word}")
+    more = tally.attempts - tally.done + tally.skipped
+    retries = f", {more:,} more attempts than items" if more > 0 else ""
+    items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
+    pace = f"{report.seconds:.1f} s ({rate(report.items_per_second)})"
+    lines = [f"{items} in {pace}: {', '.join(endings)}{retries}"]
+    if tally.error_kinds:
+        kinds = tally.error_kinds.most_common(_KINDS_SHOWN)
+        others = len(tally.error_kinds) - len(kinds)
+        lines.append(
+            "errors: "
+            + ", ".join(f"{count:,} {kind}" for kind, count in kinds)
+            + (f" and {others} other types" if others else "")
+        )
+        lines += [f"  {_shortened(example)}" for example in tally.examples]
+    if report.interrupted:
+        lines.append("interrupted: what was not started is not in the results")
+    lines.append(f"results: {output}")
+    return "\n".join(lines)
+
+
+def _shortened(text: str, *, most: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def write_summary(report: Report, path: str, **named: Any) -> None:
+    """Write the summary to ``path``, as a whole or not at all.
+
+    Args:
+      report: How the batch went.
+      path: The file to write, or to replace.
+      named: What else belongs into it, such as the target; comes first.
+
+    Raises:
+      InputError: if it can't be written.
+    """
+    tally = report.tally
+    content = {
+        **named,
+        "items": tally.done,
+        "ok": tally.ok,
+        "failed": tally.failed,
+        "timed_out": tally.timed_out,
+        "cancelled": tally.cancelled,
+        "skipped": tally.skipped,
+        "attempts": tally.attempts,
+        "seconds": round(report.seconds, 6),
+        "items_per_second": round(report.items_per_second, 3),
+        "errors": dict(tally.error_kinds.most_common()),
+        "interrupted": report.interrupted,
+        "input_error": report.input_error,
+        "output_error": report.output_error,
+        "exit_status": report.exit_status,
+    }
+    unfinished = Path(f"{path}.{os.getpid()}.part")
+    try:
+        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise InputError(
+            f"the summary {path!r} can't be written: {error.strerror or error}; "
+            "the results are complete without it"
+        ) from error

@@ -1,0 +1,82 @@
+"""Count how the items of a batch end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import attrs
+
+from harness.cli._records import Record
+from harness.cli._result_line import error_text
+from harness.fanout import Result
+
+_KINDS_COUNTED = 50
+"""Error types past this many are counted together; a function could make a type per item."""
+
+_EXAMPLES_KEPT = 3
+
+
+@attrs.define(eq=False)
+class Tally:
+    """How many items ended in which way, so far."""
+
+    ok: int = 0
+    """Items with a value."""
+
+    failed: int = 0
+    """Items whose last attempt raised, and records that can't be read."""
+
+    timed_out: int = 0
+    """Items whose last attempt took too long."""
+
+    cancelled: int = 0
+    """Items that were in flight when the batch was cut short."""
+
+    skipped: int = 0
+    """Items that were read and never started."""
+
+    attempts: int = 0
+    """Attempts of all items together."""
+
+    running: int = 0
+    """Calls of the function that are in flight now."""
+
+    error_kinds: Counter[str] = attrs.Factory(Counter)
+    """How often each type of error ended an item."""
+
+    examples: list[str] = attrs.Factory(list)
+    """The first few items that failed, with their errors."""
+
+    @property
+    def done(self) -> int:
+        """How many items have ended."""
+        return self.ok + self.not_ok
+
+    @property
+    def not_ok(self) -> int:
+        """How many items have ended without a value."""
+        return self.without_success + self.cancelled + self.skipped
+
+    @property
+    def without_success(self) -> int:
+        """How many items failed or timed out."""
+        return self.failed + self.timed_out
+
+    def add(self, result: Result[Any]) -> None:
+        """Count one more item that has ended."""
+        self.attempts += result.attempts
+        if result.status == "ok":
+            self.ok += 1
+            return
+        setattr(self, result.status, getattr(self, result.status) + 1)
+        if result.status in ("cancelled", "skipped"):
+            return
+        kind = type(result.error).__name__
+        if kind not in self.error_kinds and len(self.error_kinds) >= _KINDS_COUNTED:
+            kind = "other errors"
+        self.error_kinds[kind] += 1
+        if len(self.examples) < _EXAMPLES_KEPT:
+            record: Record = result.item
+            name = record.key or f"line {record.line}"
+            self.examples.append(f"{name}: {error_text(result.error)}")

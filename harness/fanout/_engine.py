@@ -1,0 +1,438 @@
+"""The one engine behind everything that runs many items at once.
+
+A finished item starts the next one itself: there is no dispatcher, no semaphore, and no waves.
+This file pulls the items, starts them and takes their results; what happens to one item in
+between is `ItemWork`. What the engine keeps:
+
+- At most ``limit`` items are in flight, and together with the results nobody has read yet they
+  never exceed ``window``.
+- Items are pulled and started inside one context, copied when the fan-out was called. So no item
+  sees what another, or a finished one, did to its context variables.
+- Nothing is pulled or started once the fan-out is cancelled, stopping or decided.
+- Every item that was pulled ends as exactly one result.
+- An async source is pulled and closed by one task, its owner: the cancel scopes of a generator
+  belong to the task that entered them.
+
+Two failures in one step are two failures: a decision lets the step finish before it cancels the
+rest, because sleepers that wake at the same instant have all been woken by then.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import trio
+
+from harness.errors import FanOutError, ItemSkipped
+from harness.fanout._item import ItemWork, Job
+from harness.fanout._join import Join
+from harness.fanout._result import Result, Results, ResultStatus
+from harness.fanout._source import AsyncSource, Exhausted, SyncSource
+from harness.policies import Attempt, FailFast
+from harness.runs import Run
+from harness.runs._block import most_telling
+from harness.runs._cleanup import cleanup_deadline
+from harness.runs._run import cancel_scope
+
+
+class Engine:
+    """Runs a function over items. Made for one use, by `fan_out` and its kin."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Awaitable[Any]],
+        source: SyncSource | AsyncSource,
+        *,
+        join: Join,
+        limit: int,
+        within: float | None,
+        each: Attempt | Callable[[Any], Attempt],
+        key: Callable[[Any], Any] | None,
+        sink: Callable[[Result[Any]], None],
+        window: float = math.inf,
+    ) -> None:
+        self._function = function
+        self._source = source
+        self._iterator = source.iterator if isinstance(source, SyncSource) else None
+        self._join = join
+        self._counts_successes = join.counts_successes
+        self._limit = limit
+        self._within = within
+        self._each = each
+        self._key = key
+        self._sink = sink
+        self._window = window
+        self.unread = 0
+        """Results that wait for a reader; the stream counts them up and down."""
+        self._run: Run  # Since `begin`, like the next; the two after them since `drive`.
+        self._base: contextvars.Context
+        self._nursery: trio.Nursery
+        self._items: ItemWork
+        self._started = 0
+        """Items that have a number: those pulled, and in the end those that were skipped."""
+        self._in_flight = 0
+        self._over = False
+        """Whether nothing more is pulled or started. What is in flight may go on."""
+        self._exhausted = False
+        """Whether the source said that it has no more, so that there is nothing to close."""
+        self._cut: str | None = None
+        """In words, why what is in flight is cut short; None as long as it isn't."""
+        self._cut_short = False
+        """Whether an item ended as cancelled: a cancel from outside may be behind it."""
+        self._left = False
+        """Whether the reader left first. Then an unmet policy is no news to anybody."""
+        self._source_error: Exception | None = None
+        self._driver: trio.lowlevel.Task | None = None
+        """The task in `drive`, while it waits for the fan-out to be over."""
+        self._owner: trio.lowlevel.Task | None = None
+        """The task that pulls from an async source and closes it."""
+        self._owner_parked = False
+        """Whether that task waits for room."""
+        self._pulling: trio.CancelScope | None = None
+        """The owner's scope while it waits for an item: a stop cancels it, and not the closing."""
+
+    # The whole --------------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> None:
+        """Belong to ``run``, whose block this is called in; copy the context for the items."""
+        self._run = run
+        self._base = contextvars.copy_context()
+        run._why_cut = self.why_cut
+        run._on_stop = [*(run._on_stop or ()), self._stop]
+
+    async def drive(self) -> None:
+        """Run everything, and return when all has ended; after `begin`.
+
+        Raises:
+          BaseException: what is neither an error of an item nor a cancel, bare.
+
+        Checkpoint: always.
+
+        Cancellation: every item in flight is cancelled and has its result; the source is closed.
+        """
+        source = self._source
+        if source.size is not None:
+            self._join.expect(source.size)
+        self._cut = self._join.why
+        if self._cut is not None or self._run.stopping:
+            self._start_no_more()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._items = ItemWork(self._function, self._run, self._base, nursery, host=self)
+                # Not before: what is asked of a fan-out that was cancelled here needs the above.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                if self._within is not None:
+                    self._run._cut_at = self._run.started_at + self._within
+                    nursery.cancel_scope.deadline = self._run._cut_at
+                if isinstance(source, AsyncSource):
+                    self._base.run(nursery.start_soon, self._own_source, source)
+                else:
+                    self.start_next()
+                await self._until_over()
+        except BaseExceptionGroup as group:
+            raise most_telling(group) from None
+        finally:
+            self._start_no_more()
+            if isinstance(source, SyncSource):
+                self._close_sync(source)
+        if self._cut_short and not self._join.broken_by_failure and self._source_error is None:
+            # The items keep a cancel to themselves. If it came from outside it has to go on, unless
+            # there is an error to tell, which as in any nursery comes first.
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
+        """Return what the fan-out has to raise in the end; None if it succeeded.
+
+        Args:
+          results: Gives all that was done; asked only if there is an error.
+        """
+        error = None if self._left else self._join.error(results)
+        if self._source_error is None:
+            return error
+        what = (
+            f"the items of run {self._run.path!r} could not be read beyond the first "
+            f"{self._started:,}: {type(self._source_error).__name__}: {self._source_error}"
+        )
+        entries = [] if error is None else list(error.exceptions)
+        return FanOutError(what, [*entries, self._source_error], results())
+
+    @property
+    def hedges(self) -> int:
+        """How many attempts were started beside another one."""
+        return self._items.hedges
+
+    def skipped(self) -> Iterator[Result[Any]]:
+        """Yield a result for each item of a sized source that was never started."""
+        if not isinstance(self._source, SyncSource) or self._source.size is None:
+            return
+        while self._started < self._source.size:
+            try:
+                item = next(self._source.iterator)
+            except Exception:  # At its end, or it can't be read further.
+                return
+            yield self._skip(item)
+
+    def leave(self) -> None:
+        """Cut everything short, because nobody reads on: what is open now breaks no policy."""
+        self._left = not self._join.broken
+        self.close("the block that read the results was left")
+
+    def close(self, why: str) -> None:
+        """Cut everything short: nothing more is started, what is in flight is cancelled."""
+        self._start_no_more()
+        self._cut = self._cut or why
+        cancel_scope(self._nursery.cancel_scope, self._cut)
+
+    # Start ------------------------------------------------------------------------------------
+
+    def start_next(self) -> None:
+        """Start what there is room for: an item has ended, or a reader took a result."""
+        if self._iterator is None:
+            self._wake_owner()
+        elif not self._over:
+            self._base.run(self._fill, self._iterator)
+
+    async def _until_over(self) -> None:
+        """Wait until nothing more will be started.
+
+        This is also how a cancel is noticed, wherever it comes from: trio calls `cancelled` in the
+        moment of the cancel, before any item has run again and could start the next one.
+        """
+        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+
+        def cancelled(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self._driver = None
+            self._start_no_more()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        if not self._over:
+            self._driver = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(cancelled)
+
+    def _start_no_more(self) -> None:
+        self._over = True
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            trio.lowlevel.reschedule(driver)
+
+    # The next two run once per item, and each call in them is felt: hence a long one, and a loop
+    # condition that is repeated where the owner of an async source asks the same.
+
+    def _fill(self, iterator: Iterator[Any]) -> None:
+        """Pull and start items while there is room. To be called in the base context."""
+        while (
+            not self._over
+            and self._in_flight < self._limit
+            and self._in_flight + self.unread < self._window
+        ):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                self._no_more_items()
+            except Exception as error:
+                self._source_failed(error)
+            else:
+                self._start(item)
+
+    def _start(self, item: Any) -> None:
+        """Start the task of one item. To be called in the base context."""
+        index = self._started
+        self._started = index + 1
+        self._in_flight += 1
+        each, key = self._each, self._key
+        job = Job(index, index, item, "", _UNPLANNED, trio.current_time())
+        try:
+            if key is not None:
+                job.key = key(item)
+            job.name = str(job.key)
+            job.plan = each if isinstance(each, Attempt) else _plan_for(item, each)
+        except Exception as error:
+            # The caller's own function failed for this item: that is the item's failure.
+            job.name = job.name or str(index)
+            self._nursery.start_soon(self._items.refuse, job, error, name=job.name)
+        else:
+            self._nursery.start_soon(self._items.work, job, name=job.name)
+
+    # End --------------------------------------------------------------------------------------
+
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+        """Take an item's result, and let the next one start.
+
+        Returns:
+          Whether this decided the fan-out: the caller's task then has to `settle`.
+        """
+        self._in_flight -= 1
+        self._record(
+            Result(
+                job.index,
+                job.key,
+                job.item,
+                job.run_id,
+                status,
+                value,
+                job.attempts,
+                job.started_at,
+                ended_at,
+                job.degraded,
+            )
+        )
+        if self._join.why is None:
+            self.start_next()
+            return False
+        self._start_no_more()
+        if self._cut is not None:
+            return False
+        self._cut = self._join.why
+        return True
+
+    def _record(self, result: Result[Any]) -> None:
+        if self._counts_successes or result.status != "ok":
+            self._cut_short = self._cut_short or result.status == "cancelled"
+            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+        self._sink(result)
+
+    async def settle(self) -> None:
+        """Cancel what is in flight, once everybody who was woken in this step has been heard."""
+        assert self._cut is not None
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        cancel_scope(self._nursery.cancel_scope, self._cut)
+
+    def _skip(self, item: Any) -> Result[Any]:
+        """Return the result of an item that is never started."""
+        index = self._started
+        self._started = index + 1
+        key: Any = index
+        if self._key is not None:
+            try:
+                key = self._key(item)
+            except Exception:
+                pass  # It has no key then; its index says which it is.
+        why = self.why_cut() or "the fan-out was over before its turn"
+        skipped = ItemSkipped(f"item {key!r} was never started: {why}")
+        now = trio.current_time()
+        return Result(index, key, item, None, "skipped", skipped, 0, now, now)
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        return self._cut is not None or self._run.stopping
+
+    def why_cut(self) -> str | None:
+        """Return in words why items were cut short by this fan-out itself; None if they weren't."""
+        if self._cut is not None:
+            return self._cut
+        if self._within is not None and self._nursery.cancel_scope.cancel_called:
+            return f"the {self._within:g} s of within= were over"
+        if self._run.stopping:
+            reason = self._run._stop_reason
+            return "the run was asked to stop" + (f": {reason}" if reason else "")
+        return None
+
+    def _stop(self) -> None:
+        """Start nothing more: the run was asked to stop. Called in any task, so only flags here."""
+        self._start_no_more()
+        if self._pulling is not None:
+            self._pulling.cancel()
+        self._items.stop()
+        self._wake_owner()
+
+    def _in_words(self) -> str:
+        ended = self._started - self._in_flight
+        size = "" if self._source.size is None else f" of {self._source.size:,}"
+        return f"{self._in_flight:,} items in flight ({ended:,}{size} ended)"
+
+    # The source -------------------------------------------------------------------------------
+
+    async def _own_source(self, source: AsyncSource) -> None:
+        """Pull items one after another, as there is room, and close the source at the end.
+
+        One scope around it all, and none around a single pull: a generator may hold scopes of its
+        own open while it yields, and scopes have to nest.
+        """
+        self._owner = trio.lowlevel.current_task()
+        with trio.CancelScope() as scope:
+            try:
+                while await self._room():
+                    self._pulling = scope
+                    item = await source.next()
+                    self._pulling = None
+                    if self._over:
+                        self._record(self._skip(item))
+                    else:
+                        self._base.run(self._start, item)
+            except Exhausted:
+                self._no_more_items()
+            except Exception as error:
+                self._source_failed(error)
+            finally:
+                self._pulling = None
+                self._start_no_more()
+                scope.deadline, scope.shield = cleanup_deadline(), True
+                try:
+                    await source.close()
+                except Exception as error:
+                    self._source_failed(error)
+
+    async def _room(self) -> bool:
+        """Wait until another item may be pulled; return False when none ever may."""
+        waiting_for = "an item to end, or a result to be read"  # noqa: F841 (read by `dump`)
+        while not self._over:
+            in_flight = self._in_flight
+            if in_flight < self._limit and in_flight + self.unread < self._window:
+                return True
+            self._owner_parked = True
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+        return False
+
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._owner_parked = False
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake_owner(self) -> None:
+        if self._owner_parked and self._owner is not None:
+            self._owner_parked = False
+            trio.lowlevel.reschedule(self._owner)
+
+    def _no_more_items(self) -> None:
+        self._exhausted = True
+        self._start_no_more()
+        self._join.expect(self._started)
+        if self._join.why is not None:
+            self._cut_soon(self._join.why)
+
+    def _source_failed(self, error: Exception) -> None:
+        self._start_no_more()
+        if self._source_error is None:
+            self._source_error = error
+        if isinstance(self._join.policy, FailFast):
+            self._cut_soon("the items could not be read further, and the policy is FailFast()")
+
+    def _cut_soon(self, why: str) -> None:
+        if self._cut is None:
+            self._cut = why
+            self._nursery.start_soon(self.settle)
+
+    def _close_sync(self, source: SyncSource) -> None:
+        if self._exhausted or source.size is not None:
+            return
+        try:
+            self._base.run(source.close)
+        except Exception as error:
+            self._source_error = self._source_error or error
+
+
+_UNPLANNED = Attempt()
+
+
+def _plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:
+    if isinstance(each, Attempt):
+        return each
+    plan = each(item)
+    if not isinstance(plan, Attempt):
+        raise TypeError(
+            f"each= is a function that must return an Attempt for an item, and returned {plan!r}"
+        )
+    return plan

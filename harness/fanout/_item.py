@@ -1,0 +1,324 @@
+"""The life of one item: its attempts, the waits between them, and what replaces a failure.
+
+Each attempt is a fresh run in a task of its own. The first is the item's own task; before a
+retry that task sleeps, starts the next one in the fan-out's nursery, and ends. So an item is never
+more than one task, except while a hedge runs beside its first attempt. The two together are one
+*try*: a retry follows a try, not an attempt.
+
+Every task is started in the base context, the one copied when the fan-out was called: attempts
+share no context variables, and none sees what another item did to its own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import trio
+
+from harness.errors import RunCancelled
+from harness.fanout._hedge import HedgeBudget, SideBySide
+from harness.fanout._latency import Latencies
+from harness.fanout._result import FAILURES, ResultStatus
+from harness.policies import Attempt, Retry, asked_seconds, is_rate_limit
+from harness.runs import Run, current_run
+from harness.runs._block import carry, most_telling, not_awaitable
+from harness.runs._run import Ending, current
+
+RATE_LIMIT_SECONDS_AT_MOST = 600.0
+"""How long one item may wait for rate limits in all; then the error is final."""
+
+Ended = tuple[Ending, Any]
+"""How a try ended, and the value if that is ok, else the error."""
+
+
+class Job:
+    """One item on its way to its result.
+
+    What most items never need stands on the class, so that making a job costs little.
+    """
+
+    run_id: str | None = None
+    """The run of its latest attempt, in the end of the one that decided."""
+    attempts = 0
+    """Attempts that began, hedges included; rate-limited ones are taken back."""
+    failures = 0
+    """Tries that failed for another reason than a rate limit."""
+    rate_limits = 0
+    rate_limit_seconds = 0.0
+    degraded = False
+    """Whether the fallback gave the value."""
+
+    def __init__(
+        self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float
+    ) -> None:
+        self.index = index
+        self.key = key
+        self.item = item
+        self.name = name
+        self.plan = plan
+        self.started_at = started_at
+
+
+class Host(Protocol):
+    """The fan-out that items belong to, as far as they need to know it."""
+
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+        """Take an item's result; return whether it decided the fan-out.
+
+        If so, the caller has to await `settle` in its own task, as the last thing it does.
+        """
+        ...
+
+    async def settle(self) -> None:
+        """Cancel what is in flight, once all that was woken in this step has been heard."""
+        ...
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
+    def why_cut(self) -> str | None:
+        """Return in words why the fan-out itself cut items short; None if it didn't."""
+        ...
+
+
+class ItemWork:
+    """Works on the items of one fan-out, one task each."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Awaitable[Any]],
+        run: Run,
+        base: contextvars.Context,
+        nursery: trio.Nursery,
+        *,
+        host: Host,
+    ) -> None:
+        self._function = function
+        self._run = run
+        self._base = base
+        self._nursery = nursery
+        self._host = host
+        self._latencies = Latencies()
+        self._budget = HedgeBudget()
+        self._side_by_side: set[SideBySide] = set()
+        self._naps: set[trio.CancelScope] = set()
+
+    @property
+    def hedges(self) -> int:
+        """How many attempts were started beside another one."""
+        return self._budget.spent
+
+    def stop(self) -> None:
+        """Start no further attempts: wake up whoever sleeps before a retry, to end now."""
+        for nap in self._naps:
+            nap.cancel()
+
+    async def work(self, job: Job) -> None:
+        """Try an item once, in a task of its own; then end it, or see to its next try."""
+        plan = job.plan
+        if plan.hedge is not None:
+            status, result = await self._try_with_hedge(job)
+        elif plan.limiter is not None:
+            status, result = await self._try_with_limiter(job, self._new_run(job))
+        else:
+            job.attempts += 1
+            status, result = await carry(self._new_run(job), self._function, job.item)
+        if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
+            # The attempt's run is over. What follows belongs to the fan-out.
+            current.set(self._run)
+            further = await self._after_failure(job, status, result)
+            if further is None:
+                return
+            status, result = further
+        if self._host.end(job, status, result, trio.current_time()):
+            current.set(self._run)
+            await self._host.settle()
+
+    async def refuse(self, job: Job, error: Exception) -> None:
+        """End an item that the caller's own key= or each= function choked on."""
+        if self._host.end(job, "failed", error, trio.current_time()):
+            await self._host.settle()
+
+    def _new_run(self, job: Job) -> Run:
+        plan = job.plan
+        now = job.started_at if job.run_id is None else trio.current_time()
+        deadline = math.inf
+        if plan.timeout is not None and plan.limiter is None:
+            deadline = now + plan.timeout
+        run = Run(job.name, self._run, now, deadline)
+        run._item_index = job.index
+        job.run_id = run.id
+        return run
+
+    def _start_task(self, function: Callable[..., Awaitable[None]], job: Job, *args: Any) -> None:
+        self._base.run(self._nursery.start_soon, function, job, *args, name=job.name)
+
+    # After a failure --------------------------------------------------------------------------
+
+    async def _after_failure(self, job: Job, status: Ending, error: Exception) -> Ended | None:
+        """Retry, or fall back, in another task; or return what the item ends with."""
+        try:
+            delay = self._retry_delay(job, error)
+            if delay is not None and await self._nap(delay):
+                self._start_task(self.work, job)
+                return None
+        except trio.Cancelled as cancelled:
+            given_up = RunCancelled(self._host.why_cut() or self._run._who_cancelled(cancelled))
+            given_up.__cause__ = error
+            return "cancelled", given_up
+        except Exception as raised:  # By the caller's ``on=``.
+            return "failed", raised
+        if job.plan.fallback is not None and not _cancelled():
+            self._start_task(self._fall_back, job, error)
+            return None
+        return status, error
+
+    def _retry_delay(self, job: Job, error: Exception) -> float | None:
+        """Return the seconds to wait before the next try; None if there is none."""
+        retry = job.plan.retry
+        if retry is None or not self._base.run(retry.applies_to, error):
+            return None
+        if is_rate_limit(error):
+            delay = _rate_limit_delay(job, retry, error)
+        else:
+            job.failures += 1
+            if job.failures >= retry.attempts:
+                return None
+            asked = asked_seconds(error, now=time.time())
+            delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
+        if delay is None or self._host.closing():
+            return None
+        if trio.current_time() + delay >= trio.current_effective_deadline():
+            return None  # It would sleep past the end; the real error says more than a timeout.
+        return delay
+
+    async def _nap(self, seconds: float) -> bool:
+        """Sleep before a retry; return False if a stop woke it up, and the item is to end now."""
+        waiting_for = f"a retry in {seconds:.1f} s"  # noqa: F841 (read by `dump`)
+        with trio.CancelScope() as nap:
+            self._naps.add(nap)
+            try:
+                await trio.sleep(seconds)
+            finally:
+                self._naps.discard(nap)
+        return not nap.cancelled_caught
+
+    async def _fall_back(self, job: Job, error: Exception) -> None:
+        """Let the fallback give the value of an item that failed finally."""
+        fallback = job.plan.fallback
+
+        async def call() -> Any:
+            assert fallback is not None
+            value = fallback(job.item, error)
+            return await value if isinstance(value, Awaitable) else value
+
+        run = Run(job.name, self._run, trio.current_time())
+        run._item_index = job.index
+        status, result = await carry(run, call)
+        if status != "ok" and result.__context__ is None:
+            result.__context__ = error
+        job.degraded = status == "ok"
+        if self._host.end(job, status, result, trio.current_time()):
+            current.set(self._run)
+            await self._host.settle()
+
+    # Limiter and hedge ------------------------------------------------------------------------
+
+    async def _try_with_limiter(
+        self, job: Job, run: Run, granted: Callable[[], None] | None = None
+    ) -> Ended:
+        """Make one attempt that calls the function once the limiter lets it.
+
+        Only from then on is it an attempt, and only then does its time run.
+        """
+
+        async def call() -> Any:
+            plan = job.plan
+            assert plan.limiter is not None
+            tokens = plan.tokens(job.item) if callable(plan.tokens) else plan.tokens
+            async with plan.limiter.reserve(tokens=tokens):
+                job.attempts += 1
+                if plan.timeout is not None:
+                    scope = current_run()._scope
+                    scope.deadline = min(scope.deadline, trio.current_time() + plan.timeout)
+                if granted is not None:
+                    granted()
+                awaitable = self._function(job.item)
+                if not isinstance(awaitable, Awaitable):
+                    raise not_awaitable(self._function, awaitable)
+                return await awaitable
+
+        return await carry(run, call)
+
+    async def _try_with_hedge(self, job: Job) -> Ended:
+        """Make an attempt, and a second one beside it if it is late; the first answer wins."""
+        hedge = job.plan.hedge
+        assert hedge is not None
+        tries = SideBySide(granted=job.plan.limiter is None)
+        self._side_by_side.add(tries)
+
+        async def attempt(run: Run) -> None:
+            if job.plan.limiter is not None:
+                status, result = await self._try_with_limiter(job, run, tries.first_granted)
+            else:
+                job.attempts += 1
+                status, result = await carry(run, self._function, job.item)
+            if status == "ok":
+                self._learn(run)
+            tries.ended(run, status, result)
+
+        def launch(nursery: trio.Nursery) -> None:
+            run = self._new_run(job)
+            tries.live.append(run)
+            nursery.start_soon(attempt, run, name=job.name)
+
+        current.set(self._run)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._base.run(launch, nursery)
+                while (wait := tries.seconds_until_late(hedge, self._latencies)) is not None:
+                    with trio.move_on_after(wait):
+                        await tries.news()
+                    if tries.seconds_until_late(hedge, self._latencies) == 0:
+                        if not self._host.closing() and self._budget.spend(
+                            hedge.budget, job.index + 1
+                        ):
+                            self._base.run(launch, nursery)
+                        break
+        except BaseException as error:
+            # A cancel is told by the tries themselves, which have ended as cancelled.
+            if not isinstance(most_telling(error), trio.Cancelled):
+                raise most_telling(error) from None
+        finally:
+            self._side_by_side.discard(tries)
+        run, status, result = tries.decision()
+        job.run_id = run.id
+        return status, result
+
+    def _learn(self, run: Run) -> None:
+        assert run.ended_at is not None
+        if self._latencies.add(run.ended_at - run.started_at):
+            for tries in self._side_by_side:
+                tries.look_again()
+
+
+def _rate_limit_delay(job: Job, retry: Retry, error: Exception) -> float | None:
+    """Return the seconds to wait for a rate limit, which spends no attempt; None if too many."""
+    job.attempts -= 1
+    job.rate_limits += 1
+    asked = asked_seconds(error, now=time.time())
+    delay = retry.delay_seconds(job.rate_limits, draw=random.random(), at_least=asked)
+    if job.rate_limit_seconds + delay > RATE_LIMIT_SECONDS_AT_MOST:
+        return None
+    job.rate_limit_seconds += delay
+    return delay
+
+
+def _cancelled() -> bool:
+    return trio.current_effective_deadline() == -math.inf

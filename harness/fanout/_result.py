@@ -1,0 +1,353 @@
+"""What came of each item, and of all of them.
+
+A `Result` is what one item ended as; `Results` is the sequence of them in input order. Both hold
+plain facts: no run, no agent, and never a stored `trio.Cancelled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar, overload
+
+import attrs
+from outcome import Error, Outcome, Value
+
+from harness.errors import FanOutError
+from harness.runs import RunStatus
+
+T_co = TypeVar("T_co", covariant=True)
+
+ResultStatus = Literal["ok", "failed", "timed_out", "cancelled", "skipped"]
+
+WORDS_OF_AN_ERROR = 300
+"""Characters of an item's error that the message about all of them quotes."""
+
+FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
+"""What counts as a failure: for policies, for retries, for fallbacks."""
+
+
+@attrs.define(unsafe_hash=True, repr=False)
+class Result(Generic[T_co]):
+    """What one item of a fan-out ended as. Read-only.
+
+    Properties over private fields, and not a frozen class: one is made per item, and attrs takes
+    twice as long to fill a frozen one. Hashed by value all the same, as a frozen one would be: that
+    asks for an item and a value that can be hashed.
+    """
+
+    _index: int
+    _key: Any
+    _item: Any
+    _run_id: str | None
+    _status: ResultStatus
+    _ended_with: Any
+    """The value if the status is ok, else the error; an outcome is made of it when asked for."""
+    _attempts: int
+    _started_at: float
+    _ended_at: float
+    _degraded: bool = False
+
+    @property
+    def index(self) -> int:
+        """The item's place in the input, from 0."""
+        return self._index
+
+    @property
+    def key(self) -> Any:
+        """The item's key as given; by default its index."""
+        return self._key
+
+    @property
+    def item(self) -> Any:
+        """The item itself."""
+        return self._item
+
+    @property
+    def run_id(self) -> str | None:
+        """The run of the attempt that decided; None if the item was never started."""
+        return self._run_id
+
+    @property
+    def status(self) -> ResultStatus:
+        """How that run ended; ``"skipped"`` if the item was never started."""
+        return self._status
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made, hedges included. Those that only met a rate limit don't count."""
+        return self._attempts
+
+    @property
+    def started_at(self) -> float:
+        """`trio.current_time` at which the first attempt began."""
+        return self._started_at
+
+    @property
+    def ended_at(self) -> float:
+        """`trio.current_time` at which it was over."""
+        return self._ended_at
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the value came from the fallback."""
+        return self._degraded
+
+    @property
+    def outcome(self) -> Outcome[T_co]:
+        """`outcome.Value` or `outcome.Error`; for reading see `value` and `error`."""
+        return Value(self._ended_with) if self.status == "ok" else Error(self._ended_with)
+
+    @property
+    def value(self) -> T_co:
+        """The value of an item that is ok; for any other this raises `error`."""
+        if self._status == "ok":
+            value: T_co = self._ended_with
+            return value
+        error: BaseException = self._ended_with
+        raise error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong: the item's own error, `RunTimedOut`, `RunCancelled` or `ItemSkipped`;
+        None if it is ok."""
+        return None if self.status == "ok" else self._ended_with
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a value."""
+        return self.status == "ok"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed or timed out. Cancelled and skipped items did not fail."""
+        return self.status in FAILURES
+
+    @property
+    def seconds(self) -> float:
+        """Time from its start to its end."""
+        return self._ended_at - self._started_at
+
+    def __repr__(self) -> str:
+        said = repr(self._ended_with)
+        return f"<Result of item {self._key!r}: {self._status}, {said}>"
+
+
+@attrs.frozen(kw_only=True)
+class Summary:
+    """How many items ended as what. Reads well as text: ``print(results.summary())``."""
+
+    total: int
+    """Items that have a result."""
+
+    ok: int
+    """Items with a value, degraded ones included."""
+
+    failed: int
+    """Items whose last attempt raised."""
+
+    timed_out: int
+    """Items whose last attempt ran out of time."""
+
+    cancelled: int
+    """Items that were cut short while in flight."""
+
+    skipped: int
+    """Items that were never started."""
+
+    degraded: int
+    """Items whose value came from the fallback."""
+
+    attempts: int
+    """Attempts over all items."""
+
+    hedges: int
+    """Attempts that were started beside another one."""
+
+    seconds: float
+    """From the first start to the last end."""
+
+    run_seconds: float
+    """The sum over all items; against `seconds` it says how much ran side by side."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.ok:,} of {self.total:,} ok"]
+        for name in ("failed", "timed_out", "cancelled", "skipped", "degraded"):
+            if count := getattr(self, name):
+                parts.append(f"{count:,} {name.replace('_', ' ')}")
+        if self.attempts > self.total - self.skipped:
+            parts.append(f"{self.attempts:,} attempts")
+        if self.hedges:
+            parts.append(f"{self.hedges:,} hedges")
+        return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
+
+
+@attrs.define(eq=False, repr=False)
+class Tally:
+    """Counts results as they come; flat, however many."""
+
+    counts: dict[ResultStatus, int] = attrs.field(factory=dict)
+    degraded: int = 0
+    attempts: int = 0
+    run_seconds: float = 0.0
+    first_start: float | None = None
+    last_end: float = 0.0
+
+    def add(self, result: Result[Any]) -> None:
+        """Count a result."""
+        status = result.status
+        self.counts[status] = self.counts.get(status, 0) + 1
+        if status == "skipped":
+            return
+        self.degraded += result.degraded
+        self.attempts += result.attempts
+        self.run_seconds += result.ended_at - result.started_at
+        if self.first_start is None or result.started_at < self.first_start:
+            self.first_start = result.started_at
+        self.last_end = max(self.last_end, result.ended_at)
+
+    @property
+    def ended(self) -> int:
+        """How many were counted."""
+        return sum(self.counts.values())
+
+    def summary(self, *, hedges: int) -> Summary:
+        """Return what was counted so far."""
+        counts = self.counts
+        return Summary(
+            total=self.ended,
+            ok=counts.get("ok", 0),
+            failed=counts.get("failed", 0),
+            timed_out=counts.get("timed_out", 0),
+            cancelled=counts.get("cancelled", 0),
+            skipped=counts.get("skipped", 0),
+            degraded=self.degraded,
+            attempts=self.attempts,
+            hedges=hedges,
+            seconds=0.0 if self.first_start is None else self.last_end - self.first_start,
+            run_seconds=self.run_seconds,
+        )
+
+
+class Results(Sequence[Result[T_co]]):
+    """The results of a fan-out: a sequence in input order, read-only."""
+
+    __slots__ = ("_hedges", "_results", "name", "status")
+
+    name: str
+    """The path of the fan-out's run."""
+
+    status: RunStatus
+    """How the fan-out's own run ended: ok (also after a stop), cancelled or failed; ``"running"``
+    if they were taken from a stream inside its block."""
+
+    def __init__(
+        self,
+        results: Iterable[Result[T_co]],
+        *,
+        name: str = "",
+        status: RunStatus = "ok",
+        hedges: int = 0,
+    ) -> None:
+        self._results = tuple(results)
+        self._hedges = hedges
+        self.name = name
+        self.status: RunStatus = status
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result[T_co]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Results[T_co]: ...
+    def __getitem__(self, index: int | slice) -> Result[T_co] | Results[T_co]:
+        if isinstance(index, slice):
+            return self._part(self._results[index])
+        return self._results[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Results) and self._results == other._results
+
+    def __hash__(self) -> int:
+        return hash(self._results)
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.name!r}: {self.summary()}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._results, self.name, self.status, self._hedges)
+
+    def values(self) -> list[T_co]:
+        """Return the values of the items that are ok, in input order."""
+        return [result.value for result in self._results if result.status == "ok"]
+
+    @property
+    def failed(self) -> Results[T_co]:
+        """Those that failed or timed out."""
+        return self._where(lambda result: result.failed)
+
+    @property
+    def gaps(self) -> Results[T_co]:
+        """All that have no value: failed, timed out, cancelled, skipped."""
+        return self._where(lambda result: not result.ok)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every item has a value; one from the fallback counts."""
+        return all(result.status == "ok" for result in self._results)
+
+    def summary(self) -> Summary:
+        """Return how many items ended as what."""
+        tally = Tally()
+        for result in self._results:
+            tally.add(result)
+        return tally.summary(hedges=self._hedges)
+
+    def raise_if_incomplete(self) -> None:
+        """Raise a `FanOutError` with one entry per gap, if there are any.
+
+        Raises:
+          FanOutError: if an item has no value.
+        """
+        gaps = [result for result in self._results if not result.ok]
+        if gaps:
+            raise fan_out_error(
+                f"{len(gaps):,} of {len(self):,} items of run {self.name!r} have no value",
+                gaps,
+                self,
+            )
+
+    def _where(self, test: Callable[[Result[Any]], bool]) -> Results[T_co]:
+        return self._part(result for result in self._results if test(result))
+
+    def _part(self, results: Iterable[Result[T_co]]) -> Results[T_co]:
+        # Without the hedges: how many belong to these items isn't known.
+        return Results(results, name=self.name, status=self.status)
+
+
+def _rebuild(results: tuple[Any, ...], name: str, status: RunStatus, hedges: int) -> Results[Any]:
+    return Results(results, name=name, status=status, hedges=hedges)
+
+
+def fan_out_error(
+    what: str,
+    gaps: Sequence[Result[Any]],
+    results: Results[Any],
+    *,
+    others: Sequence[Exception] = (),
+) -> FanOutError[Exception]:
+    """Return one flat error with an entry per gap, its message naming the first."""
+    errors = [gap.error for gap in gaps]
+    entries = [error for error in errors if isinstance(error, Exception)]
+    message = what
+    if entries:
+        first = gaps[errors.index(entries[0])]
+        message += f"; the first is item {first.key!r}: {_in_words(entries[0])}"
+    return FanOutError(message, [*entries, *others], results)
+
+
+def _in_words(error: BaseException) -> str:
+    text = str(error)
+    if len(text) > WORDS_OF_AN_ERROR:
+        text = f"{text[:WORDS_OF_AN_ERROR]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,355 @@
+"""Read the results of a fan-out as they come, however many there are.
+
+The reader's code is the body of a block; the items run beside it in a task of their own, so a
+policy that ends the fan-out never cancels the reader. What was not read isn't lost: it is in
+`FanOutStream.results` after the block.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from harness._arguments import check_count
+from harness.errors import FanOutError
+from harness.fanout._engine import Engine
+from harness.fanout._fan_out import (
+    FAIL_FAST,
+    LIMIT,
+    ONE_ATTEMPT,
+    by_index,
+    check_function,
+    check_options,
+    name_of,
+)
+from harness.fanout._join import Join
+from harness.fanout._result import Result, Results, Summary, Tally
+from harness.fanout._source import open_source
+from harness.policies import Attempt, JoinPolicy
+from harness.runs import Run, open_run
+from harness.runs._block import most_telling
+
+ItemT = TypeVar("ItemT")
+T = TypeVar("T")
+
+READS_PER_CHECKPOINT = 64
+"""A reader that always finds a result ready still lets others run once in so many."""
+
+
+def open_fan_out(
+    fn: Callable[[ItemT], Awaitable[T]],
+    items: Iterable[ItemT] | AsyncIterable[ItemT],
+    *,
+    policy: JoinPolicy = FAIL_FAST,
+    limit: int = LIMIT,
+    within: float | None = None,
+    each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
+    key: Callable[[ItemT], Any] | None = None,
+    name: str | None = None,
+    ordered: bool = False,
+    window: int | None = None,
+    keep: bool = False,
+) -> FanOutStream[T]:
+    """Like `fan_out`, with the results to be read one by one as they come::
+
+        async with harness.open_fan_out(classify, tickets, limit=50) as stream:
+            async for result in stream:
+                ...
+
+    Args:
+      fn, items, policy, limit, within, each, key, name: As for `fan_out`.
+      ordered: Whether to yield in input order; by default as the items end.
+      window: How many items may be in flight or waiting to be read; by default twice ``limit``.
+        A reader that falls behind stops the pulling, so memory stays flat.
+      keep: Whether `FanOutStream.results` has all results in the end, or what was not read.
+
+    Raises:
+      TypeError: if an argument has the wrong type.
+      ValueError: if a number is out of range.
+      FanOutError: from the iteration if the policy is broken, or the items can't be read further;
+        at the end of the block if nobody was reading.
+
+    Cancellation: leaving the block cancels what is in flight and waits for it.
+    """
+    check_function("open_fan_out()", fn)
+    check_options(
+        "open_fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
+    )
+    if window is not None:
+        check_count("open_fan_out(window=...)", window, advice="None is for twice the limit")
+    return FanOutStream(
+        fn,
+        items,
+        policy=policy,
+        limit=limit,
+        within=within,
+        each=each,
+        key=key,
+        name=name_of(fn) if name is None else name,
+        ordered=ordered,
+        window=2 * limit if window is None else window,
+        keep=keep,
+    )
+
+
+class FanOutStream(Generic[T]):
+    """A fan-out under way; what `open_fan_out` returns. An async iterator of `Result`."""
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Awaitable[T]],
+        items: Any,
+        *,
+        policy: JoinPolicy,
+        limit: int,
+        within: float | None,
+        each: Attempt | Callable[[Any], Attempt],
+        key: Callable[[Any], Any] | None,
+        name: str,
+        ordered: bool,
+        window: int,
+        keep: bool,
+    ) -> None:
+        self._name = name
+        self._join = Join(policy, name, keeps_all=keep)
+        self._engine = Engine(
+            fn,
+            open_source("open_fan_out()", items),
+            join=self._join,
+            limit=limit,
+            within=within,
+            each=each,
+            key=key,
+            sink=self._take,
+            window=window,
+        )
+        self._tally = Tally()
+        self._unread: dict[int, Result[T]] | deque[Result[T]] = {} if ordered else deque()
+        self._next_index = 0
+        self._kept: list[Result[T]] | None = [] if keep else None
+        self._reader: trio.lowlevel.Task | None = None
+        self._ready_reads = 0
+        self._run: Run | None = None
+        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._finished = False
+        self._closed = False
+        self._error: FanOutError[Exception] | None = None
+        self._raised = False
+        self._left_over: list[Result[T]] | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run of the fan-out: to cancel or stop it, or to listen to its events."""
+        if self._run is None:
+            raise self._not_entered()
+        return self._run
+
+    @property
+    def results(self) -> Results[T]:
+        """What was not read, in input order; with ``keep=True`` everything. Final after the block,
+        which then has a result for every item whose number was known beforehand.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        if self._kept is not None:
+            results = self._kept
+        else:
+            unread = self._unread
+            results = list(unread.values() if isinstance(unread, dict) else unread)
+        return Results(
+            sorted([*results, *self._skipped()], key=by_index),
+            name=self.run.path,
+            status=self.run.status,
+            hedges=self._engine.hedges,
+        )
+
+    def summary(self) -> Summary:
+        """Return how many items ended as what so far, read or not; after the block, of all.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        self._skipped()
+        return self._tally.summary(hedges=self._engine.hedges)
+
+    async def __aenter__(self) -> FanOutStream[T]:
+        """Start the fan-out.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left running.
+        """
+        if self._manager is not None:
+            raise RuntimeError(
+                f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
+            )
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                f"the fan-out {self._name!r} was opened outside trio; open it in a function that "
+                "trio.run() runs"
+            ) from None
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        try:
+            await nursery.start(self._drive, name=self._name)
+        except BaseException as error:
+            await self._manager.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """Cancel what is in flight, and wait for it."""
+        assert self._manager is not None
+        if not self._finished:
+            self._engine.leave()
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as error:
+            telling = most_telling(error)
+            if exc is None or not isinstance(telling, trio.Cancelled):
+                raise telling from exc
+        finally:
+            self._closed = True
+        if self._error is None or self._raised:
+            return
+        if exc is None:
+            self._raised = True
+            raise self._error
+        exc.add_note(f"the fan-out had failed before: {self._error}")
+
+    def __aiter__(self) -> FanOutStream[T]:
+        return self
+
+    async def __anext__(self) -> Result[T]:
+        """Return the next result, waiting for one.
+
+        Raises:
+          StopAsyncIteration: if all were read.
+          FanOutError: once, if the policy is broken or the items can't be read further.
+          trio.BusyResourceError: if another task is waiting for a result of this stream.
+          trio.ClosedResourceError: if the block has been left.
+          RuntimeError: if the block was not entered.
+
+        Checkpoint: if no result is ready; and once in 64 that were.
+
+        Cancellation: no result is lost.
+        """
+        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        if self._closed:
+            raise trio.ClosedResourceError(
+                f"the block of fan-out {self._name!r} was left; what was not read is in .results"
+            )
+        if self._run is None:
+            raise self._not_entered()
+        if self._is_ready():
+            self._ready_reads += 1
+            if self._ready_reads % READS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+        while not self._is_ready():
+            if self._finished:
+                if self._error is None or self._raised:
+                    raise StopAsyncIteration
+                self._raised = True
+                raise self._error
+            if self._reader is not None:
+                raise trio.BusyResourceError(
+                    f"another task already reads the fan-out {self._name!r}; "
+                    "one task reads and hands on"
+                )
+            self._engine.start_next()
+            self._reader = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+        unread = self._unread
+        if isinstance(unread, dict):
+            result = unread.pop(self._next_index)
+            self._next_index += 1
+        else:
+            result = unread.popleft()
+        self._engine.unread -= 1
+        self._engine.start_next()
+        return result
+
+    async def _drive(self, task_status: trio.TaskStatus[None]) -> None:
+        """Be the fan-out's run, in a task beside the reader's."""
+        try:
+            async with open_run(self._name) as run:
+                self._run = run
+                self._join.run_path = run.path
+                self._engine.begin(run)
+                task_status.started()
+                await self._engine.drive()
+                if error := self._engine.error(self._unread_results):
+                    raise error
+            self._error = self._engine.error(self._unread_results)
+        except FanOutError as error:
+            self._error = error
+        finally:
+            self._finished = True
+            self._wake_reader()
+
+    def _skipped(self) -> list[Result[T]]:
+        """Return a result for each item that was never started; none before that is certain.
+
+        Made when asked for: a reader who leaves early seldom wants a million of them.
+        """
+        if self._run is None:
+            raise self._not_entered()
+        if not self._closed:
+            return []
+        if self._left_over is None:
+            self._left_over = list(self._engine.skipped())
+            for result in self._left_over:
+                self._tally.add(result)
+        return self._left_over
+
+    def _unread_results(self) -> Results[T]:
+        return self.results
+
+    def _take(self, result: Result[T]) -> None:
+        self._engine.unread += 1
+        self._tally.add(result)
+        if self._kept is not None:
+            self._kept.append(result)
+        unread = self._unread
+        if isinstance(unread, dict):
+            unread[result.index] = result
+        else:
+            unread.append(result)
+        self._wake_reader()
+
+    def _is_ready(self) -> bool:
+        if self._join.broken and not self._raised:
+            return False  # The reader hears of a broken policy before anything else.
+        unread = self._unread
+        return self._next_index in unread if isinstance(unread, dict) else bool(unread)
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and (self._finished or self._is_ready()):
+            reader, self._reader = self._reader, None
+            trio.lowlevel.reschedule(reader)
+
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _not_entered(self) -> RuntimeError:
+        return RuntimeError(
+            f"the fan-out {self._name!r} does not run before its block is entered; "
+            "write `async with harness.open_fan_out(...) as stream:`"
+        )
+
+    def _in_words(self) -> str:
+        return f"a result of {self._name}"

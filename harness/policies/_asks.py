@@ -1,0 +1,99 @@
+"""Read off an error whether it says "too many requests", and how long it asks to wait.
+
+Errors of HTTP clients differ in shape but agree in substance: a status and response headers, on
+the error or on its ``response``. Nothing here raises, whatever an error carries.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from harness.errors import RateLimitedError
+
+RATE_LIMIT_STATUSES = frozenset({429, 529})
+"""Too many requests (RFC 6585), and "overloaded" as Anthropic's API sends it."""
+
+
+def is_rate_limit(error: Exception) -> bool:
+    """Return whether the error says that requests came too fast."""
+    if isinstance(error, RateLimitedError):
+        return True
+    for holder in (error, _read(error, "response")):
+        for name in ("status_code", "status"):
+            status = _read(holder, name)
+            if isinstance(status, int):
+                return status in RATE_LIMIT_STATUSES
+    return False
+
+
+def asked_seconds(error: Exception, *, now: float) -> float | None:
+    """Return how many seconds the error asks to wait, or None if it doesn't say.
+
+    Looked for in this order: the attribute ``retry_after``; the headers ``retry-after-ms`` and
+    ``retry-after`` (seconds or an HTTP date, which counts from the response's own ``date``).
+    Negative, infinite and unreadable values count as not said.
+
+    Args:
+      error: The error.
+      now: Seconds since the epoch, for dates.
+    """
+    seconds = _as_seconds(_read(error, "retry_after"))
+    if seconds is not None:
+        return seconds
+    for holder in (error, _read(error, "response")):
+        headers = _lower_names(_read(holder, "headers"))
+        milliseconds = _as_seconds(headers.get("retry-after-ms"))
+        if milliseconds is not None:
+            return milliseconds / 1000
+        text = headers.get("retry-after")
+        seconds = _as_seconds(text)
+        if seconds is not None:
+            return seconds
+        moment = _as_epoch(text)
+        if moment is not None:
+            sent = _as_epoch(headers.get("date"))
+            return max(0.0, moment - (now if sent is None else sent))
+    return None
+
+
+def _read(holder: Any, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # A property of somebody's error class.
+        return None
+
+
+def _lower_names(headers: Any) -> dict[str, Any]:
+    try:
+        pairs = headers.items() if isinstance(headers, Mapping) else list(headers or ())
+        return {_text(name).lower(): value for name, value in pairs}
+    except Exception:  # Not headers at all.
+        return {}
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _as_seconds(value: Any) -> float | None:
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        seconds = float(_text(value)) if isinstance(value, (str, bytes)) else float(value)
+    except Exception:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _as_epoch(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        moment: datetime = email.utils.parsedate_to_datetime(_text(value))
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    except Exception:
+        return None

@@ -1,0 +1,79 @@
+"""When a fan-out is over, and whether it succeeded: values that a fan-out is given.
+
+Plain facts without an `await`: they can be compared, printed, and shared by any number of
+fan-outs. What counts as a failure everywhere: an item that failed or timed out. Cancelled and
+skipped items never break a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from harness._arguments import check_count
+
+
+def _check_critical(instance: object, attribute: object, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"BestEffort(critical=...) takes a function of an item, not {value!r}; "
+            "leave it out if no item is critical"
+        )
+
+
+def _check_k(instance: object, attribute: object, value: Any) -> None:
+    check_count("Quorum(k)", value, advice="say how many items have to succeed")
+
+
+@attrs.frozen
+class FailFast:
+    """The first failure cancels the rest, and comes out as a `FanOutError`."""
+
+
+@attrs.frozen
+class BestEffort:
+    """Failures are recorded beside the successes; nothing is raised for an item."""
+
+    critical: Callable[[Any], object] | None = attrs.field(default=None, validator=_check_critical)
+    """If given, a failure of an item for which ``critical(item)`` is true acts as in `FailFast`."""
+
+
+@attrs.frozen
+class Quorum:
+    """``k`` successes are enough: what is in flight is then cancelled, the rest skipped.
+
+    If that can't be reached any more a `FanOutError` is raised as soon as this is certain, with the
+    failures and a `QuorumError` as its entries.
+    """
+
+    k: int = attrs.field(validator=_check_k)
+    """How many items have to succeed."""
+
+
+@attrs.frozen
+class FirstSuccess:
+    """One success is enough; failures before it are passed over. `Quorum` of one."""
+
+
+JoinPolicy = FailFast | BestEffort | Quorum | FirstSuccess
+"""When a fan-out is over."""
+
+
+def check_policy(call: str, policy: object) -> None:
+    """Refuse what is not a join policy.
+
+    Raises:
+      TypeError: if ``policy`` is anything else, such as a class where an instance belongs.
+    """
+    if isinstance(policy, JoinPolicy):
+        return
+    if isinstance(policy, type) and issubclass(policy, JoinPolicy):
+        example = "Quorum(3)" if policy is Quorum else f"{policy.__name__}()"
+        raise TypeError(
+            f"{call} takes a policy, not the class {policy.__name__}; write policy={example}"
+        )
+    raise TypeError(
+        f"{call} takes FailFast(), BestEffort(), Quorum(k) or FirstSuccess(), not {policy!r}"
+    )

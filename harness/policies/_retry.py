@@ -1,0 +1,104 @@
+"""When to try again, and how long to wait before.
+
+Plain arithmetic: no clock, no randomness, no `await`. Whoever makes the attempts supplies those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from harness._arguments import check_count
+from harness.policies._fields import fraction, seconds
+
+RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
+"""Which errors to retry: a class, several, or a function of the error."""
+
+
+def _check_attempts(instance: object, attribute: object, value: Any) -> None:
+    check_count("Retry(attempts)", value, advice="1 is a single attempt without a retry")
+
+
+def _check_factor(instance: object, attribute: object, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"Retry(factor=...) takes a number from 1 upwards, not {value!r}")
+    if not 1 <= value < math.inf:
+        raise ValueError(
+            f"Retry(factor=...) takes a number from 1 upwards, not {value!r}; "
+            "1 keeps all delays equal"
+        )
+
+
+def _check_on(instance: object, attribute: object, value: Any) -> None:
+    classes = value if isinstance(value, tuple) else (value,)
+    if all(isinstance(c, type) and issubclass(c, Exception) for c in classes):
+        return
+    if isinstance(value, (type, tuple)) or not callable(value):
+        raise TypeError(
+            "Retry(on=...) takes an exception class, a tuple of them, or a function of the "
+            f"error, not {value!r}"
+        )
+
+
+@attrs.frozen
+class Retry:
+    """Try again after a failure, with growing delays.
+
+    The delay before retry n is ``first_delay * factor ** (n - 1)`` seconds, at most ``max_delay``,
+    spread by ``jitter``. If the error says how long to wait (an attribute ``retry_after`` in
+    seconds, or ``Retry-After`` in its response headers) that is the least. A retry that would
+    sleep past the deadline isn't made: the real error comes out at once.
+
+    An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
+    no attempt; the waits for those end at the deadline, or after ten minutes in all.
+    """
+
+    attempts: int = attrs.field(default=3, validator=_check_attempts)
+    """How many attempts in all, the first included; from 1, which never retries."""
+
+    first_delay: float = attrs.field(
+        default=0.5, kw_only=True, validator=seconds("0 retries at once")
+    )
+    """Seconds before the first retry."""
+
+    factor: float = attrs.field(default=2.0, kw_only=True, validator=_check_factor)
+    """Each delay is this many times the one before; at least 1."""
+
+    max_delay: float = attrs.field(
+        default=30.0, kw_only=True, validator=seconds("0 retries at once")
+    )
+    """No delay of ours is longer than this many seconds; one that the error asks for may be."""
+
+    jitter: float = attrs.field(
+        default=0.5, kw_only=True, validator=fraction("0 makes every delay exact")
+    )
+    """Share of a delay that is drawn at random, so that those who failed together don't return
+    together: from 0 (none) to 1 (all)."""
+
+    on: RetryOn = attrs.field(default=Exception, kw_only=True, validator=_check_on)
+    """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
+
+    def applies_to(self, error: Exception) -> bool:
+        """Return whether this error is one to retry."""
+        if isinstance(self.on, (type, tuple)):
+            return isinstance(error, self.on)
+        return bool(self.on(error))
+
+    def delay_seconds(self, retry: int, *, draw: float, at_least: float | None = None) -> float:
+        """Return the seconds before retry number ``retry``.
+
+        Args:
+          retry: Which retry, counting from 1.
+          draw: A number from 0 to 1. The caller draws it, so a seeded run repeats exactly.
+          at_least: Seconds that the error asked for, if it did. The jitter then comes on top.
+        """
+        try:
+            grown = min(self.first_delay * self.factor ** (retry - 1), self.max_delay)
+        except OverflowError:  # A doubling delay gets here near retry 1,000.
+            grown = self.max_delay if self.first_delay else 0.0
+        if at_least is None:
+            return grown * (1 - self.jitter * draw)
+        return max(grown, at_least) + self.jitter * draw * grown

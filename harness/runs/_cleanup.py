@@ -1,0 +1,159 @@
+"""Let cleanup code run during a cancel, up to one deadline.
+
+Code that is being cancelled gets `trio.Cancelled` at its next checkpoint, so cleanup that has to
+wait needs a shield; and a shield without an end can hang a program for ever. `cleanup` shields
+until a fixed time after the cancel. That time is counted from one moment, the cancel of the
+outermost run that was cancelled, so nested cleanups share it and can't add up.
+
+trio can't kill a task: code that ignores its cancel goes on. What overran is named in
+`harness.dump`, and logged when its run ends.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from contextvars import ContextVar, Token
+
+import attrs
+import trio
+
+from harness._arguments import check_seconds
+from harness.runs._run import CLEANUP_SECONDS, Run, current
+
+
+@attrs.define(eq=False, repr=False)
+class _Enclosing:
+    """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable."""
+
+    deadline: float
+    foreign_cancel_at: float | None
+    """When the first block noticed a cancel that no run asked for."""
+
+    left: bool = False
+    """Whether that block is over."""
+
+
+enclosing_cleanup: ContextVar[_Enclosing | None] = ContextVar("harness.cleanup", default=None)
+"""The cleanup block that this code is in."""
+
+
+def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
+    """Shield cleanup code from cancels: ``with harness.cleanup(): await connection.goodbye()``.
+
+    Without a cancel there is no limit. Once the run, or one above it, is cancelled or out of time,
+    the block may go on for ``max_seconds`` counted from that moment, however many of them are
+    nested or follow each other. Under a cancel that came from elsewhere (a plain cancel scope) the
+    time counts from the first cleanup block that was entered under it.
+
+    Args:
+      max_seconds: Seconds after the cancel. A block inside another ends with it at the latest.
+
+    Raises:
+      TypeError: if ``max_seconds`` is not a number.
+      ValueError: if it is negative or nan.
+      RuntimeError: on entry, outside trio.
+
+    Cancellation: when its time is over the code inside is cancelled; the block is then left
+    quietly, and the cancel that started it all goes on at the next checkpoint.
+    """
+    check_seconds("cleanup(max_seconds=...)", max_seconds, advice="the default is 5.0")
+    return Cleanup(float(max_seconds))
+
+
+def cleanup_deadline() -> float:
+    """Return until when a `cleanup` block that is entered now may go on at most."""
+    return Cleanup(CLEANUP_SECONDS)._place()
+
+
+class Cleanup:
+    """The block that `cleanup` returns."""
+
+    __slots__ = ("_around", "_max_seconds", "_run", "_scope", "_shared", "_token")
+
+    def __init__(self, max_seconds: float) -> None:
+        self._max_seconds = max_seconds
+        self._scope = trio.CancelScope(shield=True)
+        self._around: _Enclosing | None = None
+        self._shared = _Enclosing(math.inf, None)
+        self._run: Run | None = None
+        self._token: Token[_Enclosing | None] | None = None
+
+    def __enter__(self) -> trio.CancelScope:
+        """Raise the shield; return its scope, whose deadline may be brought nearer."""
+        self._scope.deadline = self._shared.deadline = self._place()
+        self._scope.__enter__()
+        self._token = enclosing_cleanup.set(self._shared)
+        run = self._run
+        if run is not None:
+            if run._cleanups is None:
+                run._cleanups = []
+            run._cleanups.append(self)
+        return self._scope
+
+    def _place(self) -> float:
+        """Find the run and block around this one; return the deadline that follows from them."""
+        run = current.get()
+        if run is not None and run._status != "running":
+            run = None
+        self._run = run
+        enclosing = enclosing_cleanup.get()
+        if enclosing is not None and enclosing.left:
+            enclosing = None  # Copied into a task that outlived that block.
+        self._around = enclosing
+        starts_at = _cancel_moment(run)
+        if starts_at is None:
+            # The moment of the cancel if it comes by a deadline; -inf if it came from elsewhere.
+            starts_at = trio.current_effective_deadline()
+            if enclosing is not None and starts_at == enclosing.deadline:
+                starts_at = math.inf  # That is the end of the block around us, not a cancel.
+            if starts_at == -math.inf or starts_at <= trio.current_time():
+                starts_at = self._foreign_clock(enclosing)
+        deadline = starts_at + self._max_seconds
+        if enclosing is None:
+            return deadline
+        if self._shared.foreign_cancel_at is None:
+            self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
+        return min(deadline, enclosing.deadline)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool:
+        """Lower the shield."""
+        assert self._token is not None
+        enclosing_cleanup.reset(self._token)
+        self._shared.left = True
+        run = self._run
+        if run is not None and run._cleanups is not None:
+            run._cleanups.remove(self)
+            run._allow_cleanup_until(self._scope.deadline)
+        return bool(self._scope.__exit__(exc_type, exc, traceback))
+
+    def run_cancelled(self, cancelled_at: float) -> None:
+        """Start the clock: the run, or one above it, is cancelled as of ``cancelled_at``."""
+        deadline = cancelled_at + self._max_seconds
+        if self._around is not None:  # It was told first: outer blocks and runs come first.
+            deadline = min(deadline, self._around.deadline)
+        if deadline < self._scope.deadline:
+            self._scope.deadline = self._shared.deadline = deadline
+
+    def _foreign_clock(self, enclosing: _Enclosing | None) -> float:
+        if enclosing is not None and enclosing.foreign_cancel_at is not None:
+            self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
+        else:
+            self._shared.foreign_cancel_at = trio.current_time()
+        return self._shared.foreign_cancel_at
+
+
+def _cancel_moment(run: Run | None) -> float | None:
+    """Return when the outermost cancelled run, this one or above, was cancelled; or None."""
+    moment = None
+    while run is not None:
+        own = run._cancel_moment()
+        if own is not None:
+            moment = own
+        run = run._parent
+    return moment

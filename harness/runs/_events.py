@@ -1,0 +1,266 @@
+"""What a run tells those who listen: events, and subscriptions to them.
+
+A subscription is a bounded buffer with one reader. Who writes either waits for room (`offer`
+queues the event behind those that wait already, so order is kept) or has the event dropped and
+counted (`offer_nowait`). The end of the run is a flag and not a message, so no full buffer can
+lose it.
+
+Invariant, at every checkpoint: nobody waits for room while there is room.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import trio
+
+READS_PER_CHECKPOINT = 64
+"""A reader that always finds an event ready still lets others run once in so many events."""
+
+
+class Event(NamedTuple):
+    """Something a run told its subscribers and observers.
+
+    A named tuple and not an attrs class: one is made per event for every listener, and this is
+    the immutable record that Python makes fastest.
+    """
+
+    run_id: str
+    """The run that emitted it; kept when the event is forwarded to an ancestor's subscriber."""
+
+    parent_id: str | None
+    """The parent of that run; None for a root."""
+
+    path: str
+    """That run's path, such as ``nightly/ticket-17``."""
+
+    depth: int
+    """How many runs stand above that run; 0 for a root."""
+
+    sequence: int
+    """Counts what that run has emitted, from 0, heard or not. A gap in what one subscription reads
+    means that it missed an event: its buffer was full, or the `Run.emit` was cancelled."""
+
+    time: float
+    """`trio.current_time` when it was emitted, in seconds."""
+
+    payload: Any
+    """What was emitted."""
+
+
+class Delivery:
+    """An event on its way to subscriptions that had no room when it was emitted."""
+
+    __slots__ = ("_missing", "_task", "_waiting_in", "event")
+
+    def __init__(self, event: Event) -> None:
+        self.event: Event = event
+        self._waiting_in: list[Subscription] = []
+        self._missing = 0
+        self._task: trio.lowlevel.Task | None = None
+
+    def queue_in(self, subscription: Subscription) -> None:
+        """Stand in line for room in ``subscription``."""
+        subscription._deliveries.append(self)
+        self._waiting_in.append(subscription)
+        self._missing += 1
+
+    def arrived(self) -> None:
+        """Note that one subscription took the event, or will never take another."""
+        self._missing -= 1
+        if not self._missing and self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+
+    async def wait(self) -> None:
+        """Wait until every subscription has taken the event, or closed.
+
+        Checkpoint: always.
+
+        Cancellation: leaves every line it stands in; subscriptions that had room keep the event.
+        """
+        waiting_for = "room in the buffer of a subscription"  # noqa: F841 (read by `dump`)
+        self._task = trio.lowlevel.current_task()
+
+        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            for subscription in self._waiting_in:
+                if self in subscription._deliveries:
+                    subscription._deliveries.remove(self)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+
+class Subscription:
+    """The events of one run, and by choice of its descendants, as they are emitted.
+
+    An async context manager and an async iterator, made by `Run.subscribe`. The iteration ends
+    when the run ends, after everything that was accepted has been read. Leaving the block closes
+    the subscription and frees whoever waits for room in it.
+    """
+
+    __slots__ = (
+        "_attach",
+        "_buffer",
+        "_closed",
+        "_deliveries",
+        "_detach",
+        "_dropped",
+        "_ended",
+        "_entered",
+        "_reader",
+        "_ready_reads",
+        "_run_path",
+        "_size",
+        "children",
+    )
+
+    def __init__(
+        self,
+        run_path: str,
+        *,
+        size: int,
+        children: bool,
+        attach: Callable[[Subscription], None],
+        detach: Callable[[Subscription], None],
+    ) -> None:
+        self.children: bool = children
+        self._run_path = run_path
+        self._size = size
+        self._attach = attach
+        self._detach = detach
+        self._buffer: deque[Event] = deque()
+        self._deliveries: deque[Delivery] = deque()
+        self._reader: trio.lowlevel.Task | None = None
+        self._ready_reads = 0
+        self._dropped = 0
+        self._ended = False
+        self._entered = False
+        self._closed = False
+
+    @property
+    def dropped(self) -> int:
+        """How many events were dropped because the buffer was full."""
+        return self._dropped
+
+    async def __aenter__(self) -> Subscription:
+        """Start listening.
+
+        Raises:
+          RunEndedError: if the run has ended.
+          RuntimeError: if the block was entered before.
+
+        Checkpoint: never.
+        """
+        if self._entered:  # Attached twice, it would get every event twice.
+            raise RuntimeError(
+                f"the block of this subscription to run {self._run_path!r} was entered before; "
+                "call run.subscribe() for each block"
+            )
+        self._attach(self)
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """Stop listening, and free those who wait for room.
+
+        Checkpoint: never.
+        """
+        self._closed = True
+        self._detach(self)
+        self.end()
+        self._buffer.clear()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event, waiting for one.
+
+        Raises:
+          StopAsyncIteration: if the run has ended and everything was read.
+          RuntimeError: if the subscription's block was not entered; nothing would ever come.
+          trio.BusyResourceError: if another task is waiting for an event of this subscription.
+          trio.ClosedResourceError: if the subscription's block has been left.
+
+        Checkpoint: if no event is ready; and once in 64 events that were.
+
+        Cancellation: no event is lost.
+        """
+        waiting_for = "an event of a run"  # noqa: F841 (read by `dump`)
+        if self._closed:
+            raise trio.ClosedResourceError(
+                f"the block of this subscription to run {self._run_path!r} was left; "
+                "call run.subscribe() for a new one"
+            )
+        if not self._entered:
+            raise RuntimeError(
+                f"this subscription to run {self._run_path!r} hears nothing yet; "
+                "write `async with run.subscribe() as events:` around the loop"
+            )
+        if self._buffer:
+            self._ready_reads += 1
+            if self._ready_reads % READS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+        while not self._buffer:
+            if self._ended:
+                raise StopAsyncIteration
+            if self._reader is not None:
+                raise trio.BusyResourceError(
+                    f"another task already reads this subscription to run {self._run_path!r}; "
+                    "give each reader a subscription of its own"
+                )
+            self._reader = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
+        event = self._buffer.popleft()
+        if self._deliveries:
+            delivery = self._deliveries.popleft()
+            self._buffer.append(delivery.event)
+            delivery.arrived()
+        return event
+
+    def offer_nowait(self, event: Event) -> None:
+        """Take an event if there is room; else drop and count it."""
+        if len(self._buffer) >= self._size:
+            self._dropped += 1
+            return
+        self._buffer.append(event)
+        if self._reader is not None:
+            self._wake_reader()
+
+    def offer(self, event: Event, delivery: Delivery | None) -> Delivery | None:
+        """Take an event if there is room; else queue it, and return the delivery to wait for."""
+        if len(self._buffer) < self._size:
+            self.offer_nowait(event)
+            return delivery
+        delivery = delivery or Delivery(event)
+        delivery.queue_in(self)
+        return delivery
+
+    def end(self) -> None:
+        """Note that no more events will come, and wake everybody up."""
+        self._ended = True
+        if self._reader is not None:
+            self._wake_reader()
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            if not self._closed:
+                # The run ended while its own event stood in line: accepted, so it isn't lost.
+                self._buffer.append(delivery.event)
+            delivery.arrived()
+
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        assert reader is not None
+        trio.lowlevel.reschedule(reader)

@@ -1,0 +1,122 @@
+"""Say where code is waiting, in the user's terms.
+
+A stack of a trio task ends in trio's own frames, which say nothing. Here the frames are sorted
+into the user's, a library's and ours, and the innermost one that means something is put in words.
+
+A primitive of harness that waits says for what by keeping a local variable called ``waiting_for``
+in the frame that waits: a string, or a function that returns one. That costs nothing until
+somebody asks, unlike a field that is set before every wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+import attrs
+import outcome
+import trio
+
+WAITING_FOR = "waiting_for"
+
+
+def _folder(module: types.ModuleType) -> str:
+    return os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PLUMBING = (_folder(trio), _folder(outcome), _folder(attrs))
+"""Frames that are left out of every stack: they are the same in each."""
+
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
+
+
+def is_plumbing(filename: str) -> bool:
+    """Return whether a frame of this file says nothing about what the program does."""
+    return filename.startswith(_PLUMBING) or filename.startswith("<")
+
+
+def is_user_code(filename: str) -> bool:
+    """Return whether this file is neither ours nor an installed package's nor Python's."""
+    return not (
+        filename.startswith((_OURS, *_PLUMBING, _STANDARD_LIBRARY, "<"))
+        or any(folder in filename for folder in _INSTALLED)
+    )
+
+
+def place(code: types.CodeType, line: int) -> str:
+    """Return a function and line in words: ``fetch (worker.py:12)``."""
+    return f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{line})"
+
+
+def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return what the innermost meaningful of these frames waits for, in words.
+
+    Args:
+      frames: Frames with their current lines, outermost first.
+    """
+    library: str | None = None
+    for frame, line in reversed(list(frames)):
+        code = frame.f_code
+        filename = code.co_filename
+        if filename.startswith(_OURS):
+            if WAITING_FOR in code.co_varnames:
+                words = frame.f_locals.get(WAITING_FOR)
+                if words is not None:
+                    return str(words()) if callable(words) else str(words)
+        elif is_user_code(filename):
+            return place(code, line)
+        elif library is None and not is_plumbing(filename):
+            library = place(code, line)
+    return library or "nothing that Python code can show"
+
+
+def task_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]]:
+    """Return the frames of a task with their lines, outermost first.
+
+    The task that is running now is read off the call stack: its coroutines can't say where they
+    are while they run.
+    """
+    running = _running_frames(task)
+    return running if running is not None else list(task.iter_await_frames())
+
+
+def _running_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]] | None:
+    try:
+        if trio.lowlevel.current_task() is not task:
+            return None
+    except RuntimeError:
+        return None
+    frames: list[tuple[FrameType, int]] = []
+    frame: FrameType | None = _caller_outside_harness()
+    outermost = getattr(task.coro, "cr_frame", None)
+    while frame is not None:
+        frames.append((frame, frame.f_lineno))
+        if frame is outermost:
+            return frames[::-1]
+        frame = frame.f_back
+    return None  # Between two steps: the task isn't on the stack, so it is suspended.
+
+
+def _caller_outside_harness() -> FrameType | None:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return frame
+
+
+def caller() -> str:
+    """Return in words which line called into harness: ``main (app.py:12)``."""
+    frame = _caller_outside_harness()
+    return "this call" if frame is None else place(frame.f_code, frame.f_lineno)
+
+
+def traceback_frames(traceback: types.TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a traceback with their lines, outermost first."""
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next

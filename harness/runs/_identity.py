@@ -1,0 +1,37 @@
+"""Short names for runs that no other process gives out.
+
+An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. The counts of
+one process grow with time (as text they don't sort: 9 stands after 10); ids of two processes don't
+meet (40 random bits).
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+
+def _draw_prefix() -> str:
+    return base64.b32encode(os.urandom(5)).decode().lower()
+
+
+def _ids() -> Iterator[str]:
+    prefix = _draw_prefix()
+    return map(f"{prefix}-{{}}".format, itertools.count(1))
+
+
+new_id: Callable[[], str] = _ids().__next__
+"""Returns an id that no other run has, in this process or another. Call it through the module:
+a forked process has another one."""
+
+
+def _draw_again_after_fork() -> None:
+    # A forked child would go on counting where its parent does, with the same prefix.
+    global new_id
+    new_id = _ids().__next__
+
+
+if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.
+    os.register_at_fork(after_in_child=_draw_again_after_fork)

@@ -1,0 +1,65 @@
+"""Hand every event to a plain function, wherever in the program the run is.
+
+`observing` is for what watches a whole program, such as metrics or a trace file: the function is
+inherited by every run that is opened inside the block, and by their children. For one run's events
+as a stream see `Run.subscribe`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+from harness.runs._events import Event
+
+logger = logging.getLogger("harness.events")
+
+
+class Observer:
+    """A plain function that is handed events, until it raises."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Event], object]) -> None:
+        self._function: Callable[[Event], object] | None = function
+
+    def observe(self, event: Event) -> None:
+        """Hand over an event. An error of the function is logged once and detaches it."""
+        function = self._function
+        if function is None:
+            return
+        try:
+            function(event)
+        except Exception:
+            self._function = None
+            logger.exception(
+                "the observer %r raised on an event of run %r and was detached; "
+                "the run goes on, and this observer sees nothing more",
+                function,
+                event.path,
+            )
+
+
+observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", default=())
+"""Those that a run opened here gets."""
+
+
+@contextlib.contextmanager
+def observing(sink: Callable[[Event], object]) -> Iterator[None]:
+    """Hand every event of every run opened inside the block to ``sink``, also of private runs.
+
+    The sink is called at once, in the task that emits; it must be quick and must not wait. One
+    that raises is logged and detached, and the run goes on.
+
+    Raises:
+      TypeError: if ``sink`` can't be called.
+    """
+    if not callable(sink):
+        raise TypeError(f"observing() takes a function of an event, not {sink!r}")
+    token = observers.set((*observers.get(), Observer(sink)))
+    try:
+        yield
+    finally:
+        observers.reset(token)

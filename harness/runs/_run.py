@@ -1,0 +1,658 @@
+"""The run: a piece of work that owns its state.
+
+A `Run` holds everything that belongs to one piece of work: messages, dependencies, cancellation,
+listeners. Code finds its run through one context variable (`current_run`), so nothing is passed
+by hand. ("Run" here is a piece of work, not ``trio.run``.)
+
+A run owns one cancel scope and no nursery. It is opened and closed by `open_run`, or by an engine
+that gives it a task of its own; this file is what a run *is* and what may be asked of it
+meanwhile.
+
+Invariants: the status is set once, when the run ends. An ended run holds plain facts only: its
+locals, dependencies, messages, listeners and links to other runs are gone, so a context that some
+long-lived task copied keeps nothing else alive.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol
+
+import trio
+
+from harness._arguments import check_count, check_seconds
+from harness.errors import NoRunError, RunEndedError
+from harness.runs import _identity
+from harness.runs._events import Delivery, Event, Subscription
+from harness.runs._frames import describe_wait, task_frames
+from harness.runs._inbox import Inbox
+from harness.runs._observers import Observer
+
+Ending = Literal["ok", "failed", "timed_out", "cancelled"]
+RunStatus = Literal["running"] | Ending
+
+logger = logging.getLogger("harness.runs")
+
+CLEANUP_SECONDS = 5.0
+"""How long cleanup may take after a cancel. Time for a goodbye to a server; short for a person."""
+
+NO_TAGS: Mapping[str, Any] = types.MappingProxyType({})
+
+current: ContextVar[Run | None] = ContextVar("harness.current_run", default=None)
+"""The run that code belongs to. The one place where runs are ambient."""
+
+_CANCEL_TAKES_REASON = "reason" in inspect.signature(trio.CancelScope.cancel).parameters
+"""Newer trio passes a reason on to the `trio.Cancelled` that the code inside sees."""
+
+
+def current_run() -> Run:
+    """Return the run this code belongs to.
+
+    In a task that outlived its run this is the run that ended; using it raises `RunEndedError`.
+
+    Raises:
+      NoRunError: outside of any run.
+    """
+    run = current.get()
+    if run is None:
+        raise NoRunError(
+            "there is no run here; open one with `async with harness.open_run(name):`, "
+            "or start this task with harness.start_soon(nursery, fn, run=run)"
+        )
+    return run
+
+
+def current_run_or_none() -> Run | None:
+    """Return the run this code belongs to, or None outside of any."""
+    return current.get()
+
+
+def cancel_scope(scope: trio.CancelScope, reason: str) -> None:
+    """Cancel ``scope``, telling trio why if it wants to know."""
+    if _CANCEL_TAKES_REASON:
+        scope.cancel(reason=reason)
+    else:
+        scope.cancel()
+
+
+class Tree:
+    """What all runs of one tree share: where they live, and whether anybody listens."""
+
+    __slots__ = ("any_stopping", "listeners", "thread_id", "token")
+
+    def __init__(self) -> None:
+        self.token = trio.lowlevel.current_trio_token()
+        self.thread_id = threading.get_ident()
+        self.listeners = 0
+        """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
+        self.any_stopping = False
+        """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
+
+
+class Above:
+    """The plain facts about what is above a run. All children of one run share one."""
+
+    __slots__ = ("depth", "parent_id", "path", "tree")
+
+    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
+        self.parent_id = parent_id
+        self.path = path
+        self.depth = depth
+        self.tree = tree
+
+
+class ActiveCleanup(Protocol):
+    """A cleanup block under way, to be told when a run's cancel starts its clock."""
+
+    def run_cancelled(self, cancelled_at: float) -> None:
+        """Note that the run, or one above it, is cancelled as of ``cancelled_at``."""
+
+
+class RunKey(Protocol):
+    """What a run keeps a value under: a `RunLocal`."""
+
+    def fork_value(self, value: Any) -> Any:
+        """Return what a child run starts with where its parent has ``value``."""
+
+
+class Run:
+    """A piece of work that owns its state. Made by `open_run`, never directly.
+
+    The facts stay readable for ever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
+    `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
+    and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
+    `RunEndedError`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_above",
+        "_above_children",
+        "_cancel_asked",
+        "_cancel_reason",
+        "_cancelled_at",
+        "_children",
+        "_cut_at",
+        "_cleanup_until",
+        "_cleanups",
+        "_deps",
+        "_ended_at",
+        "_forks",
+        "_idle",
+        "_inbox",
+        "_item_index",
+        "_locals",
+        "_nurseries_at_start",
+        "_observers",
+        "_on_stop",
+        "_parent",
+        "_private",
+        "_scope",
+        "_sequence",
+        "_started_at",
+        "_status",
+        "_stop_reason",
+        "_stopping",
+        "_subscriptions",
+        "_tags",
+        "_task",
+        "_tasks",
+        "_undelivered",
+        "_why_cut",
+        "id",
+        "name",
+    )
+
+    id: str
+    """Short, and unique across processes."""
+
+    name: str
+    """The name it was opened with."""
+
+    def __init__(
+        self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
+    ) -> None:
+        self.id = _identity.new_id()
+        self.name = name
+        self._status: RunStatus = "running"
+        self._started_at = started_at
+        self._ended_at: float | None = None
+        self._scope = trio.CancelScope(deadline=deadline)
+        self._tags = NO_TAGS
+        self._private = False
+        # What most runs never have is None until the first: a live run has to stay small.
+        self._children: dict[Run, None] | None = None  # In order of their start.
+        self._cleanups: list[ActiveCleanup] | None = None
+        self._subscriptions: list[Subscription] | None = None
+        self._inbox: Inbox | None = None
+        self._undelivered: tuple[Any, ...] = ()
+        self._sequence = 0
+        self._stopping = False
+        self._stop_reason: str | None = None
+        self._on_stop: list[Callable[[], None]] | None = None
+        # Whether `cancel` takes effect before the run's own deadline: it decides the ending.
+        self._cancel_asked = False
+        self._cancel_reason: str | None = None
+        self._cancelled_at: float | None = None
+        # Until when cleanup in this run, or below it, was allowed; who goes on longer overran.
+        self._cleanup_until = -math.inf
+        # When and why something inside the run, such as a fan-out, cuts short what is below it.
+        self._cut_at = math.inf
+        self._why_cut: Callable[[], str | None] | None = None
+        # Which item of its parent this is an attempt at; all attempts at one share a key.
+        self._item_index: int | None = None
+        # The tasks of `start_soon`, by scope, with their names; and who waits for the last one.
+        self._tasks: dict[trio.CancelScope, str] | None = None
+        self._idle: trio.Event | None = None
+        # The task that the run is the body of, and how many nurseries it had open before.
+        self._task: trio.lowlevel.Task | None = None
+        self._nurseries_at_start = 0
+        self._locals: dict[RunKey, Any] | None = None
+        self._forks: tuple[RunKey, ...] = ()  # Those of the locals that a child starts with.
+        self._parent = parent
+        self._above_children: Above | None = None  # Made for the first child, shared by the others.
+        if parent is None:
+            self._above = Above(None, None, 0, Tree())
+            self._deps: Any = None
+            self._observers: tuple[Observer, ...] = ()
+        else:
+            above = parent._above_children
+            if above is None:
+                depth = parent._above.depth + 1
+                above = Above(parent.id, parent.path, depth, parent._above.tree)
+                parent._above_children = above
+            self._above = above
+            self._deps = parent._deps
+            self._observers = parent._observers
+            if parent._children is None:
+                parent._children = {}
+            parent._children[self] = None
+
+    # What it is -------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The names from the root down to this run, such as ``nightly/ticket-17``."""
+        above = self._above.path
+        return self.name if above is None else f"{above}/{self.name}"
+
+    @property
+    def parent(self) -> Run | None:
+        """The run this one was opened in; None for a root, and after the end."""
+        return self._parent
+
+    @property
+    def children(self) -> tuple[Run, ...]:
+        """The live runs that were opened in this one, oldest first."""
+        return tuple(self._children or ())
+
+    @property
+    def tags(self) -> Mapping[str, Any]:
+        """The tags it was opened with; read-only."""
+        return self._tags
+
+    @property
+    def deps(self) -> Any:
+        """What the run was given to work with: its own, or its parent's.
+
+        Raises:
+          RunEndedError: if the run has ended.
+        """
+        self._refuse_if_ended("its deps are gone")
+        return self._deps
+
+    @property
+    def status(self) -> RunStatus:
+        """``"running"``, and at the end once one of the others."""
+        return self._status
+
+    @property
+    def started_at(self) -> float:
+        """`trio.current_time` at which the run began."""
+        return self._started_at
+
+    @property
+    def ended_at(self) -> float | None:
+        """`trio.current_time` at which the run ended; None while it is running."""
+        return self._ended_at
+
+    @property
+    def deadline(self) -> float:
+        """`trio.current_time` at which time runs out for it or a run above it; inf if never."""
+        deadline = self._scope.deadline
+        for run in self._ancestors():
+            deadline = min(deadline, run._scope.deadline, run._cut_at)
+        return deadline
+
+    def remaining(self) -> float:
+        """Return the seconds left until the deadline: at least 0, inf without one."""
+        if self._status != "running":
+            return 0.0
+        return max(0.0, self.deadline - trio.current_time())
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why the run was cancelled: the words given to `cancel`, or who cancelled it."""
+        return self._cancel_reason
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this run, or one above it, was asked to stop softly."""
+        return self._above.tree.any_stopping and (
+            self._stopping or any(run._stopping for run in self._ancestors())
+        )
+
+    @property
+    def undelivered(self) -> tuple[Any, ...]:
+        """The messages left in the inbox when the run ended; empty before."""
+        return self._undelivered
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key for effects that must not happen twice.
+
+        All attempts of a fan-out's item share one, so a retry or a hedge asks for the same
+        effect again; any other run has its own.
+        """
+        if self._item_index is None:
+            return self.id
+        return f"{self._above.parent_id}:{self._item_index}"
+
+    @property
+    def waiting_for(self) -> str:
+        """What the run's own task waits for, in words; worked out when asked."""
+        if self._task is None:
+            return (
+                f"nothing, it has ended ({self._status})"
+                if self._ended_at is not None
+                else "its first step"
+            )
+        return describe_wait(task_frames(self._task))
+
+    @property
+    def inbox(self) -> Inbox:
+        """Messages that others left for this run. Usable from any thread."""
+        inbox = self._inbox
+        if inbox is None:
+            with _inbox_lock:
+                inbox = self._inbox
+                if inbox is None:
+                    inbox = Inbox(self.path, is_open=self._status == "running")
+                    if self._status == "running":
+                        self._inbox = inbox
+        return inbox
+
+    def __repr__(self) -> str:
+        return f"<Run {self.path!r} ({self.id}) {self._status}>"
+
+    # Cancel and stop --------------------------------------------------------------------------
+
+    def cancel(self, reason: str | None = None, *, grace: float = 0.0) -> None:
+        """Cancel this run and all below it; never another.
+
+        May be called by any task and from any thread; from another thread it is queued and
+        returns at once. What takes effect first counts: a later call can bring the end nearer,
+        but not put it off or give another reason. A run that has ended is left alone.
+
+        Args:
+          reason: Why, for `cancel_reason` and whoever reads the errors.
+          grace: Seconds in which the run may still end by itself: it is asked to `stop` now
+            and cancelled when they are over.
+
+        Raises:
+          TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
+          ValueError: if ``grace`` is negative or nan.
+        """
+        _check_reason("run.cancel()", reason)
+        check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
+        self._in_trio_thread(self._cancel, reason, float(grace))
+
+    def stop(self, reason: str | None = None) -> None:
+        """Ask this run and all below it to end when they can, with what they have.
+
+        `stopping` becomes true: an agent ends after its turn, a fan-out starts nothing more.
+        Plain code goes on unless it looks. May be called from any thread.
+
+        Raises:
+          TypeError: if ``reason`` is not a string.
+        """
+        _check_reason("run.stop()", reason)
+        self._in_trio_thread(self._stop, reason)
+
+    def _cancel(self, reason: str | None, grace: float) -> None:
+        scope = self._scope
+        if self._status != "running" or scope.cancel_called:
+            return
+        if self._cancel_reason is None:
+            self._cancel_reason = reason
+        if grace > 0:
+            self._stop(reason)
+            cancel_at = trio.current_time() + grace
+            if cancel_at < scope.deadline:
+                scope.deadline = cancel_at
+                self._cancel_asked = True
+                for run in self._with_descendants():
+                    for task_scope in run._tasks or ():
+                        task_scope.deadline = min(task_scope.deadline, cancel_at)
+                    for cleanup in run._cleanups or ():
+                        cleanup.run_cancelled(cancel_at)
+            return
+        self._cancel_asked = True
+        self._cancelled_at = trio.current_time()
+        words = self._cancel_words()
+        cancel_scope(scope, words)
+        for run in self._with_descendants():
+            for task_scope in run._tasks or ():
+                cancel_scope(task_scope, words)
+            for cleanup in run._cleanups or ():
+                cleanup.run_cancelled(self._cancelled_at)
+
+    def _stop(self, reason: str | None) -> None:
+        if self._status != "running" or self._stopping:
+            return
+        self._stopping = self._above.tree.any_stopping = True
+        self._stop_reason = reason
+        for run in self._with_descendants():
+            for notice in run._on_stop or ():
+                notice()
+
+    def _in_trio_thread(self, function: Callable[..., None], *args: Any) -> None:
+        """Call ``function`` where trio runs: now if that is here, else soon."""
+        try:
+            here = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            here = None
+        if here is self._above.tree.token:
+            function(*args)
+            return
+        try:
+            self._above.tree.token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            pass  # Everything in that trio has ended; there is nothing left to change.
+
+    def _cancel_words(self) -> str:
+        reason = f": {self._cancel_reason}" if self._cancel_reason else ""
+        return f"run {self.path!r} was cancelled{reason}"
+
+    def _cancel_moment(self) -> float | None:
+        """Return when this run's own cancel or deadline fired; None if it hasn't."""
+        if not self._scope.cancel_called:
+            return None
+        return self._scope.deadline if self._cancelled_at is None else self._cancelled_at
+
+    def _allow_cleanup_until(self, deadline: float) -> None:
+        """Note how long cleanup in this run may take, which those above it have to wait for."""
+        self._cleanup_until = max(self._cleanup_until, deadline)
+        for run in self._ancestors():
+            run._cleanup_until = max(run._cleanup_until, deadline)
+
+    def _overran_by(self, now: float) -> float:
+        """Return by how many seconds this run has outlived the time for its cleanup; 0 if not."""
+        cancelled_at = self._cancel_moment()
+        if cancelled_at is None:
+            return 0.0
+        return max(0.0, now - max(cancelled_at + CLEANUP_SECONDS, self._cleanup_until))
+
+    def _who_cancelled(self, cancelled: BaseException) -> str:
+        """Return in words who cancelled this run from outside."""
+        for run in self._ancestors():
+            if run._scope.cancel_called:
+                if run._cancel_asked:
+                    return run._cancel_words()
+                return f"run {run.path!r} ran out of time"
+            if run._why_cut is not None and (words := run._why_cut()):
+                return words
+        reason = getattr(cancelled, "reason", None)
+        return "a cancel scope around the run was cancelled" + (f": {reason}" if reason else "")
+
+    # Events -----------------------------------------------------------------------------------
+
+    def emit_nowait(self, payload: Any) -> None:
+        """Tell the subscribers and observers of this run, and of those above it, without waiting.
+
+        A subscription whose buffer is full drops the event and counts it. May be called from a
+        worker thread: the event is then delivered soon.
+
+        Raises:
+          RunEndedError: if the run has ended.
+        """
+        if self._status != "running":
+            self._refuse_if_ended("it can't emit anything")
+        tree = self._above.tree
+        if not (tree.listeners or self._observers):
+            self._sequence += 1
+        elif threading.get_ident() == tree.thread_id:
+            self._publish(payload)
+        else:
+            self._in_trio_thread(self._publish, payload)
+
+    async def emit(self, payload: Any) -> None:
+        """Tell the subscribers and observers, waiting until each subscription has room.
+
+        Raises:
+          RunEndedError: if the run has ended.
+
+        Checkpoint: always.
+
+        Cancellation: before the event is sent, nothing was told to anybody; while it waits for
+        room, subscriptions that had some keep the event and the others never get it.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._refuse_if_ended("it can't emit anything")
+        event = self._next_event(payload)
+        delivery: Delivery | None = None
+        for subscription in self._listening():
+            delivery = subscription.offer(event, delivery)
+        for observer in self._observers:
+            observer.observe(event)
+        if delivery is None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            await delivery.wait()
+
+    def subscribe(self, *, buffer: int = 256, children: bool = False) -> Subscription:
+        """Listen to this run: ``async with run.subscribe() as events: async for event in events``.
+
+        Args:
+          buffer: Events that may wait for the reader. `emit` waits when it is full,
+            `emit_nowait` drops.
+          children: Whether to hear the runs below this one too, each with its own identity.
+
+        Raises:
+          TypeError: if ``buffer`` is not a whole number.
+          ValueError: if it is less than 1.
+          RunEndedError: if the run has ended.
+        """
+        check_count("run.subscribe(buffer=...)", buffer, advice="the default is 256")
+        self._refuse_if_ended("there is nothing more to hear from it")
+        return Subscription(
+            self.path, size=buffer, children=children, attach=self._attach, detach=self._detach
+        )
+
+    def _publish(self, payload: Any) -> None:
+        if self._status != "running":
+            return  # Emitted in a thread just before the end, and reached us just after.
+        event = self._next_event(payload)
+        for subscription in self._listening():
+            subscription.offer_nowait(event)
+        for observer in self._observers:
+            observer.observe(event)
+
+    def _next_event(self, payload: Any) -> Event:
+        sequence = self._sequence
+        self._sequence = sequence + 1
+        above = self._above
+        return Event(
+            self.id, above.parent_id, self.path, above.depth, sequence, trio.current_time(), payload
+        )
+
+    def _listening(self) -> Sequence[Subscription]:
+        """Return who hears an event of this run: its own listeners, and those of runs above."""
+        own = self._subscriptions or ()
+        if self._private or self._parent is None:
+            return own
+        found = list(own)
+        run: Run | None = self
+        while run is not None and not run._private:
+            run = run._parent
+            if run is not None and run._subscriptions:
+                found += [s for s in run._subscriptions if s.children]
+        return found
+
+    def _attach(self, subscription: Subscription) -> None:
+        self._refuse_if_ended("there is nothing more to hear from it")
+        if self._subscriptions is None:
+            self._subscriptions = []
+        self._subscriptions.append(subscription)
+        self._above.tree.listeners += 1
+
+    def _detach(self, subscription: Subscription) -> None:
+        if self._subscriptions is not None and subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+            self._above.tree.listeners -= 1
+
+    # The end ----------------------------------------------------------------------------------
+
+    def _end(self, status: Ending, ended_at: float) -> None:
+        """Set the status, once, and let go of all but plain facts."""
+        assert self._status == "running", f"{self!r} ended twice"
+        self._status = status
+        self._ended_at = ended_at
+        if status != "ok" and (overrun := self._overran_by(ended_at)):
+            logger.warning(
+                "run %r (%s) ended %.1f s after the time for its cleanup: something in it ignored "
+                "its cancel",
+                self.path,
+                self.id,
+                overrun,
+            )
+        parent = self._parent
+        if parent is not None and parent._children is not None:
+            parent._children.pop(self, None)
+        if self._inbox is not None:
+            with _inbox_lock:
+                self._undelivered = self._inbox.close()
+        if self._subscriptions is not None:
+            self._above.tree.listeners -= len(self._subscriptions)
+            for subscription in self._subscriptions:
+                subscription.end()
+        self._parent = self._children = self._locals = self._deps = self._inbox = None
+        self._subscriptions = self._cleanups = self._tasks = self._idle = self._on_stop = None
+        self._task = self._why_cut = self._above_children = None
+        self._observers = self._forks = ()
+
+    def _fork_locals(self, parent: Run) -> None:
+        """Start with copies of the parent's values that say how they are copied."""
+        assert parent._locals is not None
+        self._locals = {key: key.fork_value(parent._locals[key]) for key in parent._forks}
+        self._forks = parent._forks
+
+    def _refuse_if_ended(self, consequence: str) -> None:
+        if self._status != "running":
+            raise RunEndedError(
+                f"run {self.path!r} has ended ({self._status}), so {consequence}"
+                f"{_where_are_we()}; a task that outlives a run must not carry it: start it with "
+                "harness.start_soon(nursery, fn, run=other_run), or run=None for no run"
+            )
+
+    def _ancestors(self) -> Iterator[Run]:
+        run = self._parent
+        while run is not None:
+            yield run
+            run = run._parent
+
+    def _with_descendants(self) -> Iterator[Run]:
+        pending: list[Run] = [self]
+        while pending:
+            run = pending.pop()
+            yield run
+            pending.extend(run._children or ())
+
+
+_inbox_lock = threading.Lock()
+"""Guards the making and closing of inboxes, which other threads may race with."""
+
+
+def _check_reason(call: str, reason: object) -> None:
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(
+            f"{call} takes its reason as a string or None, not {reason!r}; "
+            "say in words why, for whoever reads the error"
+        )
+
+
+def _where_are_we() -> str:
+    """Return in words which task this is and whose nursery it lives in; empty outside trio."""
+    try:
+        task = trio.lowlevel.current_task()
+    except RuntimeError:
+        return ""
+    nursery = task.parent_nursery
+    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
+    return f" (this is task {task.name!r}{owner})"

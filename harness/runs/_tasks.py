@@ -1,0 +1,155 @@
+"""Start code elsewhere, and say whose it is.
+
+trio gives a new task the context of whoever called ``start_soon``, not of the nursery it lives
+in. So a task may carry one run and live in the nursery of another, or outlive its run. Here the
+caller says which run a task belongs to, and the run keeps hold of it: the run's cancel and
+deadline reach the task, and the run doesn't end before it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVarTuple
+
+import trio
+
+from harness.runs._block import add_note, not_awaitable
+from harness.runs._cleanup import enclosing_cleanup
+from harness.runs._run import Run, cancel_scope, current
+
+Ts = TypeVarTuple("Ts")
+
+
+def start_soon(
+    nursery: trio.Nursery,
+    fn: Callable[[*Ts], Awaitable[Any]],
+    *args: *Ts,
+    run: Run | None,
+    name: str | None = None,
+) -> None:
+    """Start a task in ``nursery`` that belongs to ``run``, whoever calls.
+
+    The task has the caller's context variables with ``run`` laid over them. The run's cancel and
+    deadline end it quietly; leaving the run's block waits for it, cancelling it first if the body
+    raised. If it fails, the nursery fails as with any task.
+
+    Args:
+      nursery: Where the task lives; may be any.
+      fn: The async function to call, with ``args``.
+      run: The run it belongs to; None for a task that belongs to no run, such as a worker, a
+        cache or a timer that outlives the run that happened to need it first.
+      name: For dumps; by default the function's.
+
+    Raises:
+      TypeError: if an argument has the wrong type, such as a coroutine for ``fn``.
+      RunEndedError: if ``run`` has ended.
+      RuntimeError: if ``run`` lives in another ``trio.run``.
+    """
+    if not isinstance(nursery, trio.Nursery):
+        raise TypeError(
+            f"start_soon() takes a trio nursery first, not {nursery!r}; write "
+            "start_soon(nursery, fn, arg, run=run)"
+        )
+    if inspect.iscoroutine(fn):
+        fn.close()
+        raise TypeError(
+            f"start_soon() takes an async function and its arguments, not the coroutine {fn!r}; "
+            "write start_soon(nursery, fn, arg, run=run) instead of start_soon(nursery, fn(arg))"
+        )
+    if not callable(fn):
+        raise TypeError(f"start_soon() takes an async function to call, not {fn!r}")
+    if run is None:
+        _start_in_context(None, nursery.start_soon, fn, *args, name=name)
+        return
+    if not isinstance(run, Run):
+        raise TypeError(
+            f"start_soon(run=...) takes a run, such as current_run(), or None, not {run!r}"
+        )
+    run._refuse_if_ended("no task can be started for it")
+    if run._above.tree.token is not trio.lowlevel.current_trio_token():
+        raise RuntimeError(
+            f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
+            "open a run here and start the task for that"
+        )
+    task_name = name or getattr(fn, "__qualname__", None) or repr(fn)
+    scope = trio.CancelScope(deadline=run.deadline)
+    if run._scope.cancel_called or any(above._scope.cancel_called for above in run._ancestors()):
+        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+
+    def start() -> None:
+        # Called here and not in the task, so that a mistake is raised where it was made.
+        awaitable = fn(*args)
+        if not isinstance(awaitable, Awaitable):
+            raise not_awaitable(fn, awaitable)
+        try:
+            nursery.start_soon(belonging, run, scope, awaitable, name=task_name)
+        except BaseException:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise
+
+    _start_in_context(run, start)
+    if run._tasks is None:
+        run._tasks = {}
+    run._tasks[scope] = task_name
+
+
+def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
+    """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
+
+    A cleanup block around the call doesn't go along: the task may live longer.
+    """
+    run_token = current.set(run)
+    cleanup_token = enclosing_cleanup.set(None)
+    try:
+        start(*args, **how)
+    finally:
+        enclosing_cleanup.reset(cleanup_token)
+        current.reset(run_token)
+
+
+async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]) -> None:
+    """Be a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
+    try:
+        with scope:
+            await awaitable
+    except Exception as error:
+        add_note(error, run)
+        raise
+    finally:
+        tasks = run._tasks
+        assert tasks is not None, "a run doesn't end before its tasks"
+        del tasks[scope]
+        if not tasks and run._idle is not None:
+            run._idle.set()
+
+
+def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
+    """Call ``fn(*args)`` in trio's thread soon, with the caller's run and context variables.
+
+    May be called from any thread that has a run, or from trio. A bare
+    ``TrioToken.run_sync_soon`` calls in trio's own context, where there is no run. As there, an
+    error of ``fn`` ends the whole of trio: catch what may go wrong.
+
+    Raises:
+      RuntimeError: outside trio, if the caller has no run that would say which trio is meant.
+      trio.RunFinishedError: if that trio has ended.
+    """
+    if not callable(fn):
+        raise TypeError(f"run_sync_soon() takes a function to call, not {fn!r}")
+    run = current.get()
+    if run is not None:
+        token = run._above.tree.token
+    else:
+        try:
+            token = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            raise RuntimeError(
+                f"run_sync_soon({fn!r}) was called outside trio and outside of any run, so "
+                "nothing says where to call it; start this thread with trio.to_thread.run_sync "
+                "from code that has a run"
+            ) from None
+    context = contextvars.copy_context()
+    token.run_sync_soon(lambda: context.run(fn, *args))

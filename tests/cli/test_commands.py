@@ -1,0 +1,115 @@
+"""The program around the commands: help, version, completion, and the missing extra."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import harness
+import harness.cli
+from harness.cli import main
+
+ROOT = Path(harness.cli.__file__).parents[2]
+
+
+def python(*arguments: str, code: int = 0) -> str:
+    ran = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"harness, version \d+\.\d+.*\n", capsys.readouterr().out)
+
+
+def test_help_of_batch_has_examples_and_explains_every_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["batch", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("harness batch ") >= 5
+    options = (
+        "input output format key skip-bad first sample seed limit timeout retry policy grace "
+        "overwrite ordered summary quiet log-level dry-run"
+    )
+    for option in options.split():
+        described = re.search(rf"--{option}\b.*?(?=\n  -|\Z)", said, re.DOTALL)
+        assert described is not None
+        assert len(described[0]) > 40
+    assert "Exit status: 0" in said
+
+
+def test_examples_in_the_help_are_commands_that_parse(capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that was renamed must not live on in an example."""
+    main(["batch", "--help"])
+    said = capsys.readouterr().out
+    used = set(re.findall(r"--[a-z-]+", said.partition("Examples:")[2].partition("Ctrl-C")[0]))
+    known = set(re.findall(r"^  (--[a-z-]+)", said.partition("Options:")[2], re.MULTILINE))
+    assert used
+    assert used <= known
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_asks_the_program(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert f"_HARNESS_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_completion_answers_what_the_script_asks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_HARNESS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "harness batch agent.py:run --su")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 0
+    assert "--summary" in capsys.readouterr().out
+
+
+def import_afresh(missing: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """Import the command line where ``missing`` is not installed; all is undone after the test."""
+    # The import binds the new module to the package, where other tests would find it.
+    monkeypatch.setattr(harness, "cli", harness.cli)
+    for name in list(sys.modules):
+        if name.partition(".")[0] == missing or name.startswith("harness.cli"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    return importlib.import_module("harness.cli")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_missing_extra_is_named(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert import_afresh(missing, monkeypatch).main(["--version"]) == 2
+    said = capsys.readouterr().err
+    assert "trio-harness[cli]" in said
+    assert missing in said
+
+
+def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of ours must not look like a missing extra."""
+    with pytest.raises(ImportError, match="_target"):
+        import_afresh("harness.cli._target", monkeypatch)
+
+
+def test_program_runs_as_a_module() -> None:
+    assert "Usage: harness" in python("-m", "harness", "--help")
+    assert "No such command 'bacth'" in python("-m", "harness", "bacth", code=2)
+
+
+def test_library_does_not_load_the_command_line() -> None:
+    program = (
+        "import sys, harness\nprint(sorted({'click', 'rich', 'harness.cli'} & set(sys.modules)))\n"
+    )
+    assert python("-c", program) == "[]\n"

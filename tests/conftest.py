@@ -1,0 +1,109 @@
+"""What every test run shares: the hypothesis profiles, the clocks, and who runs an async test.
+
+Tests are plain ``async def test_...`` functions. Normally pytest-trio runs them (``trio_mode``).
+With ``pytest -p no:trio --anyio-mode=auto`` anyio's plugin runs the very same functions, so a test
+of the core asks for no fixture that only one of the two has: it opens its own nurseries, and its
+clock is `mock_clock` or `autojump_clock`. Hypothesis examples each want a clock of their own: write
+a plain test that calls ``trio.run(main, clock=MockClock(autojump_threshold=0))``.
+
+Warnings are errors (pyproject.toml); the order of the tests is random (pytest-randomly).
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hypothesis
+import pytest
+import trio
+from trio.abc import Clock, Instrument
+from trio.testing import MockClock
+
+from harness.runs import StrayTasks
+from tests.scale import FULL
+
+hypothesis.settings.register_profile("ci", max_examples=25, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("full", max_examples=500, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("full" if FULL else "ci")
+
+
+# Every trio run of a test ------------------------------------------------------------------------
+
+_strays_are_meant = False
+
+
+@pytest.fixture(autouse=True)
+def _look_for_the_strays_marker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test marked ``strays`` start tasks outside of the run they carry; it means to."""
+    global _strays_are_meant
+    _strays_are_meant = request.node.get_closest_marker("strays") is not None
+    yield
+    _strays_are_meant = False
+
+
+@contextmanager
+def watching() -> Iterator[list[Instrument]]:
+    """Lend the instruments for the trio run of one async test, and judge them after it.
+
+    The one place for what every async test is to be watched for, with no fixture to ask for.
+    """
+    strays = StrayTasks()
+    yield [strays]
+    if not _strays_are_meant:
+        assert not strays.strays, f"tasks outside of the run they carry: {strays.strays}"
+
+
+def run_watched(
+    async_fn: Callable[..., Awaitable[object]],
+    *args: Any,
+    clock: Clock | None = None,
+    instruments: list[Instrument],
+) -> object:
+    """Be `trio.run` to pytest-trio, with the instruments of `watching` added."""
+    with watching() as watchers:
+        return trio.run(async_fn, *args, clock=clock, instruments=[*instruments, *watchers])
+
+
+@pytest.fixture
+def mock_clock() -> MockClock:
+    """A virtual clock that stands still until the test moves it."""
+    return MockClock()
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    """A virtual clock that jumps to the next deadline when every task waits."""
+    return MockClock(autojump_threshold=0)
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
+    """Have anyio's plugin run a test on trio, on the virtual clock that the test asks for."""
+    clock: Clock | None = None
+    for name in ("autojump_clock", "mock_clock"):
+        if name in request.fixturenames:
+            clock = request.getfixturevalue(name)
+    with watching() as watchers:
+        yield "trio", {"clock": clock, "instruments": watchers}
+
+
+# Both ways to run an async test ------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Know the setting of pytest-trio also when anyio's plugin runs the tests in its place."""
+    if not pluginmanager.hasplugin("trio"):
+        parser.addini("trio_mode", "pytest-trio's; not used, as anyio runs the tests", type="bool")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Pick the runner of each async test, and leave out what only a full run can afford."""
+    by_pytest_trio = config.pluginmanager.hasplugin("trio")
+    for item in items:
+        function = getattr(item, "function", None)
+        if by_pytest_trio and inspect.iscoroutinefunction(function):
+            item.add_marker(pytest.mark.trio(run=run_watched), append=False)
+        if not FULL and item.get_closest_marker("full") is not None:
+            item.add_marker(pytest.mark.skip(reason="only with HARNESS_FULL=1"))

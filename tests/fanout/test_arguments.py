@@ -1,0 +1,249 @@
+"""Wrong arguments are refused before anything runs: what was given, what is allowed, what to do."""
+
+import asyncio
+import inspect
+import math
+import warnings
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+import harness
+from tests.fanout.probes import Flight, Source, echo, leaves, nothing_left_behind
+
+
+async def refuse(
+    error: type[Exception], *words: str, open_only: bool = False, **arguments: Any
+) -> None:
+    """Assert that both forms of fan-out refuse the arguments, and neither pulls nor starts."""
+    flight, source = Flight(), Source(3)
+    given: dict[str, Any] = {"fn": flight, "items": source, **arguments}
+    fn, items = given.pop("fn"), given.pop("items")
+
+    async def whole() -> None:
+        await harness.fan_out(fn, items, **given)
+
+    async def stream() -> None:
+        async with harness.open_fan_out(fn, items, **given):
+            pytest.fail("the block was entered")
+
+    for form in [stream] if open_only else [whole, stream]:
+        with nothing_left_behind(), pytest.raises(error) as caught:
+            await form()
+        assert type(caught.value) is error
+        for word in words:
+            assert word in str(caught.value)
+    assert (source.pulled, flight.started) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (None, TypeError),
+        (True, TypeError),
+        (2.0, TypeError),
+        (math.inf, TypeError),
+        ("3", TypeError),
+    ],
+)
+async def test_a_limit_that_is_no_positive_int_is_refused(
+    autojump_clock: MockClock, limit: Any, error: type[Exception]
+) -> None:
+    await refuse(error, "limit", repr(limit), limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("window", "error"),
+    [(0, ValueError), (-3, ValueError), (True, TypeError), (1.5, TypeError), ("4", TypeError)],
+)
+async def test_a_window_that_is_no_positive_int_is_refused(
+    autojump_clock: MockClock, window: Any, error: type[Exception]
+) -> None:
+    await refuse(error, "window", repr(window), open_only=True, window=window)
+
+
+@pytest.mark.parametrize(
+    ("within", "error"), [(-1, ValueError), (math.nan, ValueError), ("60", TypeError)]
+)
+async def test_a_within_that_is_no_time_is_refused(
+    autojump_clock: MockClock, within: Any, error: type[Exception]
+) -> None:
+    await refuse(error, "within", repr(within), within=within)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [harness.FailFast, harness.BestEffort, harness.FirstSuccess, harness.Quorum],
+    ids=lambda policy: policy.__name__,
+)
+async def test_a_policy_class_in_place_of_an_instance_is_refused(
+    autojump_clock: MockClock, policy: Any
+) -> None:
+    """``policy=BestEffort`` without the parentheses must not act as if it were some default."""
+    await refuse(TypeError, f"{policy.__name__}(", policy=policy)
+
+
+@pytest.mark.parametrize("policy", ["fail-fast", None, 3, harness.Retry(3)])
+async def test_what_is_no_policy_is_refused(autojump_clock: MockClock, policy: Any) -> None:
+    await refuse(TypeError, "policy", "FailFast", policy=policy)
+
+
+@pytest.mark.parametrize("each", [harness.Attempt, harness.Retry(3), 30, "30"])
+async def test_an_each_that_is_neither_attempt_nor_function_is_refused(
+    autojump_clock: MockClock, each: Any
+) -> None:
+    """The class is callable, so without a check it would pass for a function of the item."""
+    await refuse(TypeError, "each", "Attempt", each=each)
+
+
+async def test_a_key_that_is_no_function_is_refused(autojump_clock: MockClock) -> None:
+    await refuse(TypeError, "key", "'id'", key="id")
+
+
+async def test_a_name_that_is_no_text_is_refused(autojump_clock: MockClock) -> None:
+    await refuse(TypeError, "name", name=7)
+
+
+@pytest.mark.parametrize("fn", [None, 3, "classify", [echo]])
+async def test_a_function_that_cannot_be_called_is_refused(
+    autojump_clock: MockClock, fn: Any
+) -> None:
+    await refuse(TypeError, "async", fn=fn)
+
+
+@pytest.mark.parametrize("items", [None, 3, object()])
+async def test_items_that_cannot_be_iterated_are_refused(
+    autojump_clock: MockClock, items: Any
+) -> None:
+    await refuse(TypeError, "items", "iterable", items=items)
+
+
+async def test_an_async_generator_function_that_was_not_called_is_refused_as_items(
+    autojump_clock: MockClock,
+) -> None:
+    async def numbers() -> AsyncGenerator[int]:
+        yield 1
+
+    await refuse(TypeError, "items", "numbers", items=numbers)
+
+
+async def test_an_async_generator_function_is_refused_as_the_body(
+    autojump_clock: MockClock,
+) -> None:
+    async def numbers(item: int) -> AsyncGenerator[int]:
+        yield item
+
+    await refuse(TypeError, "numbers", fn=numbers)
+
+
+async def test_a_coroutine_in_place_of_the_function_is_refused_by_name(
+    autojump_clock: MockClock,
+) -> None:
+    """It can be awaited only once, so it can't serve as the body; and it must not warn later."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await refuse_coroutine("echo", "coroutine")
+
+
+async def refuse_coroutine(*words: str) -> None:
+    """Assert that ``fan_out(echo(1), ...)`` is refused, with these words."""
+    for form in (harness.fan_out, enter):
+        coroutine: Any = echo(1)
+        with pytest.raises(TypeError) as caught:
+            await form(coroutine, [1])
+        for word in words:
+            assert word in str(caught.value)
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+async def enter(fn: Callable[..., Any], items: Any) -> None:
+    """Open a stream and leave it."""
+    async with harness.open_fan_out(fn, items):
+        pytest.fail("the block was entered")
+
+
+async def test_a_coroutine_in_place_of_the_function_says_which_line_to_change(
+    autojump_clock: MockClock,
+) -> None:
+    frame = inspect.currentframe()
+    assert frame is not None
+    coroutine: Any = echo(1)
+    with pytest.raises(TypeError) as caught:
+        await harness.fan_out(coroutine, [1])
+    line = frame.f_lineno - 1
+    # The traceback names the line; the message must, too, or say how it should read.
+    assert f"{Path(__file__).name}:{line}" in str(caught.value) or (
+        "fan_out(echo, " in str(caught.value)
+    )
+
+
+async def test_a_plain_function_as_the_body_is_a_type_error_that_names_it(
+    autojump_clock: MockClock,
+) -> None:
+    """A plain callable may return an awaitable, so what it is can be seen at the first call."""
+
+    def plain(item: int) -> int:
+        return item
+
+    fn: Any = plain
+    with nothing_left_behind(), pytest.raises((TypeError, harness.errors.FanOutError)) as caught:
+        await harness.fan_out(fn, [1, 2, 3])
+    found = leaves(caught.value)
+    assert {type(error) for error in found} == {TypeError}
+    assert "plain" in str(found[0])
+    assert "async" in str(found[0])
+
+
+async def test_any_callable_that_returns_an_awaitable_is_a_body(autojump_clock: MockClock) -> None:
+    class Classifier:
+        async def method(self, item: int) -> int:
+            return int(await echo(item)) + 1
+
+        async def __call__(self, item: int) -> int:
+            return int(await echo(item)) + 2
+
+    async def added(amount: int, item: int) -> int:
+        return int(await echo(item)) + amount
+
+    async def values(fn: Callable[[int], Any]) -> list[int]:
+        return list((await harness.fan_out(fn, [10])).values())
+
+    assert await values(Classifier().method) == [11]
+    assert await values(Classifier()) == [12]
+    assert await values(partial(added, 3)) == [13]
+    assert await values(lambda item: added(4, item)) == [14]
+
+
+@pytest.mark.parametrize("form", ["fan_out", "open_fan_out", "race"])
+def test_outside_trio_the_error_says_so(form: str) -> None:
+    async def main() -> None:
+        if form == "fan_out":
+            await harness.fan_out(echo, [1])
+        elif form == "race":
+            await harness.race(partial(echo, 1))
+        else:
+            async with harness.open_fan_out(echo, [1]):
+                pytest.fail("the block was entered")
+
+    with pytest.raises(RuntimeError, match=r"trio\.run"):
+        asyncio.run(main())
+    coroutine = main()
+    with pytest.raises(RuntimeError, match=r"trio\.run"):
+        coroutine.send(None)
+
+
+async def test_a_race_without_functions_or_with_a_coroutine_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        await harness.race()
+    coroutine: Any = echo(1)
+    with pytest.raises(TypeError, match="echo"):
+        await harness.race(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

@@ -1,0 +1,196 @@
+"""Waiting out a rate limit spends no attempt, and has an end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.errors import RateLimitedError
+from tests.fanout.probes import Boom, StatusError, nothing_left_behind, statuses
+
+BEST_EFFORT = harness.BestEffort()
+
+
+def by_status(status: int) -> BaseException:
+    """Return an error with ``.status``."""
+    error: Any = Boom(status)
+    error.status = status
+    return error  # type: ignore[no-any-return]
+
+
+def by_response(status: int) -> BaseException:
+    """Return an error with ``.response.status_code``."""
+    error: Any = Boom(status)
+    error.response = SimpleNamespace(status_code=status, headers={})
+    return error  # type: ignore[no-any-return]
+
+
+def retry(attempts: int, **arguments: Any) -> harness.Attempt:
+    """Return an `Attempt` that retries after one second exactly."""
+    arguments = {"first_delay": 1, "factor": 1, "jitter": 0, **arguments}
+    return harness.Attempt(retry=harness.Retry(attempts, **arguments))
+
+
+@pytest.mark.parametrize("status", [429, 529])
+@pytest.mark.parametrize(
+    "make_error",
+    [StatusError, by_status, by_response, lambda status: RateLimitedError("slow down")],
+    ids=["status_code", "status", "response", "RateLimitedError"],
+)
+async def test_a_rate_limit_spends_no_attempt(
+    autojump_clock: MockClock, make_error: Any, status: int
+) -> None:
+    calls = 0
+
+    async def body(item: str) -> str:
+        nonlocal calls
+        calls += 1
+        await trio.lowlevel.checkpoint()
+        if calls <= 8:
+            raise make_error(status)
+        return item
+
+    [result] = await harness.fan_out(body, ["x"], each=retry(2))
+    assert (result.status, result.attempts) == ("ok", 1)
+    assert calls == 9
+
+
+async def test_other_statuses_spend_attempts(autojump_clock: MockClock) -> None:
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise StatusError(item)
+
+    results = await harness.fan_out(body, [500, 503, 400], each=retry(2), policy=BEST_EFFORT)
+    assert [result.attempts for result in results] == [2, 2, 2]
+
+
+async def test_errors_and_rate_limits_are_counted_apart(autojump_clock: MockClock) -> None:
+    plan = [429, 500, 429, 429, 500, 429, 200]
+    steps = iter(plan)
+
+    async def body(item: str) -> str:
+        await trio.lowlevel.checkpoint()
+        status = next(steps)
+        if status != 200:
+            raise StatusError(status)
+        return item
+
+    [result] = await harness.fan_out(body, ["x"], each=retry(3))
+    assert result.status == "ok"
+    steps = iter(plan)
+    [result] = await harness.fan_out(body, ["x"], each=retry(2), policy=BEST_EFFORT)
+    assert result.status == "failed"
+    assert str(result.error) == "status 500"
+
+
+async def test_no_request_is_sent_before_the_time_that_the_server_named(
+    autojump_clock: MockClock,
+) -> None:
+    times: list[float] = []
+    begin = trio.current_time()
+
+    async def body(item: str) -> str:
+        times.append(trio.current_time() - begin)
+        await trio.lowlevel.checkpoint()
+        if len(times) < 3:
+            raise StatusError(429, retry_after=2)
+        return item
+
+    await harness.fan_out(body, ["x"], each=retry(2))
+    assert times == [0, 2, 4]
+
+
+async def test_a_thousand_tasks_outlast_an_outage(autojump_clock: MockClock) -> None:
+    """A storm after a 429 uses up a budget of three attempts within seconds."""
+    begin = trio.current_time()
+
+    async def body(item: int) -> int:
+        await trio.sleep(0.1)
+        if trio.current_time() - begin < 30:
+            raise StatusError(429)
+        return item
+
+    with nothing_left_behind():
+        results = await harness.fan_out(
+            body,
+            range(1_000),
+            limit=200,
+            each=harness.Attempt(retry=harness.Retry(3, first_delay=0.5, jitter=0.5)),
+        )
+    assert len(results.values()) == 1_000
+
+
+async def test_the_waits_end_after_six_hundred_seconds_in_all(autojump_clock: MockClock) -> None:
+    """Waits of 1 s, or 100 s as the server says: a provider that never recovers ends the item."""
+    for wish in (None, 100):
+
+        async def body(item: int, wish: float | None = wish) -> None:
+            await trio.lowlevel.checkpoint()
+            raise StatusError(429, retry_after=wish)
+
+        begin = trio.current_time()
+        with nothing_left_behind():
+            [result] = await harness.fan_out(body, [1], each=retry(2), policy=BEST_EFFORT)
+        assert 500 <= trio.current_time() - begin <= 601
+        assert result.status == "failed"
+        assert str(result.error) == "status 429"
+
+
+async def test_a_wait_past_the_deadline_gives_up_at_once(autojump_clock: MockClock) -> None:
+    async def body(item: int) -> None:
+        await trio.sleep(1)
+        raise StatusError(429, retry_after=60)
+
+    begin = trio.current_time()
+    results = await harness.fan_out(body, [1], each=retry(5), within=30, policy=BEST_EFFORT)
+    assert trio.current_time() - begin == 1
+    assert statuses(results) == ["failed"]
+    assert str(results[0].error) == "status 429"
+
+
+async def test_a_wait_of_more_than_six_hundred_seconds_gives_up_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise StatusError(429, retry_after=86_400)
+
+    begin = trio.current_time()
+    [result] = await harness.fan_out(body, [1], each=retry(5), policy=BEST_EFFORT)
+    assert trio.current_time() == begin
+    assert result.status == "failed"
+
+
+async def test_without_a_retry_a_rate_limit_is_a_failure_like_others(
+    autojump_clock: MockClock,
+) -> None:
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise StatusError(429, retry_after=1)
+
+    [result] = await harness.fan_out(body, [1], policy=BEST_EFFORT)
+    assert (result.status, result.attempts) == ("failed", 1)
+
+
+async def test_a_rate_limit_inside_a_group_of_one_is_recognised(
+    autojump_clock: MockClock,
+) -> None:
+    calls = 0
+
+    async def refuses() -> None:
+        await trio.lowlevel.checkpoint()
+        raise StatusError(429)
+
+    async def body(item: str) -> str:
+        nonlocal calls
+        calls += 1
+        if calls <= 4:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refuses)
+        return item
+
+    [result] = await harness.fan_out(body, ["x"], each=retry(2))
+    assert result.status == "ok"

@@ -1,0 +1,14 @@
+"""How much a test does: little by default, the counts of the specification on request.
+
+`make check-full` sets ``HARNESS_FULL=1``. A test that repeats something asks here how often.
+"""
+
+import os
+
+FULL = os.environ.get("HARNESS_FULL") == "1"
+"""Whether this is a run with full counts."""
+
+
+def scaled(count: int, *, full: int) -> int:
+    """Return ``count``, or ``full`` in a run with full counts."""
+    return full if FULL else count

@@ -1,0 +1,134 @@
+"""The benchmarks run, print all their rows, and keep the design's budgets."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import _peers
+from benchmarks.__main__ import line, names
+from benchmarks._measure import Row, at_least, at_most, for_comparison, in_words, not_installed
+from tests.scale import FULL
+
+ROOT = Path(__file__).parent.parent
+
+BUDGETS = (
+    ("fan_out / chain, scopes", "≤ 1.5 ×"),
+    ("fan_out, timeout / chain, timeouts", "≤ 1.5 ×"),
+    ("fan_out / start_soon", "≤ 2.5 ×"),
+    ("fan_out, timeout / start_soon", "≤ 3 ×"),
+    ("fan_out / aiometer.amap", "≤ 0.5 ×"),
+    ("fan_out, timeout / asyncio.TaskGroup", "≤ 1.5 ×"),
+    ("fan_out, timeout / anyio task group", "–"),
+    ("open_run / open_nursery", "≤ 0.8 ×"),
+    ("open_run, timeout / move_on_after", "≤ 1.7 ×"),
+    ("RunLocal.get / ContextVar.get, depth 1", "≤ 4 ×"),
+    ("RunLocal.get / ContextVar.get, depth 10", "≤ 4 ×"),
+    ("RunLocal.set / ContextVar.set, depth 1", "≤ 1.5 ×"),
+    ("RunLocal.set / ContextVar.set, depth 10", "≤ 1.5 ×"),
+    ("emit_nowait, nobody listening / ContextVar.get, depth 1", "≤ 10 ×"),
+    ("emit_nowait, nobody listening / ContextVar.get, depth 10", "≤ 10 ×"),
+    ("emit_nowait + read / channel's send_nowait + receive", "≤ 0.4 ×"),
+    ("memory of a live idle run in a fan-out / sleeping task", "≤ 2.5 ×"),
+    ("live runs by an outer scope / bare tasks", "≤ 2.2 ×"),
+    ("live runs by run.cancel() / bare tasks", "≤ 2.2 ×"),
+    ("10 % failures / no failures", "≤ 1.25 ×"),
+    ("import harness / import attrs, outcome, trio", "≤ 1.2 ×"),
+    ("items through open_fan_out, growth of peak memory", "≤ 2 MiB"),
+)
+"""What the design promises, and how the table words it."""
+
+
+@pytest.fixture(scope="module")
+def quick_table() -> str:
+    """What ``python -m benchmarks --quick`` prints."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(("what", "budget"), BUDGETS)
+def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget: str) -> None:
+    """A budget that nobody measures is a wish; and a loosened one has to be loosened here too."""
+    rows = [row for row in quick_table.splitlines() if f"{what} " in row]
+    assert len(rows) == 1, quick_table
+    assert f" {budget} " in rows[0]
+
+
+def test_every_row_has_a_number(quick_table: str) -> None:
+    """The table must not look complete because its rows are there and say nothing."""
+    rows = [row for row in quick_table.splitlines() if "≤" in row or "≥" in row]
+    assert rows
+    for row in rows:
+        assert "not installed" in row or " ok " in row or " OVER " in row, row
+
+
+def test_a_name_picks_one_benchmark_and_a_wrong_one_is_refused() -> None:
+    """Nobody waits for minutes to see one row."""
+    command = [sys.executable, "-m", "benchmarks", "--quick"]
+    ended = subprocess.run(
+        [*command, "memory"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "sleeping task" in ended.stdout
+    assert "fan_out" not in ended.stdout.replace("open_fan_out", "")
+    refused = subprocess.run(
+        [*command, "memmory"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert refused.returncode == 2
+    assert "no benchmark memmory" in refused.stderr
+
+
+def test_without_the_peers_their_rows_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is for comparing; without it everything else is still measured."""
+    monkeypatch.setattr(_peers, "MISSING", True)
+    rows = {row.what: row for row in importlib.import_module("benchmarks.fan_out").rows(quick=True)}
+    for what in ("fan_out / aiometer.amap", "fan_out, timeout / anyio task group"):
+        assert rows[what].measured is None
+        assert rows[what].ok is None
+        assert "not installed" in line(rows[what])
+    assert rows["fan_out / start_soon"].measured is not None
+
+
+def test_a_row_says_whether_it_keeps_its_budget() -> None:
+    """A ratio right at its budget keeps it; a row without one can't be over."""
+    assert at_most("a / b", 1.5, 1.5).ok is True
+    assert at_most("a / b", 1.5, 1.51).ok is False
+    assert at_least("a / b", 0.7, 0.7).ok is True
+    assert at_least("a / b", 0.7, 0.69).ok is False
+    assert for_comparison("a / b", 3.0).ok is None
+    assert not_installed("a / b", "≤ 0.5 ×").ok is None
+    words = line(at_most("a / b", 1.5, 2.0, note="2 µs")).split()
+    assert " ".join(words) == "a / b ≤ 1.5 × 2.00 × OVER 2 µs"
+
+
+def test_times_are_written_in_the_unit_that_suits_them() -> None:
+    """A column of ``0.00`` compares nothing."""
+    seconds = (14e-9, 999e-9, 4.25e-6, 0.219, 61.0)
+    assert [in_words(s) for s in seconds] == ["14.0 ns", "999 ns", "4.2 µs", "219 ms", "61.0 s"]
+
+
+@pytest.mark.speed
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", names())
+def test_budgets_are_kept(name: str) -> None:
+    """The design's budgets, as ratios in one process. What is over is measured once more."""
+    over = _over(name)
+    if over:
+        first, over = over, [row for row in _over(name) if row.what in {r.what for r in over}]
+        assert not over, "\n".join(["twice over budget:", *map(line, (*first, *over))])
+
+
+def _over(name: str) -> list[Row]:
+    # The million items take a minute; twenty thousand show a leak as large as a result or a run.
+    quick = name == "flat" and not FULL
+    rows = list(importlib.import_module(f"benchmarks.{name}").rows(quick=quick))
+    return [row for row in rows if row.ok is False]

@@ -1,0 +1,243 @@
+"""Run what the documents show: doctests, the blocks of README and docs, and the examples.
+
+In README.md and docs/*.md:
+
+- A block fenced as ``python`` is a whole program. It is run, and the block fenced as ``text`` that
+  comes next, before any other code, is what it prints; without one it prints nothing.
+- A block fenced as ``console`` is for reading. Under ``<!-- run -->`` its lines after ``$ `` are
+  run by a shell, in an empty folder that holds the examples; the other lines are what they print.
+- ``<!-- continues -->`` over a python block: it goes on in the names of the block before.
+- ``<!-- not run: REASON -->`` over a python block: it is only looked at (it must parse).
+
+Wherever output is compared, ``...`` stands for anything, as in doctests. What an example prints is
+compared with its header in tests/examples; here stands only that each has such a test.
+"""
+
+import ast
+import contextlib
+import doctest
+import importlib
+import io
+import itertools
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import harness
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+CHANGES = sorted((ROOT / "docs" / "changes").glob("*.md"))
+FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]*)[^`]*$")
+COMMENT = re.compile(r"^<!-- (?P<said>.*?) -->$")
+
+
+@attrs.frozen
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    """The line of the page on which the text begins."""
+    said: str
+    """The comment right above the block, or an empty string."""
+
+
+def blocks_in(page: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a page, in order."""
+    said = ""
+    lines = iter(enumerate(page.splitlines(), start=1))
+    for number, line in lines:
+        comment = COMMENT.match(line)
+        opening = FENCE.match(line)
+        if comment:
+            said = comment["said"]
+        elif opening:
+            inner: list[str] = []
+            for _, text in lines:
+                if text.rstrip() == opening["fence"]:
+                    break
+                inner.append(text + "\n")
+            yield Block(opening["language"], "".join(inner), number + 1, said)
+            said = ""
+        elif line.strip():
+            said = ""
+
+
+def check_output(expected: str, printed: str, where: str) -> None:
+    """Fail with a diff unless the output is as shown, ``...`` standing for anything."""
+    checker = doctest.OutputChecker()
+    options = doctest.ELLIPSIS | doctest.REPORT_NDIFF
+    if not checker.check_output(expected, printed, options):
+        example = doctest.Example("", expected)
+        pytest.fail(f"{where}\n{checker.output_difference(example, printed, options)}", False)
+
+
+def run_python_blocks(page: str, name: str) -> int:
+    """Run the python blocks of a page, compare what they print, and return how many ran."""
+    blocks = [block for block in blocks_in(page) if block.language in ("python", "text")]
+    names: dict[str, Any] = {}
+    ran = 0
+    for block, after in itertools.zip_longest(blocks, blocks[1:]):
+        if block.language != "python":
+            continue
+        where = f"{name}:{block.line}"
+        # Blank lines in front, so that a traceback names the line of the page.
+        source = "\n" * (block.line - 1) + block.text
+        if block.said.startswith("not run:"):
+            ast.parse(source, name)
+            continue
+        if block.said != "continues":
+            names = {"__name__": "__main__"}
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, name, "exec"), names)
+        expected = after.text if after is not None and after.language == "text" else ""
+        check_output(expected, printed.getvalue(), where)
+        ran += 1
+    return ran
+
+
+def run_console_blocks(page: str, name: str, folder: Path) -> int:
+    """Run the console blocks of a page that ask for it, and return how many commands ran."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = 0
+    for block in blocks_in(page):
+        if block.language != "console" or block.said != "run":
+            continue
+        for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, expected = shown.split("\n", 1)
+            done = subprocess.run(
+                ["sh", "-c", command],
+                cwd=folder,
+                env=os.environ | {"PATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            check_output(expected, done.stdout, f"{name}:{block.line} $ {command}")
+            ran += 1
+    return ran
+
+
+# What the documents show -------------------------------------------------------------------------
+
+MODULES = ["harness"] + [
+    module.name
+    for module in pkgutil.walk_packages(harness.__path__, "harness.")
+    if not module.name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_doctests(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_print_what_the_page_shows(page: Path) -> None:
+    run_python_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_console_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    run_console_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_every_example_has_a_test(example: Path) -> None:
+    """The tests of the examples compare what each prints with what its header promises."""
+    tests = ROOT / "tests" / "examples" / f"test_{example.name}"
+    assert tests.is_file()
+    if "__main__" in example.read_text(encoding="utf-8"):
+        assert "promised_output(" in tests.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
+    """`docs/changes/README.md` says how an entry is named and written."""
+    if change.name != "README.md":
+        assert re.fullmatch(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md", change.name)
+        assert change.read_text(encoding="utf-8").strip()
+
+
+# The reading of documents can fail ---------------------------------------------------------------
+
+PAGE = """\
+```python
+print("one of", 1 + 1)
+```
+
+It prints:
+
+```text
+one of ...
+```
+
+<!-- continues -->
+```python
+import math as names_stay
+```
+<!-- continues -->
+```python
+assert names_stay.pi > 3
+```
+
+<!-- not run: it would wait for ever -->
+```python
+while True: pass
+```
+"""
+
+
+def test_a_page_that_tells_the_truth_passes() -> None:
+    assert run_python_blocks(PAGE, "page.md") == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("one of ...", "two of 2", id="other output"),
+        pytest.param("```text\none of ...\n```", "", id="output that is not shown"),
+    ],
+)
+def test_a_page_that_shows_other_output_fails(old: str, new: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:2"):
+        run_python_blocks(PAGE.replace(old, new), "page.md")
+
+
+def test_an_error_in_a_page_names_its_line() -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_python_blocks(PAGE.replace("pi > 3", "pi > 4"), "page.md")
+    assert caught.traceback[-1].lineno + 1 == 17
+
+
+def test_names_do_not_stay_unless_a_page_says_so() -> None:
+    with pytest.raises(NameError):
+        run_python_blocks(PAGE.replace("<!-- continues -->", ""), "page.md")
+
+
+def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
+    page = (
+        "<!-- run -->\n```console\n$ echo a; echo b\na\nb\n$ true\n```\n```console\n$ false\n```\n"
+    )
+    (tmp_path / "true").mkdir()
+    (tmp_path / "false").mkdir()
+    assert run_console_blocks(page, "page.md", tmp_path / "true") == 2
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:3 \$ echo"):
+        run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")

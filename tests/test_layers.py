@@ -1,0 +1,422 @@
+"""Hold the package to its floors: imports point down, stand at the top, and respect privacy.
+
+The rules read source files and run nothing, so an import that only happens sometimes, or only for
+a type checker, counts like any other.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "harness"
+
+FLOORS = {
+    "errors": 0,
+    "_version": 0,
+    "_arguments": 0,
+    "runs": 1,
+    "policies": 1,
+    "fanout": 2,
+    "limits": 2,
+    "shared": 2,
+    "flow": 3,
+    "journal": 3,
+    "models": 3,
+    "agents": 4,
+    "observe": 4,
+    "testing": 4,
+    "cluster": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+"""The floor of each file or folder of the package. ``harness/__init__.py`` is the roof."""
+
+CORE = {
+    "errors",
+    "_version",
+    "_arguments",
+    "runs",
+    "policies",
+    "fanout",
+    "shared",
+    "flow",
+    "limits",
+}
+"""What must work with the core dependencies alone."""
+
+CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
+
+PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
+    # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._block"): (
+        "an attempt is the body of a run in a task made for it alone; as a public name it would "
+        "let users make runs that no block waits for"
+    ),
+    ("fanout", "harness.runs._run"): (
+        "an item's task enters the run of the fan-out; as a public name the variable would let "
+        "any code change the run it belongs to"
+    ),
+    ("fanout", "harness.runs._cleanup"): (
+        "the owner of an async source can't enter a cleanup block, which would not nest with the "
+        "scopes a generator holds open; it gives its own scope the deadline of one"
+    ),
+    ("fanout", "harness.runs._frames"): (
+        "a refused argument is reported with the line that called, as by runs; of no use to users"
+    ),
+}
+
+
+@attrs.frozen
+class Import:
+    """One name that a module imports."""
+
+    module: str
+    """The importing module, in full."""
+
+    target: str
+    """The module that is imported, or imported from, in full."""
+
+    name: str | None
+    """What is taken from it; None for ``import target``."""
+
+    line: int
+
+    lazy: bool
+    """Whether it stands in the typed module-level ``__getattr__`` of an ``__init__.py``."""
+
+    inside: str | None
+    """The function it stands in, if any."""
+
+    level: int
+    """The number of dots before a relative import."""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}"
+
+
+def module_name(package: Path, path: Path) -> str:
+    """Return the full name of the module in ``path``."""
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
+    """Yield all that the file imports, wherever in the file it stands."""
+    module = module_name(package, path)
+
+    def walk(node: ast.AST, inside: str | None, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            name = "lambda" if isinstance(node, ast.Lambda) else node.name
+            lazy = (
+                inside is None
+                and path.name == "__init__.py"
+                and isinstance(node, ast.FunctionDef)
+                and name == "__getattr__"
+                and node.returns is not None
+                and node.args.args[0].annotation is not None
+            )
+            inside = name if inside is None else f"{inside}.{name}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, None, node.lineno, lazy, inside, 0)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            for alias in node.names:
+                target, name = source, alias.name
+                if f"{source}.{name}" in known:  # `from harness import errors` takes a module.
+                    target, name = f"{source}.{name}", None
+                yield Import(module, target, name, node.lineno, lazy, inside, node.level)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside, lazy)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None, False)
+
+
+def circle_in(edges: dict[str, set[str]]) -> list[str] | None:
+    """Return the nodes of one circle, from its smallest back to that again, or None."""
+    done: set[str] = set()
+
+    def visit(node: str, trail: list[str]) -> list[str] | None:
+        if node in trail:
+            circle = trail[trail.index(node) :]
+            start = circle.index(min(circle))
+            return [*circle[start:], *circle[:start], circle[start]]
+        if node in done:
+            return None
+        for target in sorted(edges.get(node, ())):
+            found = visit(target, [*trail, node])
+            if found is not None:
+                return found
+        done.add(node)
+        return None
+
+    for node in sorted(edges):
+        found = visit(node, [])
+        if found is not None:
+            return found
+    return None
+
+
+def exported(path: Path) -> set[str]:
+    """Return the names in the file's ``__all__``."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            assert node.value is not None
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def violations(
+    package: Path,
+    *,
+    floors: dict[str, int],
+    core: set[str],
+    allowed: dict[tuple[str, str], str],
+) -> list[str]:
+    """Return every breach of the rules in the package, a sentence each."""
+    root = package.name
+    paths = sorted(package.rglob("*.py"))
+    known = {module_name(package, path) for path in paths}
+    found: list[str] = []
+    used: set[tuple[str, str]] = set()
+    module_edges: dict[str, set[str]] = {}
+    unit_edges: dict[str, set[str]] = {}
+
+    def unit_of(module: str) -> str:
+        return module.split(".")[1] if "." in module else ""
+
+    for path in paths:
+        module = module_name(package, path)
+        unit = unit_of(module)
+        is_roof = module == root
+        if not is_roof and unit not in floors:
+            found.append(f"{module} is on no floor: give {unit!r} one in FLOORS")
+            continue
+        for one in imports_of(package, path, known):
+            if one.level:
+                found.append(f"{one} imports by dots: write the name in full")
+                continue
+            if one.inside is not None and not one.lazy:
+                found.append(f"{one} imports {one.target} inside {one.inside}(): put it at the top")
+            if one.target.split(".")[0] != root:
+                top = one.target.split(".")[0]
+                if unit in core and top not in CORE_MAY_IMPORT:
+                    found.append(f"{one} imports {top}, which the core doesn't depend on")
+                continue
+
+            if is_roof:
+                taken = one.name or one.target.rpartition(".")[2]
+                if taken not in exported(path):
+                    found.append(f"{one} imports {taken} but doesn't export it in __all__")
+            elif one.target == root:
+                found.append(f"{one} imports from the roof, {root}/__init__.py")
+                continue
+            target_unit = unit_of(one.target)
+            if not is_roof and target_unit in floors and floors[target_unit] > floors[unit]:
+                found.append(
+                    f"{one} imports up: {unit} (floor {floors[unit]}) "
+                    f"from {target_unit} (floor {floors[target_unit]})"
+                )
+                continue  # Said once; the circles that it closes would only repeat it.
+            if target_unit != unit:
+                hidden = [part for part in one.target.split(".")[2:] if part.startswith("_")]
+                if one.name is not None and re.match(r"_(?!_)", one.name):
+                    hidden.append(one.name)
+                if hidden and (unit, one.target) in allowed:
+                    used.add((unit, one.target))
+                elif hidden:
+                    found.append(
+                        f"{one} imports {one.target}, private to {target_unit}: "
+                        "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
+                    )
+                unit_edges.setdefault(unit, set()).add(target_unit)
+            module_edges.setdefault(module, set()).add(one.target)
+
+    for kind, edges in (("modules", module_edges), ("folders", unit_edges)):
+        circle = circle_in(edges)
+        if circle is not None:
+            found.append(f"{kind} import in a circle: {' -> '.join(circle)}")
+    found += [
+        f"{unit} doesn't import {target} any more: drop it from PRIVATE_IMPORTS_ALLOWED"
+        for unit, target in allowed
+        if (unit, target) not in used
+    ]
+    return list(dict.fromkeys(found))  # One statement can import several names.
+
+
+def test_imports_point_down() -> None:
+    found = violations(PACKAGE, floors=FLOORS, core=CORE, allowed=PRIVATE_IMPORTS_ALLOWED)
+    assert found == [], "\n".join(["", *found])
+
+
+# The rules can fail ------------------------------------------------------------------------------
+
+SOUND = {
+    "__init__.py": (
+        "from house import errors\nfrom house.runs import Run\n__all__ = ['Run', 'errors']"
+    ),
+    "errors.py": "import sys",
+    "runs/__init__.py": "from house.runs._run import Run\n__all__ = ['Run']",
+    "runs/_run.py": (
+        "import trio\nfrom house.errors import Broken\nfrom house.runs._inbox import Box"
+    ),
+    "runs/_inbox.py": "from collections import deque",
+    "fanout/__init__.py": (
+        "def __getattr__(name: str) -> object:\n    from house.runs import Run\n    return Run"
+    ),
+    "cli/__init__.py": "import click\nfrom house.fanout import fan_out",
+}
+
+HOUSE_FLOORS = {"errors": 0, "runs": 1, "policies": 1, "fanout": 2, "cli": 6}
+
+
+def breaches(
+    folder: Path,
+    changes: dict[str, str],
+    allowed: dict[tuple[str, str], str] | None = None,
+) -> list[str]:
+    """Write a small sound package with ``changes`` made to it, and judge it."""
+    package = folder / "house"
+    for name, text in (SOUND | changes).items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    return violations(
+        package,
+        floors=HOUSE_FLOORS,
+        core={"errors", "runs", "policies", "fanout"},
+        allowed=allowed or {},
+    )
+
+
+def test_a_sound_package_passes(tmp_path: Path) -> None:
+    assert breaches(tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {"runs/_inbox.py": "from house.fanout import fan_out"},
+            ["house.runs._inbox:1 imports up: runs (floor 1) from fanout (floor 2)"],
+            id="up",
+        ),
+        pytest.param(
+            {
+                "runs/_inbox.py": "from typing import TYPE_CHECKING\n"
+                "if TYPE_CHECKING:\n    from house.cli import main"
+            },
+            ["house.runs._inbox:3 imports up: runs (floor 1) from cli (floor 6)"],
+            id="up for a type checker only",
+        ),
+        pytest.param(
+            {"runs/_inbox.py": "from house import Run"},
+            ["house.runs._inbox:1 imports from the roof, house/__init__.py"],
+            id="from the roof",
+        ),
+        pytest.param(
+            {"runs/_inbox.py": "from . import _run"},
+            ["house.runs._inbox:1 imports by dots: write the name in full"],
+            id="relative",
+        ),
+        pytest.param(
+            {"runs/_inbox.py": "class A:\n    def f(self):\n        import json"},
+            ["house.runs._inbox:3 imports json inside f(): put it at the top"],
+            id="inside a function",
+        ),
+        pytest.param(
+            {"fanout/__init__.py": "def __getattr__(name):\n    from house.runs import Run"},
+            ["house.fanout:2 imports house.runs inside __getattr__(): put it at the top"],
+            id="an untyped __getattr__",
+        ),
+        pytest.param(
+            {"fanout/_a.py": "def __getattr__(name: str) -> object:\n    import json"},
+            ["house.fanout._a:2 imports json inside __getattr__(): put it at the top"],
+            id="a __getattr__ elsewhere than in __init__",
+        ),
+        pytest.param(
+            {
+                "fanout/__init__.py": "def __getattr__(name: str) -> object:\n"
+                "    from house.cli import main"
+            },
+            ["house.fanout:2 imports up: fanout (floor 2) from cli (floor 6)"],
+            id="up in the lazy __getattr__",
+        ),
+        pytest.param(
+            {"fanout/_a.py": "from house.runs._run import Run"},
+            [
+                "house.fanout._a:1 imports house.runs._run, private to runs: "
+                "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
+            ],
+            id="a private module",
+        ),
+        pytest.param(
+            {"fanout/_a.py": "from house.runs import _run"},
+            [
+                "house.fanout._a:1 imports house.runs._run, private to runs: "
+                "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
+            ],
+            id="a private module, as a name",
+        ),
+        pytest.param(
+            {"fanout/_a.py": "from house.runs import _hidden"},
+            [
+                "house.fanout._a:1 imports house.runs, private to runs: "
+                "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
+            ],
+            id="a private name",
+        ),
+        pytest.param(
+            {"runs/_inbox.py": "import click.testing"},
+            ["house.runs._inbox:1 imports click, which the core doesn't depend on"],
+            id="a dependency of an extra in the core",
+        ),
+        pytest.param(
+            {"runs/_inbox.py": "import house.runs._run"},
+            [
+                "modules import in a circle: "
+                "house.runs._inbox -> house.runs._run -> house.runs._inbox"
+            ],
+            id="a circle of modules",
+        ),
+        pytest.param(
+            {
+                "policies/__init__.py": "from house.policies._a import A\n__all__ = ['A']",
+                "policies/_a.py": "import trio",
+                "policies/_b.py": "from house.runs import Run",
+                "runs/_inbox.py": "from house.policies import A",
+            },
+            ["folders import in a circle: policies -> runs -> policies"],
+            id="a circle of folders within a floor",
+        ),
+        pytest.param(
+            {"__init__.py": "from house.runs import Run\n__all__ = ['errors']"},
+            ["house:1 imports Run but doesn't export it in __all__"],
+            id="the roof keeps a name for itself",
+        ),
+        pytest.param(
+            {"attic.py": "import trio"},
+            ["house.attic is on no floor: give 'attic' one in FLOORS"],
+            id="a new folder without a floor",
+        ),
+    ],
+)
+def test_each_breach_is_named(tmp_path: Path, changes: dict[str, str], expected: list[str]) -> None:
+    assert breaches(tmp_path, changes) == expected
+
+
+def test_a_private_import_can_be_allowed_and_the_permit_lapses(tmp_path: Path) -> None:
+    permit = {("fanout", "house.runs._run"): "measured: the public way costs a call"}
+    assert breaches(tmp_path, {"fanout/_a.py": "from house.runs._run import Run"}, permit) == []
+    assert breaches(tmp_path, {"fanout/_a.py": "import trio"}, permit) == [
+        "fanout doesn't import house.runs._run any more: drop it from PRIVATE_IMPORTS_ALLOWED"
+    ]
