@@ -60,17 +60,16 @@ class PacedBucket:
     def has(self, amount: float, now: float) -> bool:
         """Return whether ``amount`` may surely be taken now; afterwards `stock` is up to date.
 
-        It says what `wait_seconds` says, without the cases that need a closer look.
+        It says what `wait_seconds` says, but for the cases that need a closer look.
         """
         elapsed = now - self._filled_at
-        if elapsed > 0:
-            if self.surplus or self.saving:
-                return False
-            stock = self.stock + elapsed * self.per_second
-            self.stock = stock if stock < self.burst else self.burst
-            self._filled_at = now
-        elif elapsed:
-            return False
+        if elapsed < 0:
+            return False  # Paused.
+        if self.surplus or self.saving:
+            return self.level(now) >= amount
+        stock = self.stock + elapsed * self.per_second
+        self.stock = stock if stock < self.burst else self.burst
+        self._filled_at = now
         return self.stock >= amount
 
     def wait_seconds(self, amount: float, now: float) -> float:
@@ -101,7 +100,10 @@ class PacedBucket:
         never reach its limit. It isn't let out at once either, or everybody settling in one
         moment would make a burst. It doubles the speed of filling until it is used up.
         """
-        level = self.level(now) + amount
+        level = self.level(now)
+        if level >= self.burst:
+            return  # Time has repaid it already, and the pace holds nobody back.
+        level += amount
         if level > self.burst:
             self.surplus += level - self.burst
             level = self.burst

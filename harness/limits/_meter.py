@@ -119,6 +119,8 @@ class Meter:
         else:
             self._bucket.give(-over, now)
         self._cap.adjust(over, taken_at=taken_at, now=now)
+        if self._plain:
+            return
         if self._reserve_cap is not None:
             self._reserve_cap.adjust(over, taken_at=taken_at, now=now)
         if self._count is not None:

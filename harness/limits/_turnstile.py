@@ -154,7 +154,7 @@ class Turnstile(Generic[T]):
                 if waiter.wake_at == inf:
                     await trio.lowlevel.wait_task_rescheduled(waiter.abort)
                     continue
-                with trio.CancelScope(deadline=waiter.wake_at) as scope:
+                with trio.move_on_at(waiter.wake_at) as scope:
                     waiter.scope = scope
                     await trio.lowlevel.wait_task_rescheduled(waiter.abort)
                 waiter.scope = None

@@ -29,7 +29,6 @@ class SlidingCap:
 
     __slots__ = (
         "_amounts",
-        "_forgotten",
         "_head",
         "_shared_until",
         "_stamps",
@@ -52,7 +51,6 @@ class SlidingCap:
         self._head = 0
         # Until when the newest cell takes charges; its stamp moves to the latest of them.
         self._shared_until = -inf
-        self._forgotten = -inf
 
     def used(self, now: float) -> float:
         """Return what was taken during the period that ends now."""
@@ -96,9 +94,8 @@ class SlidingCap:
         A charge that has left the window took all of itself with it. What it turns out to
         have used beyond itself is charged to now.
         """
-        self._forget(now)
         index = len(self._stamps)
-        if taken_at > self._forgotten:
+        if now - taken_at < self.period:
             index = bisect_left(self._stamps, taken_at, self._head)
         if index < len(self._stamps):
             self._amounts[index] += amount
@@ -124,7 +121,6 @@ class SlidingCap:
             head += 1
         if head == self._head:
             return
-        self._forgotten = stamps[head - 1]
         if head == count:
             stamps.clear()
             self._amounts.clear()

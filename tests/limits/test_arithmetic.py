@@ -45,7 +45,8 @@ def test_what_is_above_the_burst_waits_for_a_full_bucket_and_leaves_a_debt() -> 
 
 def test_what_is_given_back_beyond_the_burst_doubles_the_pace_until_it_is_used() -> None:
     bucket = PacedBucket(per_second=1, burst=5)
-    bucket.give(3, now=0)
+    bucket.take(1, now=0)
+    bucket.give(4, now=0)
     assert bucket.level(now=0) == 5, "never more than the burst at once"
     bucket.take(5, now=0)
     assert bucket.wait_seconds(5, now=0) == 2.5
@@ -56,9 +57,13 @@ def test_what_is_given_back_beyond_the_burst_doubles_the_pace_until_it_is_used()
 
 def test_idle_time_uses_up_what_was_given_back() -> None:
     bucket = PacedBucket(per_second=1, burst=5)
-    bucket.give(3, now=0)
+    bucket.take(1, now=0)
+    bucket.give(4, now=0)
+    assert bucket.surplus == 3
     bucket.level(now=10)
     assert bucket.surplus == 0
+    bucket.give(4, now=10)
+    assert bucket.surplus == 0, "time had filled the bucket before"
 
 
 def test_a_pause_ends_with_a_trickle() -> None:
