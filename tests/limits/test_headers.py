@@ -525,7 +525,7 @@ def test_hostile_containers_do_not_raise() -> None:
                 yield "retry-after", "3"
 
     class Hashless(dict[str, object]):
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None
 
     assert parse(Angry(), status=429).unreadable == 1
     assert parse(Endless(), status=429).wait_seconds == 3
