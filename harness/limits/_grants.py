@@ -87,6 +87,7 @@ class Grants:
         # Reservations of an earlier `trio.run` keep their meters and their state: what they
         # still do goes there, and can't hurt.
         self._in_flight = 0
+        self._last_grant_at = 0.0
         self._waits = 0
         self._waited_seconds = 0.0
         self.granted = 0
@@ -235,6 +236,7 @@ class Grants:
         for meter, amount in reservation.charges:
             meter.take(amount, now)
         self._in_flight += 1
+        self._last_grant_at = now
         reservation.granted_at = now
         reservation.state = self._state
         reservation.epoch = self._pauses.epoch
@@ -275,6 +277,15 @@ class Grants:
                 "`limiter.reset()` between them"
             )
         self._trio_token = token
+
+    def _time_here(self) -> float:
+        """Return the time by the clock of the run it is used in; after it, of the last grant."""
+        try:
+            if trio.lowlevel.current_trio_token() is self._trio_token:
+                return trio.current_time()
+        except RuntimeError:  # Outside of trio.
+            pass
+        return self._last_grant_at
 
     # Inside -----------------------------------------------------------------------------------
 

@@ -199,6 +199,11 @@ class Limiter(Grants):
         reservation.mark_charged()
         return reservation
 
+    @property
+    def profile(self) -> ProviderProfile:
+        """What the provider counts, and over which windows."""
+        return self._profile
+
     def estimate(
         self,
         *,
@@ -279,8 +284,11 @@ class Limiter(Grants):
         return heard
 
     def statistics(self) -> LimiterStatistics:
-        """Return the state of the limiter now, as a frozen value."""
-        now = trio.current_time()
+        """Return the state of the limiter now, as a frozen value.
+
+        After its ``trio.run`` has ended, that is the state at its last grant.
+        """
+        now = self._time_here()
         return LimiterStatistics(
             name=self.name,
             granted=self.granted,

@@ -25,6 +25,11 @@ from harness.limits._window import SlidingCap
 # that somebody else uses it too; clocks and responses in flight make up less.
 _OTHERS_SHARE = 0.05
 
+# A reset that is this part of the time in which the used part would come back, or longer, is
+# that of a count which refills all the time. One that begins anew each minute is reset soonest
+# when most is used.
+_REFILLING_SHARE = 0.9
+
 
 class Meter:
     """The bounds on one dimension, and what was charged to it."""
@@ -140,10 +145,10 @@ class Meter:
             return
         available = remaining - self.unsettled
         whole = limit or self.rate.amount
-        used = self._cap.used(now)
-        comparable = window is None or window == period
-        shared = comparable and whole - remaining > used + whole * _OTHERS_SHARE
-        if not shared and available >= self._cap.limit - used:
+        shared = (window is None or window == period) and self._used_by_others(
+            whole, whole - remaining, dimension.reset_seconds, now
+        )
+        if not shared and available >= self._cap.limit - self._cap.used(now):
             self._forget_count()  # Our own count is the stricter one.
             return
         until_reset = period if dimension.reset_seconds is None else dimension.reset_seconds
@@ -155,7 +160,26 @@ class Meter:
             heard_at=now,
             forget_at=now + min(until_reset, period),
             shared=shared,
+            spaced_until=None if self._count is None else self._count.spaced_until,
         )
+
+    def _used_by_others(
+        self, whole: float, used: float, reset_seconds: float | None, now: float
+    ) -> bool:
+        """Return whether the provider has counted more than our own use explains.
+
+        A count that refills all the time is full again when all that was used has come back,
+        and knows of our last seconds only, because our pace is its refill. Any other count
+        knows of our last window.
+        """
+        refills = reset_seconds is not None and (
+            reset_seconds * whole / self.rate.period >= used * _REFILLING_SHARE
+        )
+        if refills:
+            ours = self._bucket.burst - self._bucket.level(now) + self.unsettled
+        else:
+            ours = self._cap.used(now)
+        return used > ours + whole * _OTHERS_SHARE
 
     def pause_until(self, moment: float, now: float) -> None:
         """Empty the bucket, so that a pause ends with one request and then the pace."""

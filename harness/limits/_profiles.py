@@ -43,6 +43,15 @@ class ProviderProfile:
     window_seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_frozen)
     """The window of each dimension, where it isn't a minute for all."""
 
+    def counted_input_tokens(self, input_tokens: int, *, cache_read_tokens: int = 0) -> int:
+        """Return how much of a request's input counts against the limit.
+
+        Args:
+          input_tokens: The whole input.
+          cache_read_tokens: What of it was read from the provider's cache.
+        """
+        return input_tokens if self.counts_cache_reads else input_tokens - cache_read_tokens
+
 
 OPENAI = ProviderProfile(name="openai", counts_requested_maximum=True)
 

@@ -30,7 +30,7 @@ class ProviderCount:
         "_limit",
         "_remaining",
         "_shared",
-        "_spaced_until",
+        "spaced_until",
         "forget_at",
         "per_second",
     )
@@ -44,6 +44,7 @@ class ProviderCount:
         heard_at: float,
         forget_at: float,
         shared: bool,
+        spaced_until: float | None = None,
     ) -> None:
         self.per_second = per_second
         self.forget_at = forget_at
@@ -51,7 +52,8 @@ class ProviderCount:
         self._remaining = remaining
         self._shared = shared
         self._heard_at = heard_at
-        self._spaced_until = heard_at
+        self.spaced_until = heard_at if spaced_until is None else spaced_until
+        """Until when the last charge keeps the next one away; a newer count takes it over."""
 
     def available(self, now: float) -> float:
         """Return what may still be sent, by this count; below zero when that was overrun."""
@@ -64,7 +66,7 @@ class ProviderCount:
             return now
         missing = min(amount, self._limit) - self.available(now)
         moment = now if missing <= self._limit * 1e-9 else now + missing / self.per_second
-        return min(max(moment, self._spaced_until), self.forget_at)
+        return min(max(moment, self.spaced_until), self.forget_at)
 
     def take(self, amount: float, now: float) -> None:
         """Charge ``amount``, and space the next charge if little is left."""
@@ -75,7 +77,7 @@ class ProviderCount:
             return
         share = max(available / scarce, _SLOWEST)
         speed = max(self.per_second * share, available / (self.forget_at - now))
-        self._spaced_until = now + amount / min(speed, self.per_second)
+        self.spaced_until = now + amount / min(speed, self.per_second)
 
     def give(self, amount: float) -> None:
         """Take back what was charged and not used; below zero, what was used beyond it."""

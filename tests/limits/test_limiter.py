@@ -257,6 +257,15 @@ def test_a_requested_maximum_counts_only_where_the_provider_counts_it() -> None:
     assert Limiter("anthropic", tokens_per_minute=1).estimate(**asked) == 110  # type: ignore[arg-type]
 
 
+def test_what_counts_differs_by_provider() -> None:
+    anthropic = Limiter("Anthropic", requests_per_minute=5).profile
+    openai = Limiter("main account", requests_per_minute=5, provider="openai").profile
+    assert anthropic.counted_input_tokens(1_000, cache_read_tokens=900) == 100
+    assert openai.counted_input_tokens(1_000, cache_read_tokens=900) == 1_000
+    assert openai.counts_requested_maximum
+    assert not anthropic.counts_requested_maximum
+
+
 async def test_places_are_given_back_whatever_happens(autojump_clock: MockClock) -> None:
     limiter = Limiter("model", concurrent=3)
     most = 0
@@ -417,6 +426,23 @@ def test_a_reservation_of_an_earlier_run_cannot_hurt_the_next() -> None:
     trio.run(leave_open)
     limiter.reset()
     trio.run(settle_late)
+
+
+def test_statistics_can_be_read_when_all_is_over() -> None:
+    limiter = Limiter("model", requests_per_minute=60, tokens_per_minute=600)
+    assert limiter.statistics().granted == 0
+
+    async def use() -> None:
+        async with limiter.reserve(tokens=5):
+            pass
+
+    async def look() -> None:
+        assert limiter.statistics().use == {"requests": 1 / 60, "tokens": 5 / 600}
+
+    trio.run(use)
+    assert limiter.statistics().use == {"requests": 1 / 60, "tokens": 5 / 600}
+    trio.run(look, clock=MockClock())
+    assert limiter.statistics().granted == 1
 
 
 async def test_reset_refuses_while_tasks_wait(autojump_clock: MockClock) -> None:
