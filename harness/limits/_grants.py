@@ -176,7 +176,7 @@ class Grants:
                 epoch=reservation.epoch,
                 in_use=self._in_flight,
                 now=now,
-                draw=random.random(),
+                draw=1 - random.random(),
             )
             self._after_response(now)
         if changed and (self.line.count or self._listeners):
@@ -204,7 +204,7 @@ class Grants:
                     epoch=reservation.epoch,
                     in_use=self._in_flight + 1,
                     now=now,
-                    draw=random.random(),
+                    draw=1 - random.random(),
                 )
                 self._after_response(now)
         if self.line.count or self._listeners:

@@ -181,9 +181,9 @@ class Limiter(Grants):
           priority: Taken for symmetry; it can't overtake anybody.
 
         Raises:
-          trio.WouldBlock: if it can't be granted at once, or anybody is in line.
-          RateLimitedError, QuotaExhaustedError, NestedReservationError, LimiterRunError,
-            TypeError, ValueError: as in `reserve`.
+          trio.WouldBlock: if it can't be granted at once for whatever reason, or anybody is
+            in line.
+          NestedReservationError, LimiterRunError, TypeError, ValueError: as in `reserve`.
         """
         reservation = self.reserve(
             tokens=tokens,
@@ -194,7 +194,6 @@ class Limiter(Grants):
         )
         refuse_nested((self,))
         if not self.admit_now(reservation):
-            self.raise_if_closed()
             raise trio.WouldBlock
         reservation.mark_charged()
         return reservation
@@ -250,7 +249,7 @@ class Limiter(Grants):
         seconds = checked_amount("seconds", seconds)
         self.check_run()
         now = trio.current_time()
-        self._state.pause(seconds, now=now, draw=random.random())
+        self._state.pause(seconds, now=now, draw=1 - random.random())
         self._after_response(now)
 
     def observe(
@@ -278,7 +277,7 @@ class Limiter(Grants):
             epoch=None,
             in_use=self._in_flight,
             now=now,
-            draw=random.random(),
+            draw=1 - random.random(),
         )
         self._after_response(now)
         return heard

@@ -25,6 +25,9 @@ from harness.limits._window import SlidingCap
 # that somebody else uses it too; clocks and responses in flight make up less.
 _OTHERS_SHARE = 0.05
 
+# How long a request may be under way to the provider.
+_UNDER_WAY_SECONDS = 5.0
+
 # A reset that is this part of the time in which the used part would come back, or longer, is
 # that of a count which refills all the time. One that begins anew each minute is reset soonest
 # when most is used.
@@ -143,7 +146,7 @@ class Meter:
             self._resize(min(limit * period / window, self.stated.amount), now)
         if remaining is None:
             return
-        available = remaining - self.unsettled
+        available = remaining - self._uncounted(now)
         whole = limit or self.rate.amount
         shared = (window is None or window == period) and self._used_by_others(
             whole, whole - remaining, dimension.reset_seconds, now
@@ -162,6 +165,17 @@ class Meter:
             shared=shared,
             spaced_until=None if self._count is None else self._count.spaced_until,
         )
+
+    def _uncounted(self, now: float) -> float:
+        """Return what we charged that the provider may not have counted yet.
+
+        Tokens may be counted when a request has ended. A request is counted when it comes, and
+        one that is still unsettled after some seconds has long come: taking calls of 20 s off
+        once more left a sixth of each minute unused.
+        """
+        if self.kind:
+            return self.unsettled
+        return min(self.unsettled, self._cap.taken_since(now - _UNDER_WAY_SECONDS))
 
     def _used_by_others(
         self, whole: float, used: float, reset_seconds: float | None, now: float

@@ -80,8 +80,10 @@ class ProviderState:
           epoch: The pause after which its request was granted, or ``None`` if nobody knows.
           in_use: How many requests are in flight, this one included.
           now: The time.
-          draw: A number from 0 to 1, for the jitter of a pause.
+          draw: A number above 0 and up to 1, for the jitter of a pause.
         """
+        if not isinstance(status, int):
+            status = None  # It came from outside, and no status is a reason to raise.
         heard = parse_rate_limit_headers(headers, provider=self._profile, status=status, body=body)
         self.unreadable += heard.unreadable
         for name, dimension in heard.dimensions.items():
@@ -98,18 +100,13 @@ class ProviderState:
         elif status is not None and status >= 500:
             self.health.failed(now)
         elif epoch is not None:
-            self.answered_well(epoch)
+            self.health.good += 1
+            self.pauses.got_through(epoch=epoch)
         if self._adaptive is not None and status is not None:
             self._adaptive.record(
                 status=status, in_use=in_use, retry_after=heard.retry_after_seconds
             )
         return heard
-
-    def answered_well(self, epoch: int) -> None:
-        """Take over that a request granted in ``epoch`` was answered, and no more."""
-        self.health.good += 1
-        if self.pauses.streak:
-            self.pauses.got_through(epoch=epoch)
 
     def failed(self, error: Exception, *, epoch: int, in_use: int, now: float, draw: float) -> None:
         """Take over that a request ended in ``error`` before anybody said how it was answered."""

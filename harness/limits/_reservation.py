@@ -199,6 +199,7 @@ class Reservation(Waiter):
                 # garbage collector ends. There is nothing to put back there.
                 pass
 
+    @trio.lowlevel.enable_ki_protection
     def settle(
         self,
         *,
@@ -232,6 +233,7 @@ class Reservation(Waiter):
         self._issuer.settled(self, tokens, input_tokens, output_tokens, headers, status, body)
         self.closed = True
 
+    @trio.lowlevel.enable_ki_protection
     def refund(self) -> None:
         """Give back the whole charge, because nothing was sent.
 

@@ -17,7 +17,7 @@ Clock-free: every method is told what time it is.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from math import inf, nextafter
 
 EXACT_CELLS = 2048
@@ -56,6 +56,10 @@ class SlidingCap:
         """Return what was taken during the period that ends now."""
         self._forget(now)
         return self.used_before
+
+    def taken_since(self, moment: float) -> float:
+        """Return what was taken after ``moment``, which is less than a period ago."""
+        return sum(self._amounts[bisect_right(self._stamps, moment, self._head) :])
 
     def cells(self) -> int:
         """Return how many cells are kept, for tests of the bound."""

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 from harness.limits import Limiter
-from harness.testing.provider import Provider, open_provider
+from harness.testing.provider import Faults, Provider, open_provider
 
 CHAT = "/v1/chat/completions"
 
@@ -129,6 +129,26 @@ async def test_limits_that_are_twice_too_high_are_corrected(
         assert client.succeeded == 1_500
         assert len(late) < 0.01 * client.asked
         assert limiter.statistics().dimensions[dimension].limit in (300, 30_000)
+
+
+@pytest.mark.parametrize(("judged", "least_use"), [("bucket", 0.995), ("minute", 0.95)])
+async def test_long_calls_leave_little_unused(
+    judged: Judged, least_use: float, autojump_clock: MockClock
+) -> None:
+    """100 calls are always under way; taken off the provider's count once more, they cost 16 %."""
+    async with open_provider(
+        answer=answer,
+        requests_per_minute=300,
+        judged=judged,
+        http=False,
+        faults=Faults(latency_seconds=20),
+    ) as provider:
+        client = Client(provider, Limiter("openai", requests_per_minute=300))
+        with trio.move_on_after(300):
+            await client.run(1_800)
+        assert provider.statistics().violations == 0
+        # Those of the last 20 s have not been answered.
+        assert client.succeeded >= least_use * 300 * 280 / 60
 
 
 async def test_two_clients_share_one_key(autojump_clock: MockClock) -> None:

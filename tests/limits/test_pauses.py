@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from harness.errors import QuotaExhaustedError, RateLimitedError
-from harness.limits import Limiter, Rate
+from harness.limits import AdaptiveCapacity, Limiter, Rate
 
 
 async def refuse(limiter: Limiter, **headers: str) -> None:
@@ -140,6 +140,9 @@ async def test_a_very_long_pause_is_an_error_and_not_a_wait(autojump_clock: Mock
     assert len(errors) == 10
     assert errors[0].retry_after == pytest.approx(600)
     with pytest.raises(RateLimitedError, match="pause of 600 s"):
+        async with limiter.reserve():
+            pass
+    with pytest.raises(trio.WouldBlock):
         limiter.reserve_nowait()
     await trio.sleep(500)
     async with limiter.reserve():
@@ -188,6 +191,9 @@ async def test_a_daily_quota_fails_at_once(
     assert trio.current_time() == 0
     assert errors == 1
     with pytest.raises(QuotaExhaustedError, match="retrying can't help"):
+        async with limiter.reserve():
+            pass
+    with pytest.raises(trio.WouldBlock):
         limiter.reserve_nowait()
     assert not isinstance(QuotaExhaustedError("x"), RateLimitedError)
     await trio.sleep(7_200)
@@ -335,6 +341,17 @@ async def test_a_remaining_of_zero_never_stops_for_good(autojump_clock: MockCloc
         started = trio.current_time()
         async with limiter.reserve():
             assert trio.current_time() - started <= 61
+
+
+@pytest.mark.parametrize("status", ["429", None, object(), 10**30, -1, True])
+async def test_settling_never_raises_for_a_status(
+    status: object, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter("model", requests_per_minute=60, concurrent=AdaptiveCapacity())
+    async with limiter.reserve() as reservation:
+        reservation.settle(status=status)  # type: ignore[arg-type]
+    limiter.observe(status=status)  # type: ignore[arg-type]
+    assert limiter.statistics().in_flight == 0
 
 
 async def test_a_storm_of_thirty_seconds(autojump_clock: MockClock) -> None:
