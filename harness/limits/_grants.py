@@ -29,6 +29,9 @@ from harness.limits._reservation import Charges, Reservation
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
+# A grant is charged anew if its task runs this much later; less is no more than clocks differ.
+_LATE_SECONDS = 0.0005
+
 
 class Grants:
     """What a limiter has granted, and what it can grant.
@@ -118,6 +121,18 @@ class Grants:
         reservation.asked_at = now
         # Handed out, not awaited: one coroutine less between trio and the sleeping task.
         return self._turnstile.wait(reservation, reservation.priority)
+
+    def woken(self, reservation: Reservation) -> None:
+        """Charge a task that waited in line to the moment at which it runs, if that is late.
+
+        In a busy loop that may be milliseconds after its grant, and the provider counts what
+        it is sent, not what we had in mind.
+        """
+        now = trio.current_time()
+        if now - reservation.granted_at > _LATE_SECONDS:
+            for meter, amount in reservation.charges:
+                meter.postpone(amount, taken_at=reservation.granted_at, now=now)
+            reservation.granted_at = now
 
     def raise_if_closed(self) -> None:
         """Raise if nobody should wait for this limiter now."""

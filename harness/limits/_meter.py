@@ -134,6 +134,15 @@ class Meter:
         if self._count is not None:
             self._count.give(-over)
 
+    def postpone(self, amount: float, *, taken_at: float, now: float) -> None:
+        """Move a charge that was made at ``taken_at`` to now; the pace has it already."""
+        if not amount:
+            return
+        for cap in (self._cap, self._reserve_cap):
+            if cap is not None:
+                cap.adjust(-amount, taken_at=taken_at, now=now)
+                cap.take(amount, now)
+
     def hear(self, dimension: RateLimitDimension, now: float) -> None:
         """Take over what a response said about this dimension.
 

@@ -60,6 +60,10 @@ class Issuer(Protocol):
         """Wait in line until the reservation is charged; false if it was turned away."""
         ...
 
+    def woken(self, reservation: Reservation) -> None:
+        """Take over that a task which waited in line runs now."""
+        ...
+
     def raise_if_closed(self) -> None:
         """Raise if nobody should wait any more."""
         ...
@@ -163,9 +167,11 @@ class Reservation(Waiter):
         elif not self._issuer.line.count:
             await trio.lowlevel.checkpoint()
             admitted = self._issuer.admit_now(self)
-        # Ends: who is turned away finds the limiter closed, and raises.
-        while not (admitted or await self._issuer.admit_later(self)):
-            self._issuer.raise_if_closed()
+        if not admitted:
+            # Ends: who is turned away finds the limiter closed, and raises.
+            while not await self._issuer.admit_later(self):
+                self._issuer.raise_if_closed()
+            self._issuer.woken(self)
         self.enter_charged(outer)
         return self
 
