@@ -5,6 +5,9 @@ Reserve and settle, against the nearest thing that trio has: acquiring and relea
 while the floor does 10 acquisitions. With waiters, 1,000 tasks stand in line for one place, which
 each holds for one checkpoint, in both; the place comes on top of the dimensions.
 
+Other rate limiters stand beside it, on asyncio. Most let no other task run while there is room,
+which is the larger part of what a reservation costs.
+
 Run: python -m benchmarks limits
 """
 
@@ -12,7 +15,16 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import trio
 
-from benchmarks._measure import Row, at_least, for_comparison, interleaved, timed_in_trio
+from benchmarks._limit_peers import installed
+from benchmarks._measure import (
+    Row,
+    at_least,
+    for_comparison,
+    interleaved,
+    not_installed,
+    timed_in_asyncio,
+    timed_in_trio,
+)
 from harness.limits import Limiter
 
 WAITERS = 1_000
@@ -41,6 +53,22 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 yield for_comparison(named, ratio, note=note)
             else:
                 yield at_least(named, budget, ratio, note=note)
+    yield from beside_peers(count=count, rounds=rounds)
+
+
+def beside_peers(*, count: int, rounds: int) -> Iterator[Row]:
+    """Compare one dimension, alone, with other libraries, which run on asyncio."""
+    peers = installed()
+    benches = {"harness": timed_in_trio(one_dimension_alone)}
+    benches |= {name: timed_in_asyncio(peer) for name, peer in peers.items() if peer is not None}
+    samples = interleaved(benches, count=count, rounds=rounds)
+    for name, peer in peers.items():
+        what = f"reserve + settle, 1 dimension, alone / a request to {name}"
+        if peer is None:
+            yield not_installed(what, "–")
+        else:
+            note = samples.note("harness", name, per="grant")
+            yield for_comparison(what, samples.ratio(name, "harness"), note=note)
 
 
 async def capacity_alone(count: int) -> None:
