@@ -77,7 +77,6 @@ _PROFILES = MappingProxyType(
         "azure_openai": AZURE_OPENAI,
         "azure openai": AZURE_OPENAI,
         "anthropic": ANTHROPIC,
-        "claude": ANTHROPIC,
         "gemini": GEMINI,
         "google": GEMINI,
         "mistral": MISTRAL,
