@@ -120,3 +120,41 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
+
+
+class QuotaExhaustedError(HarnessError):
+    """A quota for a day, a month or an account is used up, so a retry can't help.
+
+    It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for rate
+    limits must not wait for this one. Fail, or go to another provider.
+    """
+
+    resets_after: float | None
+    """Seconds until the quota is full again; None if the provider didn't say."""
+
+    def __init__(self, message: str, resets_after: float | None = None) -> None:
+        super().__init__(message, resets_after)
+        self.resets_after = resets_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NestedReservationError(HarnessError):
+    """A limiter was asked for a reservation by code that runs inside one of its own.
+
+    With enough such callers, each holds what another waits for. Reserve once per request to
+    the provider, never around code that makes requests of its own.
+    """
+
+
+class ReservationError(HarnessError, RuntimeError):
+    """A reservation was used in a way that its state doesn't allow.
+
+    Settled or refunded twice, entered twice, settled before it was granted, or asked for where
+    there is none.
+    """
+
+
+class LimiterRunError(HarnessError, RuntimeError):
+    """A limiter that belongs to one ``trio.run`` was used in another one."""
