@@ -199,3 +199,11 @@ async def test_what_a_run_held_is_freed_while_its_result_is_kept(
     gc.collect()
     assert len(results) == 20
     assert Big.alive == 0
+
+
+async def test_one_hedge_is_spoken_of_in_the_singular(autojump_clock: MockClock) -> None:
+    each = harness.Attempt(hedge=harness.Hedge(after=1))
+    one = await harness.fan_out(nap, [5], each=each)
+    assert "1 hedge;" in str(one.summary())
+    two = await harness.fan_out(nap, [5, 5], each=each)
+    assert "2 hedges;" in str(two.summary())
