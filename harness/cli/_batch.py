@@ -24,6 +24,7 @@ from harness.cli._keys import with_keys
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._options import BatchOptions, input_options, output_options, work_options
+from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
 from harness.cli._records import Format, Record, format_of, parse_records
 from harness.cli._run import Work, policy_named, run_batch
@@ -75,6 +76,8 @@ def _run(options: BatchOptions) -> int:
             f"--key {options.key} names a field, and plain lines have none; leave it out, "
             "or say --format jsonl or csv"
         )
+    if options.priority is not None:
+        _check_priority(options, form)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
@@ -88,6 +91,19 @@ def _run(options: BatchOptions) -> int:
                 return EXIT_OK
             report = _run_into_output(options, function, read, reading, input_.name, stdout)
     return _finish(options, report)
+
+
+def _check_priority(options: BatchOptions, form: Format) -> None:
+    if form == "lines":
+        raise InputError(
+            f"--priority {options.priority} names a field, and plain lines have none; leave it "
+            "out, or say --format jsonl or csv"
+        )
+    if options.ordered:
+        raise InputError(
+            "--ordered and --priority don't go together: lines in the order of the input would "
+            "wait for records that priorities put off; leave one of them out"
+        )
 
 
 def _default_format(path: str) -> Format:
@@ -135,6 +151,8 @@ def _records(
         reading.total, records = len(drawn), iter(drawn)
     if options.key is not None:
         records = with_keys(records, options.key, source=input_.name)
+    if options.priority is not None:
+        records = with_priorities(records, options.priority, source=input_.name)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
@@ -168,6 +186,8 @@ def _run_into_output(
         limit=options.limit,
         timeout=options.timeout,
         attempts=options.retry,
+        hedge=options.hedge,
+        by_priority=options.priority is not None,
         ordered=options.ordered,
         grace=options.grace,
     )

@@ -325,6 +325,11 @@ class Results(Sequence[Result[T_co]]):
         """Whether every item has a value; one from the fallback counts."""
         return all(result.status == "ok" for result in self._results)
 
+    @property
+    def hedges(self) -> Hedges:
+        """What second attempts cost and brought; nothing for a part of the results."""
+        return self._hedges
+
     def summary(self) -> Summary:
         """Return how many items ended as what."""
         tally = Tally()

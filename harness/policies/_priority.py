@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -52,5 +52,4 @@ def as_priority(call: str, given: Any) -> Priority:
             f"{call} takes a function of an item that returns a number, or a Priority, not "
             f"{given!r}; write priority=lambda item: item.urgency"
         )
-    function: Callable[[Any], float] = given
-    return Priority(function)
+    return Priority(cast("Callable[[Any], float]", given))
