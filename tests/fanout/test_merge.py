@@ -102,6 +102,6 @@ def test_what_says_nothing_about_sameness_is_refused(wrong: Any) -> None:
 
 def test_values_instead_of_results_are_refused() -> None:
     with pytest.raises(TypeError, match="instead of their values"):
-        harness.merge(["a", "b"])  # type: ignore[list-item]
+        harness.merge(["a", "b"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"merge\(\) takes the results of a fan-out"):
         harness.merge(3)  # type: ignore[arg-type]

@@ -186,7 +186,14 @@ def static_model(words: Sequence[str], vectors: Sequence[Sequence[float]]) -> An
 def test_a_static_model_of_model2vec_is_an_embedder() -> None:
     """The choice that the documents name, on a model made here: weights can't be fetched."""
     words = ["late", "delayed", "parcel", "delivery", "card", "stolen"]
-    vectors = [[1, 0, 0.1], [1, 0.1, 0], [0, 1, 0.1], [0.1, 1, 0], [-1, 0, 1], [-1, 0.2, 1]]
+    vectors: list[list[float]] = [
+        [1, 0, 0.1],
+        [1, 0.1, 0],
+        [0, 1, 0.1],
+        [0.1, 1, 0],
+        [-1, 0, 1],
+        [-1, 0.2, 1],
+    ]
     model = static_model(words, vectors)
     texts = ["parcel late", "card stolen", "delivery delayed", "late parcel", "stolen card"]
     assert sources(texts, Similar(model.encode, 0.95)) == [[0, 2, 3], [1, 4]]
