@@ -34,6 +34,9 @@ from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
 from harness.cli._writer import LineWriter
 
+_HELD_BACK_BYTES = 16 * 1024 * 1024
+"""Of a file, up to so much is read before any of it is started, if records have priorities."""
+
 _HELP = """Run an async function on every record of a file, many at once.
 
 TARGET is module:function or path.py:function. The function is called with one record: a dict for
@@ -141,7 +144,17 @@ def _records(
     before_read: Callable[[], None],
 ) -> Iterator[Record]:
     """Read, choose and name records, and note in ``reading`` how far that is."""
-    lines = LineReader(input_.source, before_read)
+    handed_over = 0
+
+    def before_read_of_file() -> None:
+        nonlocal handed_over
+        if lines.bytes_read - handed_over >= _HELD_BACK_BYTES:
+            handed_over = lines.bytes_read
+            before_read()
+
+    # A file's next read hardly waits, so there priorities can have more to choose from.
+    holds_back = options.priority is not None and input_.size_bytes is not None
+    lines = LineReader(input_.source, before_read_of_file if holds_back else before_read)
     records = parse_records(lines, form, source=input_.name)
     if not options.skip_bad:
         records = _stopping_at_bad(records, input_.name)
