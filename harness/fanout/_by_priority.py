@@ -63,7 +63,7 @@ class PriorityEngine(Engine):
         return FanOutStatistics(
             in_flight=self._in_flight,
             unread=self.unread,
-            waiting=len(self._lookahead),
+            waiting=len(self._lookahead.waiting),
             waiting_by_priority=self._lookahead.depths(),
         )
 
@@ -76,9 +76,11 @@ class PriorityEngine(Engine):
     def _fill_by_priority(self) -> None:
         """Start items while there is room. To be called in the base context."""
         lookahead = self._lookahead
+        waiting = lookahead.waiting
         while not self._over and self._has_room():
-            self._read_ahead()
-            if not lookahead:
+            if self._iterator is not None and self._end_of_source is None:
+                self._read_ahead(self._iterator)
+            if not waiting:
                 if self._end_of_source is not None and isinstance(self._source, SyncSource):
                     self._end_with(self._end_of_source)
                 return
@@ -90,26 +92,23 @@ class PriorityEngine(Engine):
 
     def _may_read(self) -> bool:
         """Return whether another item may be pulled: what waits counts towards the window."""
-        waiting = len(self._lookahead)
+        waiting = len(self._lookahead.waiting)
         return (
             waiting < self._lookahead.depth
             and waiting + self._in_flight + self.unread < self._window
         )
 
-    def _read_ahead(self) -> None:
+    def _read_ahead(self, iterator: Iterator[Any]) -> None:
         """Pull from a plain iterable while that is allowed."""
-        if self._iterator is None:
-            return
-        while self._end_of_source is None and self._may_read():
-            try:
-                item = next(self._iterator)
-            except StopIteration:
-                self._end_of_source = Exhausted()
-            except Exception as error:
-                # It is told in its turn: what was read before it is still run.
-                self._end_of_source = error
-            else:
-                self._lookahead.put(item)
+        put = self._lookahead.put
+        try:
+            while self._may_read():
+                put(next(iterator))
+        except StopIteration:
+            self._end_of_source = Exhausted()
+        except Exception as error:
+            # It is told in its turn: what was read before it is still run.
+            self._end_of_source = error
 
     def _end_with(self, end: Exception) -> None:
         if isinstance(end, Exhausted):
@@ -132,7 +131,7 @@ class PriorityEngine(Engine):
             self._pulling = None
             self._end_of_source = end
             self.start_next()
-            while self._lookahead and not self._over:
+            while self._lookahead.waiting and not self._over:
                 await self._park()
             raise
 
@@ -158,4 +157,4 @@ class PriorityEngine(Engine):
         self.start_next()
 
     def _in_words(self) -> str:
-        return f"{super()._in_words()}, {len(self._lookahead):,} read ahead"
+        return f"{super()._in_words()}, {len(self._lookahead.waiting):,} read ahead"

@@ -22,9 +22,9 @@ import attrs
 from harness.policies import Priority
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Waiting:
-    """An item that waits for its turn."""
+    """An item that waits for its turn. Not frozen only since one is made per item."""
 
     index: int
     """Its place in the input."""
@@ -46,14 +46,12 @@ class Lookahead:
         """How many may wait at most; whoever puts items in sees to it."""
         self.pulled = 0
         """How many items were put in, ever."""
-        self._waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, Waiting] = {}
+        """Those that wait, by index and in input order; to be looked at."""
         self._best: list[tuple[float, int]] = []
         """A heap of (minus the priority, index); may hold some that don't wait any more."""
         self._oldest: deque[int] = deque()
         """Indexes in input order; may begin with some that don't wait any more."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def put(self, item: Any) -> None:
         """Add an item, and ask for its priority.
@@ -68,13 +66,13 @@ class Lookahead:
             priority = _checked(self._function(item))
         except Exception as error:
             problem = error
-        self._waiting[index] = Waiting(index, item, priority, problem)
+        self.waiting[index] = Waiting(index, item, priority, problem)
         heapq.heappush(self._best, (-priority, index))
         self._oldest.append(index)
 
     def take(self) -> Waiting:
         """Return the item that is next, which then waits no more. There must be one."""
-        waiting = self._waiting
+        waiting = self.waiting
         while self._oldest[0] not in waiting:
             self._oldest.popleft()
         oldest = self._oldest[0]
@@ -88,20 +86,20 @@ class Lookahead:
 
     def drain(self) -> Iterator[Waiting]:
         """Take out all that wait, in input order."""
-        while self._waiting:
-            yield self._out(next(iter(self._waiting)))
+        while self.waiting:
+            yield self._out(next(iter(self.waiting)))
 
     def depths(self) -> dict[float, int]:
         """Return how many wait by priority, the largest first."""
-        counts = Counter(one.priority for one in self._waiting.values())
+        counts = Counter(one.priority for one in self.waiting.values())
         return {priority: counts[priority] for priority in sorted(counts, reverse=True)}
 
     def _out(self, index: int) -> Waiting:
-        one = self._waiting.pop(index)
+        one = self.waiting.pop(index)
         # Those that went by age are still in the heap. Without this, they would gather at its
         # bottom as long as more urgent items keep coming.
-        if len(self._best) > 2 * len(self._waiting) + 8:
-            self._best = [entry for entry in self._best if entry[1] in self._waiting]
+        if len(self._best) > 2 * len(self.waiting) + 8:
+            self._best = [entry for entry in self._best if entry[1] in self.waiting]
             heapq.heapify(self._best)
         return one
 

@@ -12,6 +12,7 @@ Every pair is compared, in plain Python: some thousand values take seconds. For 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,16 +68,16 @@ class Similar:
           TypeError: if ``embed`` returns anything but vectors.
           ValueError: if it returns another number of vectors, or vectors that can't be compared.
         """
-        vectors = [_unit(vector) for vector in self._vectors(values)]
-        parents = list(range(len(vectors)))
-        for i, mine in enumerate(vectors):
+        directions = [_Direction(vector) for vector in self._vectors(values)]
+        parents = list(range(len(directions)))
+        for i, mine in enumerate(directions):
             for j in range(i):
                 root, other = _root(parents, i), _root(parents, j)
                 # Whether two of one group are similar as well changes nothing.
-                if root != other and _dot(mine, vectors[j]) >= self.threshold - ROUNDING:
+                if root != other and mine.is_near(directions[j], self.threshold - ROUNDING):
                     parents[max(root, other)] = min(root, other)
         groups: dict[int, list[int]] = {}
-        for i in range(len(vectors)):
+        for i in range(len(directions)):
             groups.setdefault(_root(parents, i), []).append(i)
         return list(groups.values())
 
@@ -148,14 +149,29 @@ def _shape(given: Any) -> str:
     return f"a {type(given).__name__} of {len(entries):,} × {inner}"
 
 
-def _unit(vector: list[float]) -> list[float]:
-    """Return the vector at length 1; the one of length 0, which points nowhere, as it is."""
-    length = math.hypot(*vector)
-    return [number / length for number in vector] if length else vector
+class _Direction:
+    """A vector at length 1; the one of length 0, which points nowhere, stays as it is.
 
+    In two parts: the cosine of two is at most what their heads give and the product of their
+    tails' lengths (Cauchy-Schwarz). So most pairs that are far apart are told by their heads.
+    """
 
-def _dot(a: list[float], b: list[float]) -> float:
-    return sum(map(float.__mul__, a, b))
+    __slots__ = ("head", "tail", "tail_length")
+
+    def __init__(self, vector: list[float]) -> None:
+        length = math.hypot(*vector) or 1.0
+        unit = [number / length for number in vector]
+        middle = len(unit) // 3
+        self.head = unit[:middle]
+        self.tail = unit[middle:]
+        self.tail_length = math.hypot(*self.tail)
+
+    def is_near(self, other: _Direction, threshold: float) -> bool:
+        """Return whether the cosine of the angle between the two reaches the threshold."""
+        cosine = sum(map(operator.mul, self.head, other.head))
+        if cosine + self.tail_length * other.tail_length < threshold:
+            return False
+        return cosine + sum(map(operator.mul, self.tail, other.tail)) >= threshold
 
 
 def _root(parents: list[int], i: int) -> int:

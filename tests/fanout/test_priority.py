@@ -193,7 +193,7 @@ def test_the_order_is_the_one_of_an_obvious_model(
         assert one.index == best[1]
         assert one.item == priorities[one.index]
         taken.append(one.index)
-    assert len(lookahead) == 0
+    assert len(lookahead.waiting) == 0
     assert sorted(taken) == list(range(for_all))
 
 
@@ -203,7 +203,7 @@ def test_those_that_went_by_age_do_not_gather() -> None:
     by_age = 0
     for number in range(5_000):
         lookahead.put(number)
-        if len(lookahead) == 10:
+        if len(lookahead.waiting) == 10:
             by_age += lookahead.take().index != lookahead.pulled - 1
     assert by_age > 1_000
     assert len(lookahead._best) < 100
