@@ -168,10 +168,11 @@ class _Direction:
 
     def is_near(self, other: _Direction, threshold: float) -> bool:
         """Return whether the cosine of the angle between the two reaches the threshold."""
-        cosine = sum(map(operator.mul, self.head, other.head))
+        cosine: float = sum(map(operator.mul, self.head, other.head))
         if cosine + self.tail_length * other.tail_length < threshold:
             return False
-        return cosine + sum(map(operator.mul, self.tail, other.tail)) >= threshold
+        cosine += sum(map(operator.mul, self.tail, other.tail))
+        return cosine >= threshold
 
 
 def _root(parents: list[int], i: int) -> int:
