@@ -19,9 +19,11 @@ S = TypeVar("S")
 class Fold(Generic[S, T]):
     """A fold under way::
 
-    async with harness.open_fan_out(count_words, pages, ordered=True) as stream:
-        fold = harness.Fold(stream, lambda total, result: total + result.value, 0)
-        total = await fold.run()
+        async with harness.open_fan_out(count_words, pages, ordered=True) as stream:
+            fold = harness.Fold(stream, lambda total, result: total + result.value, 0)
+            total = await fold.run()
+
+    Meanwhile `partial` is what the results so far combine to.
     """
 
     def __init__(
