@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import Retry
-from harness.policies import retry_after_seconds, is_rate_limit
+from harness.policies import is_rate_limit, retry_after_seconds
 
 seconds = st.floats(0, 1e6)
 
