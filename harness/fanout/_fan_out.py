@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from harness.fanout._engine import Engine
+from harness.fanout._by_priority import engine_for
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,
@@ -18,7 +18,7 @@ from harness.fanout._options import (
 )
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy
+from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import RunStatus, open_run
 from harness.runs._functions import name_of
 
@@ -38,6 +38,7 @@ async def fan_out(
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
+    priority: Priority | Callable[[ItemT], float] | None = None,
     name: str | None = None,
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.
@@ -57,6 +58,8 @@ async def fan_out(
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.
       key: The item's key, for results, names and dumps; by default its index.
+      priority: A function that returns a number for an item, or a `Priority`: of the items that
+        were read ahead, the one with the largest number is started first.
       name: The fan-out's name; by default the function's.
 
     Returns:
@@ -79,11 +82,13 @@ async def fan_out(
     check_options(
         "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
     )
+    order = None if priority is None else as_priority("fan_out(priority=...)", priority)
     source = open_source("fan_out()", items)
     run_name = name_of(fn) if name is None else name
     kept: list[Result[T]] = []
     join = Join(policy, run_name, keeps_all=True)
-    engine = Engine(
+    engine = engine_for(
+        order,
         fn,
         source,
         join=join,

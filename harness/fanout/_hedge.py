@@ -1,6 +1,6 @@
 """Two attempts at one item: when the second may start, and which of them counts.
 
-Bookkeeping only; the engine starts the tasks.
+Bookkeeping only; `ItemWork` starts the tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from harness.fanout._latency import Latencies
-from harness.fanout._result import FAILURES
+from harness.fanout._result import FAILURES, Hedges
 from harness.policies import Hedge
 from harness.runs import Run
 from harness.runs._run import Ending
@@ -21,33 +21,87 @@ HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
 
 
-class HedgeBudget:
-    """Bounds the extra load of hedges to a share of the items."""
+class Hedging:
+    """What the hedges of one fan-out share: what was learned, and what they may cost.
 
-    __slots__ = ("spent",)
+    An attempt that is late while the budget is spent stays in line. The budget grows with the
+    items, and what it then allows goes to the one that has been late longest: the worst of the
+    stragglers are hedged, and not the first.
+    """
 
-    def __init__(self) -> None:
-        self.spent = 0
+    __slots__ = ("_in_line", "_items_started", "_seconds_saved", "_started", "_won", "latencies")
 
-    def spend(self, share: float, items_so_far: int) -> bool:
-        """Take one hedge out of the budget; return False if there is none left."""
-        if self.spent >= max(HEDGES_IN_ANY_CASE, share * items_so_far):
+    def __init__(self, items_started: Callable[[], int]) -> None:
+        self.latencies = Latencies()
+        self._items_started = items_started
+        self._started = 0
+        self._won = 0
+        self._seconds_saved = 0.0
+        self._in_line: dict[SideBySide, float] = {}
+
+    def hedges(self) -> Hedges:
+        """Return how many there were so far, and what they brought."""
+        return Hedges(self._started, self._won, self._seconds_saved)
+
+    def spend(self, tries: SideBySide, share: float) -> bool:
+        """Take a hedge out of the budget; or return False, and ``tries`` stand in line for one."""
+        if not self._allows(share):
+            self._in_line[tries] = share
             return False
-        self.spent += 1
+        self._in_line.pop(tries, None)
+        self._started += 1
         return True
+
+    def not_late(self, tries: SideBySide) -> None:
+        """Take ``tries`` out of the line; more may have been learned of what is late."""
+        self._in_line.pop(tries, None)
+
+    def item_started(self) -> None:
+        """Let the first in line look again, if the budget has grown enough for one."""
+        for tries, share in self._in_line.items():
+            if self._allows(share):
+                tries.look_again()
+            return
+
+    def ended(self, tries: SideBySide) -> None:
+        """Take ``tries`` out of the line, and what they took into account."""
+        self._in_line.pop(tries, None)
+        if tries.saved_after is not None:
+            self._won += 1
+            self._seconds_saved += self.latencies.seconds_left(tries.saved_after)
+
+    def _allows(self, share: float) -> bool:
+        return self._started < max(HEDGES_IN_ANY_CASE, share * self._items_started())
 
 
 class SideBySide:
     """The attempts made side by side for one item."""
 
-    __slots__ = ("_ended", "_event", "_granted_at", "_needs_grant", "live")
+    __slots__ = (
+        "_ended",
+        "_event",
+        "_first",
+        "_granted_at",
+        "_needs_grant",
+        "live",
+        "saved_after",
+    )
 
     def __init__(self, *, needs_grant: bool) -> None:
         self.live: list[Run] = []
+        self.saved_after: float | None = None
+        """If the second attempt answered before the first: how long that had then taken."""
+        self._first: Run | None = None
         self._ended: list[tuple[Run, Ending, Any]] = []
         self._event = trio.Event()
         self._needs_grant = needs_grant
         self._granted_at: dict[Run, float] = {}
+
+    def began(self, run: Run) -> None:
+        """Note an attempt."""
+        self.live.append(run)
+        if self._first is None:
+            self._first = run
 
     def granted(self, run: Run) -> None:
         """Note that the limiter let an attempt go: from now on it can be late."""
@@ -58,11 +112,24 @@ class SideBySide:
         """Return since when the time of an attempt runs; inf if it waits for its grant."""
         return self._granted_at.get(run, math.inf) if self._needs_grant else run.started_at
 
-    def ended(self, run: Run, status: Ending, result: Any) -> None:
-        """Note how an attempt ended. A success cancels the others."""
+    def ended(self, run: Run, status: Ending, result: Any, learn: Callable[..., object]) -> None:
+        """Note how an attempt ended. A success cancels the others.
+
+        Args:
+          run: The attempt's.
+          status, result: How it ended.
+          learn: Takes the seconds that the first attempt took, and ``cut=``.
+        """
         self.live.remove(run)
         self._ended.append((run, status, result))
         if status == "ok":
+            assert self._first is not None
+            seconds = trio.current_time() - self.granted_at(self._first)
+            if run is self._first:
+                learn(seconds, cut=False)
+            elif self._first in self.live and seconds >= 0:  # Else it still waits for its grant.
+                learn(seconds, cut=True)
+                self.saved_after = seconds
             for other in self.live:
                 other.cancel("another attempt at the same item answered first")
         self.look_again()
@@ -85,9 +152,9 @@ class SideBySide:
         if after is None:
             assert hedge.percentile is not None
             after = latencies.percentile(hedge.percentile)
-        if after is None or not self.live:
+        if after is None or self._first is None:
             return math.inf
-        return max(0.0, self.granted_at(self.live[0]) + after - trio.current_time())
+        return max(0.0, self.granted_at(self._first) + after - trio.current_time())
 
     def count_failures(self, test: Callable[[Exception], bool]) -> int:
         """Return how many attempts failed with an error for which ``test`` is true."""

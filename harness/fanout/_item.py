@@ -21,10 +21,9 @@ from typing import Any, Protocol
 import trio
 
 from harness.errors import RunCancelled
-from harness.fanout._hedge import HedgeBudget, SideBySide
-from harness.fanout._latency import Latencies
+from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._options import ONE_ATTEMPT
-from harness.fanout._result import FAILURES, ResultStatus
+from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.policies import Retry, is_rate_limit, retry_after_seconds
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
@@ -104,6 +103,11 @@ class Host(Protocol):
         ...
 
     @property
+    def started(self) -> int:
+        """How many items were started so far; the budget of hedges is a share of them."""
+        ...
+
+    @property
     def cut(self) -> str | None:
         """In words, why what is in flight is cut short; None as long as it isn't."""
         ...
@@ -126,15 +130,14 @@ class ItemWork:
         self._base = base
         self._nursery = nursery
         self._host = host
-        self._latencies = Latencies()
-        self._budget = HedgeBudget()
+        self._hedging = Hedging(lambda: host.started)
         self._side_by_side: set[SideBySide] = set()
         self._naps: set[trio.CancelScope] = set()
 
     @property
-    def hedges(self) -> int:
-        """How many attempts were started beside another one."""
-        return self._budget.spent
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return self._hedging.hedges()
 
     def stop(self) -> None:
         """Start no further attempts: wake up whoever sleeps before a retry, to end now."""
@@ -313,35 +316,38 @@ class ItemWork:
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
-            if status == "ok":
-                assert run.ended_at is not None
-                self._learn(run.ended_at - tries.granted_at(run))
-            tries.ended(run, status, result)
+            tries.ended(run, status, result, self._learn)
 
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
-            tries.live.append(run)
+            tries.began(run)
             nursery.start_soon(attempt, run, name=job.name)
 
         current.set(self._run)
+        hedging = self._hedging
+        hedging.item_started()
         try:
             async with trio.open_nursery() as nursery:
                 self._base.run(launch, nursery)
-                while (wait := tries.seconds_until_late(hedge, self._latencies)) is not None:
-                    with trio.move_on_after(wait):
-                        await tries.news()
-                    if tries.seconds_until_late(hedge, self._latencies) == 0:
-                        if not self._host.closing() and self._budget.spend(
-                            hedge.budget, job.index + 1
-                        ):
-                            self._base.run(launch, nursery)
+                while (wait := tries.seconds_until_late(hedge, hedging.latencies)) is not None:
+                    if wait > 0:
+                        hedging.not_late(tries)
+                        with trio.move_on_after(wait):
+                            await tries.news()
+                    elif self._host.closing():
                         break
+                    elif hedging.spend(tries, hedge.budget):
+                        self._base.run(launch, nursery)
+                        break
+                    else:
+                        await tries.news()
         except BaseException as error:
             # A cancel is told by the tries themselves, which have ended as cancelled.
             if not isinstance(most_telling(error), trio.Cancelled):
                 raise most_telling(error) from None
         finally:
             self._side_by_side.discard(tries)
+            hedging.ended(tries)
         run, status, result = tries.decision()
         job.run_id = run.id
         if status == "failed" and is_rate_limit(result):
@@ -349,8 +355,8 @@ class ItemWork:
             job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
 
-    def _learn(self, seconds: float) -> None:
-        if self._latencies.add(seconds):
+    def _learn(self, seconds: float, *, cut: bool) -> None:
+        if self._hedging.latencies.add(seconds, cut=cut):
             for tries in self._side_by_side:
                 tries.look_again()
 

@@ -17,7 +17,7 @@ import trio
 
 from harness._arguments import check_count
 from harness.errors import FanOutError
-from harness.fanout._engine import Engine
+from harness.fanout._by_priority import engine_for
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,
@@ -28,7 +28,8 @@ from harness.fanout._options import (
 )
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy
+from harness.fanout._statistics import FanOutStatistics
+from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import Run, open_run
 from harness.runs._endings import most_telling, try_note
 from harness.runs._functions import name_of
@@ -49,6 +50,7 @@ def open_fan_out(
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
+    priority: Priority | Callable[[ItemT], float] | None = None,
     name: str | None = None,
     ordered: bool = False,
     window: int | None = None,
@@ -61,15 +63,18 @@ def open_fan_out(
                 ...
 
     Args:
-      fn, items, policy, limit, within, each, key, name: As for `fan_out`.
-      ordered: Whether to yield in input order; by default as the items end.
-      window: How many items may be in flight or waiting to be read; by default twice ``limit``.
-        A reader that falls behind stops the pulling, so memory stays flat.
+      fn, items, policy, limit, within, each, key, priority, name: As for `fan_out`.
+      ordered: Whether to yield in input order; by default as the items end. Not together with
+        ``priority``, which starts them in another order.
+      window: How many items may be pulled and not yet read: in flight, waiting to be read, or with
+        ``priority`` read ahead. By default twice ``limit``, and with ``priority`` at least
+        ``limit`` and the look-ahead. A reader that falls behind stops the pulling, so memory
+        stays flat.
       keep: Whether `FanOutStream.results` has all results in the end, or what was not read.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if a number is out of range.
+      ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
       FanOutError: from the iteration if the policy is broken, or the items can't be read further;
         at the end of the block if nobody was reading.
 
@@ -81,6 +86,13 @@ def open_fan_out(
     )
     if window is not None:
         check_count("open_fan_out(window=...)", window, advice="None is for twice the limit")
+    order = None if priority is None else as_priority("open_fan_out(priority=...)", priority)
+    if ordered and order is not None:
+        raise ValueError(
+            "open_fan_out() takes either ordered=True or priority=, not both: results in input "
+            "order would wait for items that priorities put off; leave one of them out"
+        )
+    default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
     return FanOutStream(
         fn,
         items,
@@ -89,9 +101,10 @@ def open_fan_out(
         within=within,
         each=each,
         key=key,
+        priority=order,
         name=name_of(fn) if name is None else name,
         ordered=ordered,
-        window=2 * limit if window is None else window,
+        window=default_window if window is None else window,
         keep=keep,
     )
 
@@ -109,6 +122,7 @@ class FanOutStream(Generic[T]):
         within: float | None,
         each: Attempt | Callable[[Any], Attempt],
         key: Callable[[Any], Any] | None,
+        priority: Priority | None,
         name: str,
         ordered: bool,
         window: int,
@@ -116,7 +130,8 @@ class FanOutStream(Generic[T]):
     ) -> None:
         self._name = name
         self._join = Join(policy, name, keeps_all=keep)
-        self._engine = Engine(
+        self._engine = engine_for(
+            priority,
             fn,
             open_source("open_fan_out()", items),
             join=self._join,
@@ -127,6 +142,7 @@ class FanOutStream(Generic[T]):
             sink=self._take,
             window=window,
         )
+        self._ordered = ordered
         self._tally = Tally()
         self._unread: dict[int, Result[T]] | deque[Result[T]] = {} if ordered else deque()
         self._next_index = 0
@@ -147,6 +163,11 @@ class FanOutStream(Generic[T]):
         if self._run is None:
             raise self._not_entered()
         return self._run
+
+    @property
+    def ordered(self) -> bool:
+        """Whether results come in input order."""
+        return self._ordered
 
     @property
     def results(self) -> Results[T]:
@@ -176,6 +197,16 @@ class FanOutStream(Generic[T]):
         """
         self._skipped()
         return self._tally.summary(hedges=self._engine.hedges)
+
+    def statistics(self) -> FanOutStatistics:
+        """Return how many items are in flight, wait to be read, or wait for their turn.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        if self._run is None:
+            raise self._not_entered()
+        return self._engine.statistics()
 
     async def __aenter__(self) -> FanOutStream[T]:
         """Start the fan-out.

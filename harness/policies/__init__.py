@@ -10,6 +10,7 @@ from harness.policies._join import (
     Quorum,
     check_policy,
 )
+from harness.policies._priority import Priority, as_priority
 from harness.policies._retry import Retry, RetryOn
 from harness.policies._retry_after import is_rate_limit, retry_after_seconds
 
@@ -20,10 +21,12 @@ __all__ = [
     "FirstSuccess",
     "Hedge",
     "JoinPolicy",
+    "Priority",
     "Quorum",
     "ReservingLimiter",
     "Retry",
     "RetryOn",
+    "as_priority",
     "check_policy",
     "is_rate_limit",
     "retry_after_seconds",
