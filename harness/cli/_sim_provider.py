@@ -8,6 +8,7 @@ import attrs
 import click
 import trio
 
+from harness.cli._errors import InputError
 from harness.testing.provider import (
     AnswerFunction,
     Faults,
@@ -18,7 +19,7 @@ from harness.testing.provider import (
 )
 
 
-@click.command("sim-provider")
+@click.command("sim-provider", short_help="Simulate a provider, with limits and faults.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
 @click.option("--port", default=0, help="The port; by default one that is free.")
 @click.option("--rpm", type=float, help="Most requests a minute.")
@@ -82,10 +83,17 @@ def sim_provider(
             latency_seconds=_latency(latency),
         )
         statistics = trio.run(_serve, answer, host, port, rpm, tpm, rpd, judged, faults)
-    except (ValueError, ImportError) as error:
+    except ImportError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if missing != "h11":
+            raise
+        raise InputError(
+            "sim-provider needs h11, which is not installed; install trio-harness[provider]"
+        ) from error
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"can't listen on {host} port {port}: {error}") from error
+        raise InputError(f"can't listen on {host} port {port}: {error}") from error
     for name, value in attrs.asdict(statistics).items():
         click.echo(f"{name}: {value}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import attrs
 from outcome import Error, Outcome, Value
@@ -130,8 +130,7 @@ class Result(Generic[T_co]):
         return f"<Result of item {repr_of(self._key)}: {self._status}, {repr_of(self._ended_with)}>"
 
 
-@attrs.frozen
-class Hedges:
+class Hedges(NamedTuple):
     """What second attempts, started beside late ones, cost and brought."""
 
     started: int = 0
@@ -209,16 +208,16 @@ class Summary:
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 
 
-@attrs.define(eq=False, repr=False)
 class Tally:
     """Counts results as they come; flat, however many."""
 
-    counts: dict[ResultStatus, int] = attrs.field(factory=dict)
-    degraded: int = 0
-    attempts: int = 0
-    run_seconds: float = 0.0
-    first_start: float | None = None
-    last_end: float = 0.0
+    def __init__(self) -> None:
+        self.counts: dict[ResultStatus, int] = {}
+        self.degraded = 0
+        self.attempts = 0
+        self.run_seconds = 0.0
+        self.first_start: float | None = None
+        self.last_end = 0.0
 
     def add(self, result: Result[Any]) -> None:
         """Count a result."""

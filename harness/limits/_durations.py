@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+
+from harness._http_dates import http_date
 
 _LONGEST_TEXT = 64  # The longest form that means anything is about 35 characters long.
 
@@ -83,14 +84,11 @@ def read_moment(text: str) -> float | None:
     text = text.strip()
     if len(text) > _LONGEST_TEXT:
         return None
-    # Both parsers raise whatever their own parts raise on strange input.
     try:
         if _ISO_MOMENT.fullmatch(text):
             moment = datetime.fromisoformat(text.upper())
-        elif text[:1].isalpha():
-            moment = parsedate_to_datetime(text)
         else:
-            return None
+            return http_date(text)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return moment.timestamp()

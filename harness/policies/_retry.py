@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
+from harness.errors import QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
@@ -58,7 +59,8 @@ class Retry:
     sleep past the deadline isn't made: the real error comes out at once.
 
     An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
-    no attempt; the waits for those end at the deadline, or after ten minutes in all.
+    no attempt; the waits for those end at the deadline, or after ten minutes in all. One that says
+    that a quota is used up (`QuotaExhaustedError`) is final.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
@@ -87,7 +89,12 @@ class Retry:
     """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
 
     def applies_to(self, error: Exception) -> bool:
-        """Return whether this error is one to retry."""
+        """Return whether this error is one to retry.
+
+        A `QuotaExhaustedError` never is, whatever `on` says: it stays until the quota is full.
+        """
+        if isinstance(error, QuotaExhaustedError):
+            return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)
         return bool(self.on(error))

@@ -11,9 +11,8 @@ step (has that run ended?).
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
-import attrs
 import trio
 from trio.lowlevel import Task
 
@@ -25,8 +24,7 @@ STRAYS_AT_MOST = 1_000
 """Strays that are kept; what comes after them is only counted."""
 
 
-@attrs.frozen
-class Stray:
+class Stray(NamedTuple):
     """A task that was found outside of the block of the run it carries."""
 
     run_path: str
