@@ -32,14 +32,13 @@ async def wait_for_tasks(run: Run) -> None:
 
     Cancellation: they are cancelled too and waited for, shielded.
     """
-    waiting_for: object = functools.partial(_task_words, run)  # Read by `dump`.
     try:
         while run._tasks:
+            # Words, and not a function: the error is worded when they may be gone.
+            waiting_for = _task_words(run)  # noqa: F841 (read by `dump`)
             run._idle = trio.Event()
             await run._idle.wait()
     except BaseException:
-        # For the error, which is made when they are gone.
-        waiting_for = _task_words(run)  # noqa: F841
         await end_tasks(run)
         raise
 

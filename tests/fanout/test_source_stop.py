@@ -48,7 +48,8 @@ async def test_a_generator_that_ends_its_own_fan_out_is_pulled_no_further(
     assert sorted(started) == [0, 1, 2]
     in_flight = "ok" if how == "stop" else "cancelled"
     assert statuses(results) == [in_flight] * LAST + ["skipped"]
-    assert "enough" in str(results[LAST].error)
+    if how == "stop":
+        assert "enough" in str(results[LAST].error)
     assert results.status == ("ok" if how == "stop" else "cancelled")
 
 

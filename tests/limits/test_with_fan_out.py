@@ -7,8 +7,9 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.errors import NestedReservationError
-from harness.limits import Limiter, current_reservation
+from harness.errors import NestedReservationError, QuotaExhaustedError
+from harness.limits import Limiter, ProviderPool, current_reservation
+from harness.policies import ReservingLimiter
 
 
 async def test_each_attempt_reserves_and_the_function_settles(autojump_clock: MockClock) -> None:
@@ -93,3 +94,46 @@ async def test_a_fan_out_inside_a_reservation_of_its_limiter_is_refused(
         with pytest.raises(harness.errors.FanOutError) as failed:
             await harness.fan_out(work, [1], each=harness.Attempt(limiter=limiter))
     assert isinstance(failed.value.exceptions[0], NestedReservationError)
+
+
+async def test_limiters_and_pools_fit_an_attempt(autojump_clock: MockClock) -> None:
+    """For the type checker, too: both are what `Attempt` asks for."""
+    first = Limiter("first", requests_per_minute=60)
+    second = Limiter("second", requests_per_minute=60)
+    pool = ProviderPool([first, second])
+    fitting: tuple[ReservingLimiter, ...] = (Limiter("model", concurrent=2), pool)
+
+    async def work(item: int) -> str:
+        provider = current_reservation().provider
+        current_reservation().settle(status=429 if provider == "first" else 200)
+        return provider
+
+    for limiter in fitting:
+        assert isinstance(limiter, ReservingLimiter)
+        results = await harness.fan_out(
+            work, range(4), each=harness.Attempt(limiter=limiter, tokens=10), limit=1
+        )
+        assert results.complete
+    assert results.values()[:2] == ["first", "second"], "the pool, past a refusal"
+
+
+async def test_a_quota_ends_a_fan_out_without_a_wait(autojump_clock: MockClock) -> None:
+    """The limiter learns it once; those in line fail, and none tries again."""
+    limiter = Limiter("model", requests_per_minute=600)
+
+    async def work(item: int) -> None:
+        await trio.sleep(0.01)
+        current_reservation().settle(
+            status=429, body={"error": {"message": "limit of 50 requests per day reached"}}
+        )
+        raise ConnectionError
+
+    results = await harness.fan_out(
+        work,
+        range(200),
+        each=harness.Attempt(limiter=limiter, retry=harness.Retry(3, first_delay=0.01)),
+        policy=harness.BestEffort(),
+    )
+    assert {type(result.error) for result in results} == {QuotaExhaustedError}
+    assert limiter.statistics().granted <= 11
+    assert trio.current_time() < 1

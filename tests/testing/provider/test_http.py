@@ -8,17 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import h11
 import pytest
 import trio
+import trio.testing
 
 from harness.testing.provider import Faults, Provider, ProviderRequest, open_provider
+from harness.testing.provider._sockets import _connection, _server
 from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, ask, echo
-
-h11 = pytest.importorskip("h11")
-
-import trio.lowlevel
-
-from harness.testing.provider._sockets import _connection, _server  # noqa: E402  (needs h11)
+from tests.testing.provider.waiting import until
 
 
 class Raw:
@@ -272,9 +270,7 @@ async def test_garbage_never_brings_it_down() -> None:
                     for _ in range(20):
                         nursery.start_soon(one, noise())
         assert await still_serves(provider)
-        with trio.fail_after(5):
-            while provider.statistics().connections:
-                await trio.sleep(0.01)
+        await until(lambda: not provider.statistics().connections)
         statistics = provider.statistics()
         assert statistics.in_flight == 0
         assert statistics.requests == statistics.accepted + statistics.invalid
@@ -304,13 +300,10 @@ async def test_a_client_that_leaves_an_async_answer_is_noticed() -> None:
     async with open_provider(answer=answer) as provider:
         async with open_raw(provider) as raw:
             await raw.send(request_bytes(CHAT, json.dumps(ask(CHAT)).encode()))
-            with trio.fail_after(5):
-                while not provider.statistics().in_flight:
-                    await trio.sleep(0.01)
+            await until(lambda: provider.statistics().in_flight)
         with trio.fail_after(5):
             await cancelled.wait()
-            while provider.statistics().in_flight:
-                await trio.sleep(0.01)
+        await until(lambda: not provider.statistics().in_flight)
         assert provider.statistics().clients_gone == 1
 
 
@@ -357,9 +350,7 @@ async def test_closing_doesnt_wait_for_hangs_and_idle_connections() -> None:
         streams = [await trio.open_tcp_stream("127.0.0.1", provider.port) for _ in range(20)]
         for stream in streams[:10]:
             await stream.send_all(request_bytes(CHAT, json.dumps(ask(CHAT)).encode()))
-        with trio.fail_after(5):
-            while provider.statistics().hung < 10:
-                await trio.sleep(0.01)
+        await until(lambda: provider.statistics().hung >= 10)
         began = trio.current_time()
     assert trio.current_time() - began < 0.5
     assert provider.statistics().connections == provider.statistics().in_flight == 0
@@ -379,8 +370,7 @@ async def test_closing_gives_an_answer_under_way_a_moment() -> None:
         async with open_provider(answer=echo, faults=faults) as provider:
             for _ in range(5):
                 nursery.start_soon(one, provider.port)
-            while provider.statistics().in_flight < 5:
-                await trio.sleep(0.01)
+            await until(lambda: provider.statistics().in_flight >= 5)
     assert replies == [200] * 5
 
 
@@ -391,8 +381,7 @@ async def test_closing_doesnt_wait_for_an_answer_that_takes_too_long(
     async with open_provider(answer=echo, faults=Faults(latency_seconds=60)) as provider:
         stream = await trio.open_tcp_stream("127.0.0.1", provider.port)
         await stream.send_all(request_bytes(CHAT, json.dumps(ask(CHAT)).encode()))
-        while not provider.statistics().in_flight:
-            await trio.sleep(0.01)
+        await until(lambda: provider.statistics().in_flight)
         began = trio.current_time()
     assert trio.current_time() - began < 1
     assert await stream.receive_some(10) == b""
@@ -408,16 +397,14 @@ async def test_cancelling_the_block_closes_everything_at_once() -> None:
             open_raw(provider) as raw,
         ):
             await raw.send(request_bytes(CHAT, json.dumps(ask(CHAT)).encode()))
-            while not provider.statistics().in_flight:
-                await trio.sleep(0.01)
+            await until(lambda: provider.statistics().in_flight)
             opened.append(provider)
             await trio.sleep_forever()
 
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(block)
-            while not opened:
-                await trio.sleep(0.01)
+            await until(lambda: opened)
             began = trio.current_time()
             nursery.cancel_scope.cancel()
     assert trio.current_time() - began < 0.5

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import functools
 import json
+from importlib import import_module
 from typing import Any
 
+import pydantic
 import pytest
 from trio.testing import MockClock
 
 from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, open_provider
 from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, RESPONSES, ask
 
-pydantic = pytest.importorskip("pydantic")
-openai_types = pytest.importorskip("openai.types")
-anthropic_types = pytest.importorskip("anthropic.types")
+# As Any: their unions take minutes to check.
+openai_types: Any = import_module("openai.types")
+anthropic_types: Any = import_module("anthropic.types")
 
 ANSWERS = {
     "text": Answer("Some words, and\n more."),

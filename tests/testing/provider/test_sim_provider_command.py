@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -11,13 +12,11 @@ import urllib.request
 
 import pytest
 
-pytest.importorskip("h11")
-testing = pytest.importorskip("click.testing")
+from harness.cli import main
+from tests.testing.provider.asks import CHAT, ask
 
-from harness.cli._sim_provider import sim_provider  # noqa: E402  (needs click)
-from tests.testing.provider.asks import CHAT, ask  # noqa: E402
-
-RUN = [sys.executable, "-c", "from harness.cli._sim_provider import sim_provider; sim_provider()"]
+RUN = [sys.executable, "-m", "harness", "sim-provider"]
+SOCKETS = "harness.testing.provider._sockets"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process can't send itself Ctrl-C there")
@@ -55,7 +54,34 @@ def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
         (["--judged", "hour"], "hour"),
     ],
 )
-def test_wrong_options_are_told(arguments: list[str], message: str) -> None:
-    result = testing.CliRunner().invoke(sim_provider, arguments)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+def test_wrong_options_are_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sim-provider", *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["sim-provider", "--port", str(taken.getsockname()[1])]) == 2
+    assert "can't listen on 127.0.0.1 port" in capsys.readouterr().err
+
+
+def test_without_its_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "h11", None)
+    for name in [name for name in sys.modules if name.startswith(f"{SOCKETS}._")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["sim-provider"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Error: ")
+    assert "needs h11, which is not installed; install trio-harness[provider]" in said
+    assert "http=False" not in said, "an advice for Python code"
+
+
+def test_help_shows_it_among_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "sim-provider" in capsys.readouterr().out
+    assert main(["sim-provider", "--help"]) == 0
+    assert "--judged [bucket|second|minute]" in capsys.readouterr().out
