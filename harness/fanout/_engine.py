@@ -34,7 +34,7 @@ from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, FailFast
-from harness.runs import Run, cleanup
+from harness.runs import Run
 from harness.runs._cleanup import cleanup_deadline
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
@@ -83,7 +83,7 @@ class Engine:
         self.cut: str | None = None
         """In words, why what is in flight is cut short; None as long as it isn't."""
         self._stopped: str | None = None
-        """In words, why the run was asked to stop; None as long as it wasn't."""
+        """In words, why the run was stopped or cancelled; None as long as it wasn't."""
         self._skipped: ItemSkipped | None = None
         self._cut_short = False
         """Whether an item ended as cancelled: a cancel from outside may be behind it."""
@@ -118,7 +118,7 @@ class Engine:
 
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        waiting_for: object = self._in_words
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
@@ -143,6 +143,8 @@ class Engine:
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
         finally:
+            # A traceback is worded later, when these words no longer hold.
+            waiting_for = None  # noqa: F841
             self._start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
@@ -368,7 +370,7 @@ class Engine:
 
     def _stop(self) -> None:
         """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
-        self._stopped = self._run._stop_words()
+        self._stopped = self._run._halt_words()
         self._start_no_more()
         if self._pulling is not None:
             self._pulling.cancel()
@@ -408,7 +410,7 @@ class Engine:
                         await self._close_async(source)
         finally:
             if interrupted:
-                with cleanup():
+                with trio.CancelScope(deadline=cleanup_deadline(), shield=True):
                     await self._close_async(source)
 
     async def _pull_all(self, source: AsyncSource, scope: trio.CancelScope) -> None:

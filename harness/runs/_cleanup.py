@@ -63,8 +63,13 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
 
 
 def cleanup_deadline() -> float:
-    """Return until when a `cleanup` block that is entered now may go on at most."""
-    return _clock(_live_run(), _enclosing_block(), CLEANUP_SECONDS)[0]
+    """Return until when cleanup of ours may go on that begins now.
+
+    As in a `cleanup` block; and without a cancel the clock starts now, since nobody asked us to
+    wait for ever.
+    """
+    deadline = _clock(_live_run(), _enclosing_block(), CLEANUP_SECONDS)[0]
+    return min(deadline, trio.current_time() + CLEANUP_SECONDS)
 
 
 class Cleanup:

@@ -427,6 +427,13 @@ class Run:
                 return f"the run was asked to stop{reason}"
         return None
 
+    def _halt_words(self) -> str | None:
+        """Return in words why this run is being cancelled or stopping; None if it isn't."""
+        for run in (self, *self._ancestors()):
+            if run._scope.cancel_called:
+                return run._cancels_with_words()
+        return self._stop_words()
+
     def _refuse_elsewhere(self, what: str) -> None:
         """Refuse what would mix two event loops, from a context copied into another trio.run."""
         if trio.lowlevel.current_trio_token() is not self._above.tree.token:

@@ -258,7 +258,8 @@ async def test_an_async_function_in_place_of_a_plain_one_is_refused(
     async def ask(item: int) -> Any:
         return item
 
-    await refuse(TypeError, option, "plain", "ask", **{option: ask})
+    arguments: dict[str, Any] = {option: ask}
+    await refuse(TypeError, option, "plain", "ask", **arguments)
 
 
 async def test_a_body_that_returns_none_is_told_what_was_expected(

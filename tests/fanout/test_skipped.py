@@ -99,3 +99,25 @@ async def test_skipped_items_name_the_reason_of_an_outer_stop(
     assert statuses(results) == ["ok", "skipped", "skipped"]
     assert isinstance(results[1].error, ItemSkipped)
     assert "the budget is spent" in str(results[1].error)
+
+
+async def test_skipped_items_name_the_cancel_of_the_fan_out(autojump_clock: MockClock) -> None:
+    """They said only that the fan-out was over; the reason was gone with the run."""
+
+    async def body(item: int) -> None:
+        await trio.sleep(1)
+        fan_out_run().cancel("enough")
+        await trio.sleep(1)
+
+    results = await harness.fan_out(body, range(3), limit=1)
+    assert statuses(results) == ["cancelled", "skipped", "skipped"]
+    assert "enough" in str(results[2].error)
+
+
+async def test_a_timeout_around_a_fan_out_names_the_line_that_waits(
+    autojump_clock: MockClock,
+) -> None:
+    """It counted the items in flight when they were gone: none of them, all ended."""
+    with pytest.raises(harness.errors.RunTimedOut, match="names_the_line_that_waits"):
+        async with harness.open_run("outer", timeout=5):
+            await harness.fan_out(nap, [9] * 3)

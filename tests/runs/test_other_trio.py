@@ -44,6 +44,7 @@ async def test_emit_of_the_outer_run_is_refused() -> None:
                 await wait_all_tasks_blocked()
                 await in_another_trio(emits)
                 await run.emit("from home")
+                await wait_all_tasks_blocked()
     assert heard == [("from home", threading.get_ident())]
 
 
