@@ -30,7 +30,15 @@ napoleon_numpy_docstring = False
 myst_heading_anchors = 3
 
 # Where a docstring's `Name` is looked for, if its own module has no such name.
-MODULES = ("harness", "harness.errors", "harness.runs", "harness.policies", "harness.fanout")
+MODULES = (
+    "harness",
+    "harness.errors",
+    "harness.runs",
+    "harness.policies",
+    "harness.fanout",
+    "harness.limits",
+    "harness.testing.provider",
+)
 
 
 def keep_as_text(

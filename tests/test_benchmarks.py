@@ -38,6 +38,15 @@ BUDGETS = (
     ("fan_out, priorities / fan_out", "≤ 1.3 ×"),
     ("import harness / import attrs, outcome, trio", "≤ 1.2 ×"),
     ("items through open_fan_out, growth of peak memory", "≤ 2 MiB"),
+    ("reserve + settle, 1 dimension, alone / CapacityLimiter", "≥ 0.7 ×"),
+    ("reserve + settle, 2 dimensions, alone / CapacityLimiter", "≥ 0.5 ×"),
+    ("reserve + settle, 2 dimensions, half used, alone / CapacityLimiter", "–"),
+    ("reserve + settle, 1 dimension, in line / CapacityLimiter", "≥ 0.7 ×"),
+    ("reserve + settle, 2 dimensions, in line / CapacityLimiter", "≥ 0.5 ×"),
+    ("reserve + settle, 1 dimension, alone / a request to aiolimiter", "–"),
+    ("reserve + settle, 1 dimension, alone / a request to pyrate-limiter", "–"),
+    ("reserve + settle, 1 dimension, alone / a request to throttled-py", "–"),
+    ("reserve + settle, 1 dimension, alone / a request to limits", "–"),
 )
 """What the design promises, and how the table words it."""
 

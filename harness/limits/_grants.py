@@ -22,6 +22,7 @@ from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge
 from harness.limits._estimates import Estimates
 from harness.limits._headers import HeaderSource
+from harness.limits._line import Line
 from harness.limits._meter import Meter
 from harness.limits._profiles import ProviderProfile
 from harness.limits._provider_state import ProviderState
@@ -83,7 +84,7 @@ class Grants:
         )
         self._one_request = self._charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self._take_from_line)
-        self.line = self._turnstile.line
+        self.line: Line[Reservation] = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
         self._estimates = Estimates()

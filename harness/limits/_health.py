@@ -24,9 +24,9 @@ class Health:
     __slots__ = ("_next_rest_seconds", "good", "rests_until")
 
     def __init__(self) -> None:
-        self.good = 0
+        self.good: int = 0
         """Good answers since the last failure. Whoever gets one adds it: see `failed`."""
-        self.rests_until = -math.inf
+        self.rests_until: float = -math.inf
         """Until when a pool should use another provider."""
         self._next_rest_seconds = _FIRST_REST_SECONDS
 

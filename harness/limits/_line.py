@@ -41,7 +41,7 @@ class Line(Generic[T]):
     __slots__ = ("_arrivals", "_arrived", "_gone", "_others_turn", "_ranks", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         """How many wait; to be read, many times per request, and not to be written."""
         self._arrived = 0
         self._gone = 0

@@ -45,16 +45,16 @@ class Pauses:
     )
 
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch: int = 0
         """The number of the pause; a reservation keeps the one it was granted in."""
-        self.count = 0
-        self.asked_until = -math.inf
+        self.count: int = 0
+        self.asked_until: float = -math.inf
         """Until when the provider, or the user, asked for a pause."""
-        self.closed_until = -math.inf
+        self.closed_until: float = -math.inf
         """Until when nothing is granted: the pause with its jitter, and the quota."""
-        self.quota_until = -math.inf
-        self.quota_reset_known = False
-        self.streak = 0
+        self.quota_until: float = -math.inf
+        self.quota_reset_known: bool = False
+        self.streak: int = 0
         """Refusals in a row, without a request that got through."""
 
     def begin(self, seconds: float, *, now: float, draw: float) -> None:

@@ -36,7 +36,7 @@ class ProviderPool:
     """
 
     def __init__(self, limiters: Sequence[Limiter]) -> None:
-        self.limiters = tuple(limiters)
+        self.limiters: tuple[Limiter, ...] = tuple(limiters)
         if not self.limiters:
             raise ValueError("a pool of no providers can't serve anybody; give at least 1 limiter")
         for limiter in self.limiters:
@@ -188,8 +188,8 @@ class PoolReservation(Waiter):
     ) -> None:
         self._pool = pool
         self._entered = False
-        self.reservations = reservations
-        self.priority = priority
+        self.reservations: tuple[Reservation, ...] = reservations
+        self.priority: float = priority
         self.reservation: Reservation | None = None
 
     @trio.lowlevel.enable_ki_protection

@@ -55,10 +55,10 @@ class ProviderState:
         self._profile = profile
         self._meters = tuple(meters)
         self._adaptive = adaptive
-        self.pauses = Pauses()
-        self.health = Health()
-        self.rate_limited = 0
-        self.unreadable = 0
+        self.pauses: Pauses = Pauses()
+        self.health: Health = Health()
+        self.rate_limited: int = 0
+        self.unreadable: int = 0
 
     def hear(
         self,

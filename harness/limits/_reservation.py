@@ -125,12 +125,12 @@ class Reservation(Waiter):
     ) -> None:
         self._issuer = issuer
         self._stage = _NEW
-        self.charges = charges
+        self.charges: Charges = charges
         """What each meter is charged; for limiters, as are the next ones."""
-        self.planned = planned
-        self.model = model
-        self.priority = priority
-        self.closed = False
+        self.planned: Charge = planned
+        self.model: str | None = model
+        self.priority: float = priority
+        self.closed: bool = False
         # Set when it is charged, and when it is entered; every request makes one of these, so
         # nothing is set twice.
         self.asked_at: float

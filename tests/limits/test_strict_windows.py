@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from harness.limits import Limiter, Rate
+from tests.scale import scaled
 
 PROFILES = ["openai", "azure", "anthropic", "gemini", "mistral", "cohere", "groq", "unknown"]
 
@@ -41,7 +42,7 @@ class Arrivals:
 
 
 @pytest.mark.parametrize("provider", PROFILES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(scaled(1, full=5)))
 async def test_saturated_requests_use_all_and_never_exceed(
     provider: str, seed: int, autojump_clock: MockClock
 ) -> None:
@@ -71,7 +72,7 @@ async def test_saturated_requests_use_all_and_never_exceed(
 
 
 @pytest.mark.parametrize("provider", PROFILES)
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", range(scaled(1, full=3)))
 async def test_saturated_tokens_use_all_and_never_exceed(
     provider: str, seed: int, autojump_clock: MockClock
 ) -> None:
@@ -84,7 +85,7 @@ async def test_saturated_tokens_use_all_and_never_exceed(
     limit = draws.choice([60_000, 200_000])
     limiter = Limiter(provider, requests_per_minute=10_000, tokens_per_minute=limit)
     arrivals = Arrivals()
-    minutes = 4
+    minutes = scaled(3, full=4)
 
     async def call() -> None:
         reserved = draws.randint(limit // 2_000, limit // 500)
@@ -158,7 +159,7 @@ async def test_estimates_use_what_reserving_the_maximum_wastes(autojump_clock: M
     assert await use(estimated=True) >= 0.99
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(scaled(2, full=10)))
 async def test_network_jitter_with_headroom_causes_no_violation(
     seed: int, autojump_clock: MockClock
 ) -> None:

@@ -3,7 +3,7 @@
 It speaks OpenAI's chat completions and responses and Anthropic's messages, streaming
 and not, to their real clients; it enforces limits as real providers do and counts
 every request that breaks one; and it lets requests go wrong in ways that repeat
-from run to run.
+from run to run. ::
 
     def answer(request: ProviderRequest) -> str:
         return f"You said: {request.prompt}"

@@ -201,7 +201,8 @@ async def open_provider(
         continuously, ``"minute"`` counts anew each minute since the opening,
         ``"second"`` does so too but spreads requests over the minute's seconds.
       faults: What goes wrong on purpose, and how long answers take.
-      http: Whether to listen on a socket, for which the clock must be a real one.
+      http: Whether to listen on a socket, for which the clock must be a real one, or
+        jump only after a moment: ``MockClock(autojump_threshold=0.01)``.
         Without, `Provider.request` is the only way in, and any clock will do.
       host: A loopback address.
       port: The port; 0 for any that is free.
