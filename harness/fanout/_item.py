@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextvars
 import math
-import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,19 +21,17 @@ from harness.errors import RunCancelled
 from harness.fanout._hedge import HedgeBudget, SideBySide
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, ResultStatus
-from harness.policies import Attempt, Retry, asked_seconds, is_rate_limit
+from harness.fanout._tries import Tries, too_late
+from harness.policies import Attempt
 from harness.runs import Run, current_run
 from harness.runs._block import carry, most_telling, not_awaitable
 from harness.runs._run import current
-
-RATE_LIMIT_SECONDS_AT_MOST = 600.0
-"""How long one item may wait for rate limits in all; then the error is final."""
 
 Ended = tuple[ResultStatus, Any]
 """How a try ended, and the value if that is ok, else the error."""
 
 
-class Job:
+class Job(Tries):
     """One item on its way to its result.
 
     What most items never need stands on the class, so that making a job costs little.
@@ -43,14 +39,10 @@ class Job:
 
     run_id: str | None = None
     """The run of its latest attempt, in the end of the one that decided."""
-    attempts = 0
-    """Attempts that began, hedges included; rate-limited ones are taken back."""
-    failures = 0
-    """Tries that failed for another reason than a rate limit."""
-    rate_limits = 0
-    rate_limit_seconds = 0.0
     degraded = False
     """Whether the fallback gave the value."""
+    walker: Any = None
+    """What walks it through the stages of a pipeline; None in a plain fan-out."""
 
     def __init__(
         self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float
@@ -168,18 +160,9 @@ class ItemWork:
         retry = job.plan.retry
         if retry is None or not self._base.run(retry.applies_to, error):
             return None
-        if is_rate_limit(error):
-            delay = _rate_limit_delay(job, retry, error)
-        else:
-            job.failures += 1
-            if job.failures >= retry.attempts:
-                return None
-            asked = asked_seconds(error, now=time.time())
-            delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
-        if delay is None or self._closing():
+        delay = job.delay_seconds(retry, error)
+        if delay is None or self._closing() or too_late(delay):
             return None
-        if trio.current_time() + delay >= trio.current_effective_deadline():
-            return None  # It would sleep past the end; the real error says more than a timeout.
         return delay
 
     async def _nap(self, seconds: float) -> bool:
@@ -288,18 +271,6 @@ class ItemWork:
         if self._latencies.add(run.ended_at - run.started_at):
             for tries in self._side_by_side:
                 tries.look_again()
-
-
-def _rate_limit_delay(job: Job, retry: Retry, error: Exception) -> float | None:
-    """Return the seconds to wait for a rate limit, which spends no attempt; None if too many."""
-    job.attempts -= 1
-    job.rate_limits += 1
-    asked = asked_seconds(error, now=time.time())
-    delay = retry.delay_seconds(job.rate_limits, draw=random.random(), at_least=asked)
-    if job.rate_limit_seconds + delay > RATE_LIMIT_SECONDS_AT_MOST:
-        return None
-    job.rate_limit_seconds += delay
-    return delay
 
 
 def _cancelled() -> bool:
