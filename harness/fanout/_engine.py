@@ -41,6 +41,9 @@ from harness.runs._run import cancel_scope
 class Engine:
     """Runs a function over items. Made for one use, by `fan_out` and its kin."""
 
+    item_work: type[ItemWork] = ItemWork
+    """What happens between the start of an item and its end."""
+
     def __init__(
         self,
         function: Callable[[Any], Awaitable[Any]],
@@ -67,6 +70,8 @@ class Engine:
         self._window = window
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
+        self.starving = False
+        """Whether a reader waits for a result and there is none for it; told by the stream."""
         self._run: Run
         self._base: contextvars.Context
         self._nursery: trio.Nursery
@@ -114,7 +119,7 @@ class Engine:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._items = ItemWork(
+                self._items = self.item_work(
                     self._function,
                     self._run,
                     self._base,

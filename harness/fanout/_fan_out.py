@@ -75,22 +75,36 @@ async def fan_out(
     check_options(
         "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
     )
-    source = open_source("fan_out()", items)
-    run_name = name_of(fn) if name is None else name
-    kept: list[Result[T]] = []
-    join = Join(policy, run_name, keeps_all=True)
-    engine = Engine(
-        fn,
-        source,
-        join=join,
-        limit=limit,
-        within=within,
-        each=each,
-        key=key,
-        sink=kept.append,
+    return await gather(
+        functools.partial(
+            Engine,
+            fn,
+            open_source("fan_out()", items),
+            limit=limit,
+            within=within,
+            each=each,
+            key=key,
+        ),
+        policy=policy,
+        run_name=name_of(fn) if name is None else name,
     )
 
-    def results(status: str = "failed") -> Results[T]:
+
+async def gather(
+    make_engine: Callable[..., Engine], *, policy: JoinPolicy, run_name: str
+) -> Results[Any]:
+    """Run an engine to its end, in a run of its own, and return all results or raise its error.
+
+    Args:
+      make_engine: Makes the engine, when called with the ``join`` and ``sink`` for it.
+      policy: What the results are held against.
+      run_name: The name of the run.
+    """
+    kept: list[Result[Any]] = []
+    join = Join(policy, run_name, keeps_all=True)
+    engine = make_engine(join=join, sink=kept.append)
+
+    def results(status: str = "failed") -> Results[Any]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
         return Results(kept, name=run.path, status=status, hedges=engine.hedges)

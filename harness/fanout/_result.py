@@ -13,6 +13,7 @@ import attrs
 from outcome import Error, Outcome, Value
 
 from harness.errors import FanOutError
+from harness.fanout._drop import DROP
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -275,8 +276,12 @@ class Results(Sequence[Result[T_co]]):
         return _rebuild, (self._results, self.name, self.status, self._hedges)
 
     def values(self) -> list[T_co]:
-        """Return the values of the items that are ok, in input order."""
-        return [result.value for result in self._results if result.status == "ok"]
+        """Return the values of the items that are ok, in input order; without dropped ones."""
+        return [
+            result.value
+            for result in self._results
+            if result.status == "ok" and result._ended_with is not DROP
+        ]
 
     @property
     def failed(self) -> Results[T_co]:

@@ -114,12 +114,14 @@ class FanOutStream(Generic[T]):
         ordered: bool,
         window: int,
         keep: bool,
+        engine: Callable[..., Engine] = Engine,
+        call: str = "open_fan_out()",
     ) -> None:
         self._name = name
         self._join = Join(policy, name, keeps_all=keep)
-        self._engine = Engine(
+        self._engine = engine(
             fn,
-            open_source("open_fan_out()", items),
+            open_source(call, items),
             join=self._join,
             limit=limit,
             within=within,
@@ -264,6 +266,7 @@ class FanOutStream(Generic[T]):
                     f"another task already reads the fan-out {self._name!r}; "
                     "one task reads and hands on"
                 )
+            self._engine.starving = True
             self._engine.start_next()
             self._reader = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._leave)
@@ -319,10 +322,12 @@ class FanOutStream(Generic[T]):
     def _wake_reader(self) -> None:
         if self._reader is not None and (self._finished or self._is_ready()):
             reader, self._reader = self._reader, None
+            self._engine.starving = False
             trio.lowlevel.reschedule(reader)
 
     def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._reader = None
+        self._engine.starving = False
         return trio.lowlevel.Abort.SUCCEEDED
 
     def _in_words(self) -> str:

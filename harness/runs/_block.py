@@ -167,7 +167,7 @@ class RunBlock:
             run._cancel_reason = run._cancel_reason or run._who_cancelled(remaining)
             run._end("cancelled", now)
         else:
-            run._end("failed", now)
+            run._end(_status_for(remaining, run), now)
             add_note(remaining, run)
         if remaining is exc:
             return False
@@ -292,17 +292,27 @@ def _carried_out_of(
         run._cancel_reason = run._cancel_reason or run._who_cancelled(error)
         run._end("cancelled", now)
         return "cancelled", RunCancelled(run._cancel_reason)
-    run._end("failed", now)
     failure = _without_cancelled(error)
     if not isinstance(failure, Exception):
+        run._end("failed", now)
         raise failure
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | None):
+        run._end("failed", now)
         raise not_awaitable(function, awaitable)
     if failure.__traceback__ is not None and failure.__traceback__.tb_next is not None:
         failure.__traceback__ = failure.__traceback__.tb_next  # The first frame is ours.
     failure = unwrap_single(failure)
+    status = _status_for(failure, run)
+    run._end(status, now)
     add_note(failure, run)
-    return "failed", failure
+    return status, failure
+
+
+def _status_for(error: BaseException, run: Run) -> Ending:
+    """Return how a run ends that raised: timed out if the error says so of this very run."""
+    if isinstance(error, RunTimedOut) and error.run_id == run.id:
+        return "timed_out"
+    return "failed"
 
 
 def not_awaitable(function: Callable[..., Any], returned: Any) -> TypeError:
@@ -373,7 +383,9 @@ def time_out(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:
     """Return the error for a run whose own deadline took effect, saying where it was."""
     seconds = (run._ended_at or 0.0) - run._started_at
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
-    return RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error.run_id = run.id
+    return error
 
 
 async def _join_tasks(run: Run, error: BaseException | None) -> BaseException | None:
