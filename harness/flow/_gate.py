@@ -1,0 +1,122 @@
+"""Let so many in at once, first come first served, and so many more wait right before it.
+
+A `Gate` stands before each stage. It has slots, which are for work, and places, which are for
+waiting: together they are the stage's limit and the buffer before it. What passes is a `Walker`,
+in a task of its own. It keeps the slot of the stage behind it until it has a slot or a place
+here; that is all there is to backpressure.
+
+Invariants, at every checkpoint: a slot is free only if nobody waits, and a place is free only if
+nobody waits outside. So whatever frees one hands it on at once, and a walker parks once, however
+far it has to come.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+
+class Holdable(Protocol):
+    """What a walker holds until there is room for it further on."""
+
+    def give_back(self, walker: Walker) -> None:
+        """Take back what ``walker`` held. Plain code, called in any task."""
+
+
+class Walker:
+    """One item, or one output of it, on its way through the gates."""
+
+    __slots__ = ("attempts", "degraded", "held", "past_entry", "position", "task")
+
+    def __init__(self, position: int, held: Holdable | None) -> None:
+        self.position = position
+        """The index of the stage that it goes to; stages that gather move it on."""
+        self.held = held
+        """What it has to give back once there is room for it further on."""
+        self.past_entry = False
+        """Whether it has left the entry of its pipeline."""
+        self.attempts = 0
+        """Attempts beyond the first at each stage."""
+        self.degraded = False
+        """Whether a fallback gave a value on its way."""
+        self.task: trio.lowlevel.Task | None = None
+
+    def let_go(self) -> None:
+        """Give back what it holds: there is room for it further on."""
+        held, self.held = self.held, None
+        if held is not None:
+            held.give_back(self)
+
+
+class Gate:
+    """So many slots, and so many places to wait for one."""
+
+    __slots__ = ("_near", "_outside", "_places", "_words", "free")
+
+    def __init__(self, what: str, *, slots: int, places: int) -> None:
+        self.free = slots
+        """Slots that nobody has. Whoever finds one may take it, by counting it down."""
+        self._places = places
+        self._words = f"a slot of {what}"
+        self._near: OrderedDict[Walker, None] = OrderedDict()
+        self._outside: OrderedDict[Walker, None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in the places before it."""
+        return len(self._near)
+
+    @property
+    def held_up(self) -> int:
+        """How many wait for a place, and hold up the stage behind them meanwhile."""
+        return len(self._outside)
+
+    async def wait(self, walker: Walker) -> None:
+        """Get a slot when it is the walker's turn; what it holds goes back when it has a place.
+
+        Checkpoint: always. To be called when no slot is free.
+
+        Cancellation: the walker has left the line, and holds what it held or nothing.
+        """
+        waiting_for = self._words  # noqa: F841 (read by `dump`)
+        if len(self._near) < self._places:
+            walker.let_go()
+            line = self._near
+        else:
+            line = self._outside
+        walker.task = trio.lowlevel.current_task()
+        line[walker] = None
+
+        def leave(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            if walker in self._near:
+                del self._near[walker]
+                self._move_up()
+            else:
+                del self._outside[walker]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(leave)
+
+    def give_back(self, walker: Walker) -> None:
+        """Take back a slot, for the first in line."""
+        line = self._near or self._outside
+        if not line:
+            self.free += 1
+            return
+        first, _ = line.popitem(last=False)
+        held, first.held = first.held, self
+        assert first.task is not None
+        trio.lowlevel.reschedule(first.task)
+        if held is not None:
+            held.give_back(first)
+        self._move_up()
+
+    def _move_up(self) -> None:
+        """Give a place, if one came free, to the first of those outside."""
+        if self._outside and len(self._near) < self._places:
+            first, _ = self._outside.popitem(last=False)
+            self._near[first] = None
+            first.let_go()
