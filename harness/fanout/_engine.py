@@ -43,6 +43,8 @@ class Engine:
 
     item_work: type[ItemWork] = ItemWork
     """What happens between the start of an item and its end."""
+    job: type[Job] = Job
+    """What an item is meanwhile."""
 
     def __init__(
         self,
@@ -253,7 +255,7 @@ class Engine:
         self._started = index + 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = Job(index, index, item, "", _UNPLANNED, trio.current_time())
+        job = self.job(index, index, item, "", _UNPLANNED, trio.current_time())
         try:
             if key is not None:
                 job.key = key(item)

@@ -41,8 +41,6 @@ class Job(Tries):
     """The run of its latest attempt, in the end of the one that decided."""
     degraded = False
     """Whether the fallback gave the value."""
-    walker: Any = None
-    """What walks it through the stages of a pipeline; None in a plain fan-out."""
 
     def __init__(
         self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float

@@ -227,15 +227,13 @@ class Batches:
             return
         now = trio.current_time()
         run = call.run = Run(name, self._around.run, now)
-        whole = Walker(self._index, None)
-        self._meter.begin(now)
+        whole = Walker()
+        self._meter.resume(now)
         status, result = await carry(run, self._make, values, whole)
-        self._meter.end(trio.current_time())
+        self._meter.pause(trio.current_time())
+        self._meter.end(status)
         if status == "ok":
-            self._meter.ok += 1
-            self._meter.items += len(values)
-        elif status != "cancelled":
-            self._meter.failed += 1
+            self._meter.extra_items += len(values) - 1
         if isinstance(result, NotAsync):
             self._around.crash(result)
         for member in call.members:

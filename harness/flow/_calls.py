@@ -26,7 +26,7 @@ class CallHost:
         """Return False: a call is one item."""
         return False
 
-    def leave_entry(self, walker: Walker) -> None:
+    def give_back(self, walker: Walker) -> None:
         """Do nothing: nobody waits to be let in but at the gate of the first stage."""
 
     def start_task(

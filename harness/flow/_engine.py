@@ -24,14 +24,23 @@ from harness.runs._block import carry
 from harness.runs._run import current
 
 
+class WalkingJob(Job, Walker):
+    """An item that is on its way itself."""
+
+    # The first attempt is counted as it begins, and stages count those beyond.
+    attempts = 1
+    has_set_out = False
+    """Whether its task has begun."""
+
+
 class OneRun(ItemWork):
     """Gives an item one run for its whole way: attempts are made inside of it."""
 
     async def work(self, job: Job) -> None:
         """Call the function with the job, which it may note things on, and end the item."""
-        job.attempts = 1
-        status, result = await carry(self._new_run(job), self._function, job)
-        if self._end(job, status, result, trio.current_time()):
+        run = self._new_run(job)
+        status, result = await carry(run, self._function, job)
+        if self._end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)
             await self._settle()
 
@@ -40,30 +49,34 @@ class PipelineEngine(Engine):
     """Runs items through a flow."""
 
     item_work = OneRun
+    job = WalkingJob
 
     def __init__(self, flow: Flow, source: Any, **options: Any) -> None:
         self._flow = flow
         super().__init__(self._walk, source, limit=flow.belong_to_engine(self), **options)
-        self._walking = 0
+        self._set_out = 0
+        """Items whose task has begun; counted only where a stage gathers and has to know."""
 
-    async def _walk(self, job: Job) -> Any:
-        walker = job.walker = self._flow.begin_at_entry()
-        self._walking += 1
-        return await self._flow.walk(walker, job.item)
+    def _walk(self, job: WalkingJob) -> Awaitable[Any]:
+        job.held = self
+        flow = self._flow
+        if flow.gathers:
+            job.has_set_out = True
+            self._set_out += 1
+            flow.set_out(job)
+        return flow.walk(job, job.item, job.started_at)
 
-    def _end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
-        walker: Walker | None = job.walker
-        if walker is not None:
-            job.attempts += walker.attempts
-            job.degraded = walker.degraded
-            self._walking -= 1
-            if walker.past_entry:
-                self._limit -= 1
-        return super()._end(job, status, value, ended_at)
+    # Any: that the job is a `WalkingJob` is known here, and asking would be felt.
+    def _end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
+        if job.past_entry:
+            self._limit -= 1
+        if job.has_set_out:
+            self._set_out -= 1
+        return Engine._end(self, job, status, value, ended_at)  # super() would be felt here.
 
     async def drive(self) -> None:
         """Do what `Engine.drive` does, and take the time."""
-        self._flow.clock.start()
+        self._flow.start_clock()
         try:
             await super().drive()
         finally:
@@ -71,8 +84,10 @@ class PipelineEngine(Engine):
 
     def start_next(self) -> None:
         """Start what there is room for; if there is nothing, batches needn't wait for more."""
-        super().start_next()
-        self._flow.look()
+        if self._in_flight < self._limit:
+            super().start_next()
+        if self._flow.gathers:
+            self._flow.look()
 
     def _start_no_more(self) -> None:
         super()._start_no_more()
@@ -102,12 +117,17 @@ class PipelineEngine(Engine):
         waits for a result itself.
         """
         dry = self._over or (self.starving and self._in_flight + self.unread >= self._window)
-        return not dry or self._in_flight > self._walking
+        return not dry or self._in_flight > self._set_out
 
-    def leave_entry(self, walker: Walker) -> None:
+    def give_back(self, walker: Walker) -> None:
         """Count an item no more against the entry, and let the next one in."""
+        if walker.past_entry:
+            return
+        walker.past_entry = True
         self._limit += 1
-        self.start_next()
+        super().start_next()
+        if self._flow.gathers:
+            self._flow.look()
 
     def start_task(
         self,

@@ -19,16 +19,21 @@ import trio
 from harness.fanout._drop import DROP
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._batches import Batches, call_with_list
-from harness.flow._gate import Gate, Holdable, Walker
+from harness.flow._gate import Holdable, Walker
 from harness.flow._outputs import Outputs
 from harness.flow._places import note_place
-from harness.flow._stage import Stage, distinct
-from harness.flow._statistics import Clock, Meter, PipelineStatistics, StageStatistics
+from harness.flow._stage import Stage
+from harness.flow._station import Station, stations_for, statistics_of
+from harness.flow._statistics import Clock, Meter, PipelineStatistics
 from harness.runs import Run, open_run
+from harness.runs._block import is_only_cancelled
 
 
 class Host(Protocol):
-    """What starts the walkers of a flow: the engine of a pipeline, or a single call."""
+    """What starts the walkers of a flow: the engine of a pipeline, or a single call.
+
+    A walker at the first stage of a pipeline holds the host in place of that stage's slot.
+    """
 
     @property
     def run(self) -> Run:
@@ -41,7 +46,7 @@ class Host(Protocol):
     def more_may_come(self) -> bool:
         """Return whether items may still start that are not on their way yet."""
 
-    def leave_entry(self, walker: Walker) -> None:
+    def give_back(self, walker: Walker) -> None:
         """Note that a walker has room behind the first stage, so that another may start."""
 
     def start_task(
@@ -57,133 +62,100 @@ class Host(Protocol):
         """End everything with a mistake in the program."""
 
 
-class Entry:
-    """What a walker holds at the first stage: a slot that the host counts."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def give_back(self, walker: Walker) -> None:
-        """Tell the host, once."""
-        if not walker.past_entry:
-            walker.past_entry = True
-            self._host.leave_entry(walker)
-
-
-class Station:
-    """One stage of a pipeline under way."""
-
-    __slots__ = (
-        "batches",
-        "calls",
-        "function",
-        "gate",
-        "gives_several",
-        "limit",
-        "meter",
-        "name",
-        "places",
-        "plain",
-        "what",
-    )
-
-    def __init__(self, given: Stage, name: str, *, places: int) -> None:
-        self.name = name
-        self.what = f"stage {name!r}"
-        self.limit = given.limit
-        self.places = places
-        """How many may wait before it."""
-        self.function: Callable[[Any], Any] = given.function
-        self.gives_several = given.gives_several
-        self.meter = Meter()
-        self.batches: Batches | None = None
-        self.calls = Calls(self.what, given.function, given.each)
-        self.plain = self.calls.plain
-        self.gate: Gate | Entry | None = Gate(self.what, slots=given.limit, places=places)
-
-    @property
-    def line(self) -> Gate | Batches | None:
-        """Where items wait before it; None at the entry."""
-        if self.batches is not None:
-            return self.batches
-        return self.gate if isinstance(self.gate, Gate) else None
-
-
 class Flow:
     """The stages of a pipeline under way, and who is where."""
 
     def __init__(self, stages: Sequence[Stage], *, buffer: int, fail_fast: bool) -> None:
         self.clock = Clock()
+        self._stations = stations_for(stages, buffer=buffer)
         self._fail_fast = fail_fast
         self._host: Host
-        self._gathering: list[int] = []
+        self._way: Sequence[tuple[Station, Any, Callable[[Any], Any] | None, Meter]] = ()
+        """For each stage itself, its gate, its function if that is all there is, its meter."""
+        self._now: Callable[[], float]
+        """The clock itself: `trio.current_time` has to look it up first, which is felt."""
+        self.gathers: list[int] = []
         """The indexes of the stages that gather."""
         self._before: dict[int, int] = {}
         """For each of them, how many walkers are on their way to it."""
-        self.capacity = 0
-        """How many walkers there is room for at once."""
-        self._stages = stages
-        names = distinct([given.name for given in stages])
-        self._stations: list[Station] = []
-        for index, (given, name) in enumerate(zip(stages, names, strict=True)):
-            size = 1 if given.batch is None else given.batch.size
-            places = 0 if index == 0 and size == 1 else max(buffer, size if given.batch else 0)
-            self._stations.append(Station(given, name, places=places))
-            self.capacity += given.limit * size + places
+
+    @property
+    def capacity(self) -> int:
+        """How many items there is room for at once."""
+        return sum(station.capacity for station in self._stations)
 
     # How it is entered ------------------------------------------------------------------------
 
     def belong_to_engine(self, host: Host) -> int:
         """Let an engine start the items; return how many may be at the entry at once."""
         self._host = host
-        for index, (given, station) in enumerate(zip(self._stages, self._stations, strict=True)):
-            if given.batch is not None:
-                self._gathering.append(index)
-                self._before[index] = 0
+        for station in self._stations:
+            batch = station.given.batch
+            if batch is not None:
+                self.gathers.append(station.index)
+                self._before[station.index] = 0
                 station.gate = None
                 station.batches = Batches(
                     self,
-                    index,
+                    station.index,
                     station.name,
-                    given.function,
-                    batch=given.batch,
-                    limit=given.limit,
+                    station.given.function,
+                    batch=batch,
+                    limit=station.given.limit,
                     places=station.places,
-                    each=given.each,
+                    each=station.given.each,
                     meter=station.meter,
                 )
                 station.calls = station.batches.calls
         first = self._stations[0]
-        entry = Entry(host)
         if first.batches is None:
-            first.gate = entry
-        self._entry: Holdable = entry
-        return first.limit if first.batches is None else first.places
+            first.gate = host
+        self._set_way()
+        return first.given.limit if first.batches is None else first.places
 
     def belong_to_calls(self, host: Host) -> None:
         """Let any task walk a single item through; a stage that gathers gets a list of one."""
         self._host = host
-        for given, station in zip(self._stages, self._stations, strict=True):
-            if given.batch is not None:
-                station.function = _alone(station, given)
-                station.calls = Calls(station.what, station.function, given.each)
+        for station in self._stations:
+            if station.given.batch is not None:
+                station.function = _alone(station)
+                station.calls = Calls(station.what, station.function, station.given.each)
+        self._set_way()
 
-    def begin_at_entry(self) -> Walker:
-        """Return a walker for an item that the engine has let in."""
-        return self.begin(0, self._entry)
+    def _set_way(self) -> None:
+        self._way = tuple(
+            (station, station.gate, station.function if station.is_plain else None, station.meter)
+            for station in self._stations
+        )
 
     def begin(self, position: int, held: Holdable | None) -> Walker:
         """Return a new walker on its way to the stage ``position``."""
-        walker = Walker(position, held)
-        for index in self._gathering:
-            if index >= position:
-                self._before[index] += 1
+        walker = Walker()
+        walker.position = position
+        walker.held = held
+        self.set_out(walker)
         return walker
+
+    def start_clock(self) -> None:
+        """Take the time from now on, unless that was done before."""
+        self._now = trio.lowlevel.current_clock().current_time
+        self.clock.start()
+
+    def set_out(self, walker: Walker) -> None:
+        """Count a walker among those that are on their way to the stages that gather."""
+        for index in self.gathers:
+            if index >= walker.position:
+                self._before[index] += 1
 
     # The way ----------------------------------------------------------------------------------
 
-    async def walk(self, walker: Walker, value: Any) -> Any:
+    async def walk(self, walker: Walker, value: Any, now: float) -> Any:
         """Take a value through the stages from the walker's position on; return what comes out.
+
+        Args:
+          walker: Goes along, and holds what has to be given back.
+          value: What the first of the stages is called with.
+          now: The time, as the caller has it anyway.
 
         Raises:
           Exception: of the stage that failed, with a note of its name.
@@ -192,60 +164,85 @@ class Flow:
 
         Cancellation: the walker holds nothing, and is on its way to nowhere.
         """
-        now = trio.current_time
+        position = walker.position
+        awaitable: Any = None
+        in_call = False  # Here, and not in a method that is called from here.
         try:
-            for station in self._stations[walker.position :]:
-                gate = station.gate
-                if gate is None:
-                    value = await self._gather(station, walker, value)
-                    if value is DROP:
-                        return DROP
-                    continue
-                if walker.held is not gate:
-                    assert isinstance(gate, Gate)
+            for station, gate, function, meter in self._way[position:] if position else self._way:
+                if walker.held is not gate and gate is not None:
                     if gate.free:
                         gate.free -= 1
                         held, walker.held = walker.held, gate
                         if held is not None:
                             held.give_back(walker)
                     else:
+                        in_call = False
                         await gate.wait(walker)
-                if station.gives_several:
-                    return await self._spread(station, walker, value)
-                meter = station.meter
-                meter.begin(now())
-                awaitable: Any = None
-                try:
-                    if station.plain:
-                        awaitable = station.function(value)
-                        value = await awaitable
-                    else:
-                        value = await station.calls.call(value, walker)
-                except Exception as error:
-                    self._failed(station, error, awaitable)
-                    raise
-                finally:
-                    meter.end(now())
+                        now = self._now()
+                if function is None:
+                    in_call = False
+                    value = await self._not_plain(station, walker, value, now)
+                    now = self._now()
+                    if value is DROP:
+                        return DROP
+                    if station.given.gives_several:
+                        return value
+                    continue
+                meter.working += 1
+                meter.busy -= now
+                in_call = True
+                awaitable = function(value)
+                value = await awaitable
+                now = self._now()
+                meter.working -= 1
+                meter.busy += now
                 if value is DROP:
                     meter.dropped += 1
                     return DROP
                 meter.ok += 1
-                meter.items += 1
             return value
+        except BaseException as error:
+            if in_call:
+                self._failed(station, error, awaitable)
+            raise
         finally:
-            self._end(walker)
-
-    async def _gather(self, station: Station, walker: Walker, value: Any) -> Any:
-        assert station.batches is not None
+            held, walker.held = walker.held, None
+            # At the entry it is the host that counts, when it takes the item's result.
+            if held is not None and held is not self._host:
+                held.give_back(walker)
+            if self.gathers:
+                self._arrive_nowhere(walker)
+    async def _not_plain(self, station: Station, walker: Walker, value: Any, now: float) -> Any:
+        """Do at a stage what is more than to call its function."""
+        if station.batches is not None:
+            return await self._gather(station, station.batches, walker, value)
+        if station.given.gives_several:
+            return await self._spread(station, walker, value)
+        station.meter.resume(now)
         try:
-            returned = await station.batches.join(walker, value)
+            value = await station.calls.call(value, walker)
+        except BaseException as error:
+            self._failed(station, error, None)
+            raise
+        station.meter.pause(self._now())
+        if value is DROP:
+            station.meter.dropped += 1
+        else:
+            station.meter.ok += 1
+        return value
+
+    async def _gather(
+        self, station: Station, batches: Batches, walker: Walker, value: Any
+    ) -> Any:
+        """Be in a batch."""
+        try:
+            value = await batches.join(walker, value)
         except Exception as error:
             note_place(error, station.what, station.name)
             raise
-        if returned is DROP:
-            station.meter.dropped += 1
-            station.meter.items -= 1
-        return returned
+        if value is DROP:
+            station.meter.extra_items -= 1
+        return value
 
     async def _spread(self, station: Station, walker: Walker, value: Any) -> Any:
         """Send each output of a stage that yields several on a way of its own."""
@@ -256,14 +253,13 @@ class Flow:
             walk=self.walk,
             begin=self.begin,
             start_task=self._host.start_task,
-            next_position=self._stations.index(station) + 1,
+            next_position=station.index + 1,
             fail_fast=self._fail_fast,
         )
-        station.meter.calls += 1
 
         def given_back() -> None:
             walker.let_go()
-            self._end(walker)
+            self._arrive_nowhere(walker)
 
         try:
             return await outputs.collect(value, walker, given_back)
@@ -271,27 +267,25 @@ class Flow:
             self._host.crash(error)
             raise
 
-    def _failed(self, station: Station, error: Exception, awaitable: Any) -> None:
+    def _failed(self, station: Station, error: BaseException, awaitable: Any) -> None:
         """Note in which stage an error arose; a function that isn't async ends everything."""
-        station.meter.failed += 1
+        station.meter.pause(self._now())
+        station.meter.end("cancelled" if is_only_cancelled(error) else "failed")
+        if not isinstance(error, Exception):
+            return
         note_place(error, station.what, station.name)
         if isinstance(error, NotAsync):
             self._host.crash(error)
         elif isinstance(error, TypeError) and not isinstance(awaitable, Awaitable | None):
             self._host.crash(not_async(station.what, station.function, awaitable))
 
-    def _end(self, walker: Walker) -> None:
-        """Let a walker go: it holds nothing any more, and arrives nowhere."""
-        held, walker.held = walker.held, None
-        # At the entry it is the host that counts, when it takes the item's result.
-        if held is not None and not isinstance(held, Entry):
-            held.give_back(walker)
-        if self._gathering:
-            position, walker.position = walker.position, len(self._stations)
-            for index in self._gathering:
-                if index >= position:
-                    self._before[index] -= 1
-            self.look()
+    def _arrive_nowhere(self, walker: Walker) -> None:
+        """Count a walker no more among those that are on their way, as it is going to end."""
+        position, walker.position = walker.position, len(self._stations)
+        for index in self.gathers:
+            if index >= position:
+                self._before[index] -= 1
+        self.look()
 
     # What stages that gather ask ----------------------------------------------------------------
 
@@ -307,7 +301,7 @@ class Flow:
 
     def look(self) -> None:
         """Let batches go that wait for something that can't come any more."""
-        for index in self._gathering:
+        for index in self.gathers:
             batches = self._stations[index].batches
             assert batches is not None
             batches.look()
@@ -338,37 +332,15 @@ class Flow:
 
     def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage so far."""
-        now, seconds = self.clock.now(), self.clock.seconds()
-        lines = [station.line for station in self._stations]
-        stages = []
-        for index, station in enumerate(self._stations):
-            meter = station.meter
-            following = lines[index + 1] if index + 1 < len(lines) else None
-            stages.append(
-                StageStatistics(
-                    name=station.name,
-                    limit=station.limit,
-                    working=meter.working,
-                    waiting=0 if lines[index] is None else lines[index].waiting,
-                    held_up=0 if following is None else following.held_up,
-                    calls=meter.calls,
-                    ok=meter.ok,
-                    failed=meter.failed,
-                    dropped=meter.dropped,
-                    busy_share=meter.busy_seconds(now) / (station.limit * seconds)
-                    if seconds
-                    else 0.0,
-                    throughput=meter.items / seconds if seconds else 0.0,
-                )
-            )
-        return PipelineStatistics(stages=tuple(stages), seconds=seconds)
+        return statistics_of(self._stations, self.clock)
 
 
-def _alone(station: Station, given: Stage) -> Callable[[Any], Awaitable[Any]]:
+def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
     """Return a function of one item that calls a stage that gathers with a list of it."""
 
     async def call(item: Any) -> Any:
         async with open_run(station.name):
-            return (await call_with_list(station.what, given.function, [item]))[0]
+            values = await call_with_list(station.what, station.given.function, [item])
+            return values[0]
 
     return call

@@ -27,22 +27,24 @@ class Holdable(Protocol):
 
 
 class Walker:
-    """One item, or one output of it, on its way through the gates."""
+    """One item, or one output of it, on its way through the gates.
 
-    __slots__ = ("attempts", "degraded", "held", "past_entry", "position", "task")
+    What it starts with stands on the class: the items of a pipeline are walkers themselves, and
+    making one should cost nothing more.
+    """
 
-    def __init__(self, position: int, held: Holdable | None) -> None:
-        self.position = position
-        """The index of the stage that it goes to; stages that gather move it on."""
-        self.held = held
-        """What it has to give back once there is room for it further on."""
-        self.past_entry = False
-        """Whether it has left the entry of its pipeline."""
-        self.attempts = 0
-        """Attempts beyond the first at each stage."""
-        self.degraded = False
-        """Whether a fallback gave a value on its way."""
-        self.task: trio.lowlevel.Task | None = None
+    position = 0
+    """The index of the stage that it goes to; beyond a stage that gathers, once it is there."""
+    held: Holdable | None = None
+    """What it has to give back once there is room for it further on."""
+    past_entry = False
+    """Whether it has left the entry of its pipeline."""
+    attempts = 0
+    """Attempts made on its way; at each stage only those beyond the first count."""
+    degraded = False
+    """Whether a fallback gave a value on its way."""
+    task: trio.lowlevel.Task | None = None
+    """Its task, once it has waited."""
 
     def let_go(self) -> None:
         """Give back what it holds: there is room for it further on."""

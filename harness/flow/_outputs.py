@@ -32,7 +32,7 @@ from harness.runs import Run, current_run
 from harness.runs._block import carry, most_telling, unwrap_single
 from harness.runs._run import cancel_scope
 
-Walk = Callable[[Walker, Any], Coroutine[Any, Any, Any]]
+Walk = Callable[[Walker, Any, float], Coroutine[Any, Any, Any]]
 StartTask = Callable[..., None]
 
 
@@ -84,15 +84,17 @@ class Outputs:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                status = "cancelled"
                 try:
                     await self._send_all(item, walker)
-                    self._meter.ok += 1
-                    self._meter.items += self._sent
+                    status = "ok"
+                    self._meter.extra_items += self._sent - 1
                 except Exception as error:
-                    self._meter.failed += 1
+                    status = "failed"
                     note_place(error, self._calls.what, self._name)
                     self._failed(error)
                 finally:
+                    self._meter.end(status)
                     given_back()
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
@@ -204,7 +206,7 @@ class Outputs:
         """Walk one output to its end, in a task and a run of its own."""
         started_at = trio.current_time()
         run = Run(str(number), parent, started_at)
-        status, result = await carry(run, self._walk, walker, output)
+        status, result = await carry(run, self._walk, walker, output, started_at)
         self._results.append(
             Result(
                 number,

@@ -189,10 +189,10 @@ class Pipeline:
         Cancellation: as in any of the stages; nothing is left running.
         """
         flow = self._called()
-        flow.clock.start()
+        flow.start_clock()
         async with open_run(NAME):
             try:
-                return await flow.walk(flow.begin(0, None), item)
+                return await flow.walk(flow.begin(0, None), item, trio.current_time())
             finally:
                 flow.clock.touch()
 
