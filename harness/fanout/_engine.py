@@ -75,6 +75,7 @@ class Engine:
         self.starving = False
         """Whether a reader waits for a result and there is none for it; told by the stream."""
         self._run: Run
+        self._now: Callable[[], float]
         self._base: contextvars.Context
         self._nursery: trio.Nursery
         self._items: ItemWork
@@ -96,6 +97,7 @@ class Engine:
     def begin(self, run: Run) -> None:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self._run = run
+        self._now = run._above.tree.now
         self._base = contextvars.copy_context()
         run._why_cut = self._why_cut
         run._on_stop = [*(run._on_stop or ()), self._stop]
@@ -255,7 +257,7 @@ class Engine:
         self._started = index + 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = self.job(index, index, item, "", _UNPLANNED, trio.current_time())
+        job = self.job(index, index, item, "", _UNPLANNED, self._now())
         try:
             if key is not None:
                 job.key = key(item)

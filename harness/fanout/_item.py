@@ -70,6 +70,7 @@ class ItemWork:
     ) -> None:
         self._function = function
         self._run = run
+        self._now = run._above.tree.now
         self._base = base
         self._nursery = nursery
         self._end = end
@@ -108,7 +109,7 @@ class ItemWork:
             if further is None:
                 return
             status, result = further
-        if self._end(job, status, result, trio.current_time()):
+        if self._end(job, status, result, self._now()):
             current.set(self._run)
             await self._settle()
 

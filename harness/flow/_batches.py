@@ -228,10 +228,9 @@ class Batches:
         now = trio.current_time()
         run = call.run = Run(name, self._around.run, now)
         whole = Walker()
-        self._meter.resume(now)
+        self._meter.begin(now)
         status, result = await carry(run, self._make, values, whole)
-        self._meter.pause(trio.current_time())
-        self._meter.end(status)
+        self._meter.end(status, trio.current_time())
         if status == "ok":
             self._meter.extra_items += len(values) - 1
         if isinstance(result, NotAsync):

@@ -29,8 +29,6 @@ class WalkingJob(Job, Walker):
 
     # The first attempt is counted as it begins, and stages count those beyond.
     attempts = 1
-    has_set_out = False
-    """Whether its task has begun."""
 
 
 class OneRun(ItemWork):
@@ -38,7 +36,9 @@ class OneRun(ItemWork):
 
     async def work(self, job: Job) -> None:
         """Call the function with the job, which it may note things on, and end the item."""
-        run = self._new_run(job)
+        run = Run(job.name, self._run, job.started_at)
+        run._item_index = job.index
+        job.run_id = run.id
         status, result = await carry(run, self._function, job)
         if self._end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)
@@ -53,25 +53,14 @@ class PipelineEngine(Engine):
 
     def __init__(self, flow: Flow, source: Any, **options: Any) -> None:
         self._flow = flow
-        super().__init__(self._walk, source, limit=flow.belong_to_engine(self), **options)
-        self._set_out = 0
-        """Items whose task has begun; counted only where a stage gathers and has to know."""
-
-    def _walk(self, job: WalkingJob) -> Awaitable[Any]:
-        job.held = self
-        flow = self._flow
-        if flow.gathers:
-            job.has_set_out = True
-            self._set_out += 1
-            flow.set_out(job)
-        return flow.walk(job, job.item, job.started_at)
+        super().__init__(flow.walk, source, limit=flow.belong_to_engine(self), **options)
 
     # Any: that the job is a `WalkingJob` is known here, and asking would be felt.
     def _end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
         if job.past_entry:
             self._limit -= 1
-        if job.has_set_out:
-            self._set_out -= 1
+        if job.position:  # It has arrived somewhere, so it was counted.
+            self._flow.items_set_out -= 1
         return Engine._end(self, job, status, value, ended_at)  # super() would be felt here.
 
     async def drive(self) -> None:
@@ -117,7 +106,7 @@ class PipelineEngine(Engine):
         waits for a result itself.
         """
         dry = self._over or (self.starving and self._in_flight + self.unread >= self._window)
-        return not dry or self._in_flight > self._set_out
+        return not dry or self._in_flight > self._flow.items_set_out
 
     def give_back(self, walker: Walker) -> None:
         """Count an item no more against the entry, and let the next one in."""
@@ -125,7 +114,7 @@ class PipelineEngine(Engine):
             return
         walker.past_entry = True
         self._limit += 1
-        super().start_next()
+        Engine.start_next(self)
         if self._flow.gathers:
             self._flow.look()
 

@@ -32,7 +32,8 @@ from harness.runs._block import is_only_cancelled
 class Host(Protocol):
     """What starts the walkers of a flow: the engine of a pipeline, or a single call.
 
-    A walker at the first stage of a pipeline holds the host in place of that stage's slot.
+    A walker begins by holding the host, which at the entry of a pipeline stands for a slot of the
+    first stage.
     """
 
     @property
@@ -78,6 +79,8 @@ class Flow:
         """The indexes of the stages that gather."""
         self._before: dict[int, int] = {}
         """For each of them, how many walkers are on their way to it."""
+        self.items_set_out = 0
+        """Items whose task has begun; counted only where a stage gathers and has to know."""
 
     @property
     def capacity(self) -> int:
@@ -128,12 +131,13 @@ class Flow:
             for station in self._stations
         )
 
-    def begin(self, position: int, held: Holdable | None) -> Walker:
-        """Return a new walker on its way to the stage ``position``."""
+    def begin_output(self, position: int, item: Any, held: Holdable) -> Walker:
+        """Return a walker for an output on its way to the stage ``position``."""
         walker = Walker()
+        walker.item = item
         walker.position = position
         walker.held = held
-        self.set_out(walker)
+        self._set_out(walker)
         return walker
 
     def start_clock(self) -> None:
@@ -141,7 +145,7 @@ class Flow:
         self._now = trio.lowlevel.current_clock().current_time
         self.clock.start()
 
-    def set_out(self, walker: Walker) -> None:
+    def _set_out(self, walker: Walker) -> None:
         """Count a walker among those that are on their way to the stages that gather."""
         for index in self.gathers:
             if index >= walker.position:
@@ -149,13 +153,8 @@ class Flow:
 
     # The way ----------------------------------------------------------------------------------
 
-    async def walk(self, walker: Walker, value: Any, now: float) -> Any:
-        """Take a value through the stages from the walker's position on; return what comes out.
-
-        Args:
-          walker: Goes along, and holds what has to be given back.
-          value: What the first of the stages is called with.
-          now: The time, as the caller has it anyway.
+    async def walk(self, walker: Walker) -> Any:
+        """Take an item through the stages from the walker's position on; return what comes out.
 
         Raises:
           Exception: of the stage that failed, with a note of its name.
@@ -164,7 +163,12 @@ class Flow:
 
         Cancellation: the walker holds nothing, and is on its way to nowhere.
         """
-        position = walker.position
+        position, value, now = walker.position, walker.item, walker.started_at
+        if not position:
+            walker.held = self._host
+            if self.gathers:
+                self.items_set_out += 1
+                self._set_out(walker)
         awaitable: Any = None
         in_call = False  # Here, and not in a method that is called from here.
         try:
@@ -173,8 +177,7 @@ class Flow:
                     if gate.free:
                         gate.free -= 1
                         held, walker.held = walker.held, gate
-                        if held is not None:
-                            held.give_back(walker)
+                        held.give_back(walker)
                     else:
                         in_call = False
                         await gate.wait(walker)
@@ -188,13 +191,12 @@ class Flow:
                     if station.given.gives_several:
                         return value
                     continue
-                meter.working += 1
+                meter.calls += 1
                 meter.busy -= now
                 in_call = True
                 awaitable = function(value)
                 value = await awaitable
                 now = self._now()
-                meter.working -= 1
                 meter.busy += now
                 if value is DROP:
                     meter.dropped += 1
@@ -218,17 +220,14 @@ class Flow:
             return await self._gather(station, station.batches, walker, value)
         if station.given.gives_several:
             return await self._spread(station, walker, value)
-        station.meter.resume(now)
+        meter = station.meter
+        meter.begin(now)
         try:
             value = await station.calls.call(value, walker)
         except BaseException as error:
             self._failed(station, error, None)
             raise
-        station.meter.pause(self._now())
-        if value is DROP:
-            station.meter.dropped += 1
-        else:
-            station.meter.ok += 1
+        meter.end("dropped" if value is DROP else "ok", self._now())
         return value
 
     async def _gather(
@@ -251,7 +250,7 @@ class Flow:
             station.calls,
             station.meter,
             walk=self.walk,
-            begin=self.begin,
+            begin=self.begin_output,
             start_task=self._host.start_task,
             next_position=station.index + 1,
             fail_fast=self._fail_fast,
@@ -269,8 +268,8 @@ class Flow:
 
     def _failed(self, station: Station, error: BaseException, awaitable: Any) -> None:
         """Note in which stage an error arose; a function that isn't async ends everything."""
-        station.meter.pause(self._now())
-        station.meter.end("cancelled" if is_only_cancelled(error) else "failed")
+        status = "cancelled" if is_only_cancelled(error) else "failed"
+        station.meter.end(status, self._now())
         if not isinstance(error, Exception):
             return
         note_place(error, station.what, station.name)

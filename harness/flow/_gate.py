@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -33,6 +33,10 @@ class Walker:
     making one should cost nothing more.
     """
 
+    item: Any = None
+    """What it brings to the first of its stages."""
+    started_at = 0.0
+    """When it was started, as `trio.current_time`."""
     position = 0
     """The index of the stage that it goes to; beyond a stage that gathers, once it is there."""
     held: Holdable | None = None

@@ -24,7 +24,7 @@ from harness.fanout._drop import DROP
 from harness.fanout._result import Result, Results
 from harness.fanout._tries import Tries
 from harness.flow._attempts import Calls, NotAsync, another_try, fall_back, not_async, timed_out
-from harness.flow._gate import Walker
+from harness.flow._gate import Holdable, Walker
 from harness.flow._places import copy_places, note_place
 from harness.flow._statistics import Meter
 from harness.policies import Attempt
@@ -32,7 +32,7 @@ from harness.runs import Run, current_run
 from harness.runs._block import carry, most_telling, unwrap_single
 from harness.runs._run import cancel_scope
 
-Walk = Callable[[Walker, Any, float], Coroutine[Any, Any, Any]]
+Walk = Callable[[Walker], Coroutine[Any, Any, Any]]
 StartTask = Callable[..., None]
 
 
@@ -46,7 +46,7 @@ class Outputs:
         meter: Meter,
         *,
         walk: Walk,
-        begin: Callable[[int, Any], Walker],
+        begin: Callable[[int, Any, Holdable], Walker],
         start_task: StartTask,
         next_position: int,
         fail_fast: bool,
@@ -85,6 +85,7 @@ class Outputs:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 status = "cancelled"
+                self._meter.begin(trio.current_time())
                 try:
                     await self._send_all(item, walker)
                     status = "ok"
@@ -94,7 +95,7 @@ class Outputs:
                     note_place(error, self._calls.what, self._name)
                     self._failed(error)
                 finally:
-                    self._meter.end(status)
+                    self._meter.end(status, trio.current_time())
                     given_back()
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
@@ -176,16 +177,13 @@ class Outputs:
         while True:
             began_at = trio.current_time()
             scope.deadline = began_at + seconds_left
-            self._meter.resume(began_at)
             try:
                 output = await anext(generator)
             except StopAsyncIteration:
                 return
             finally:
-                now = trio.current_time()
-                self._meter.pause(now)
                 scope.deadline = math.inf
-                seconds_left -= now - began_at
+                seconds_left -= trio.current_time() - began_at
             if output is not DROP:
                 await self._send(output)
 
@@ -197,26 +195,29 @@ class Outputs:
         self._room = trio.Event()
         number = self._sent
         self._sent += 1
-        walker = self._begin(self._next_position, self)
-        parent = current_run()
-        self._start_task(self._nursery, self._carry, walker, number, output, parent)
-        await self._room.wait()
+        walker = self._begin(self._next_position, output, self)
+        self._start_task(self._nursery, self._carry, walker, number, current_run())
+        self._meter.pause(trio.current_time())
+        try:
+            await self._room.wait()
+        finally:
+            self._meter.resume(trio.current_time())
 
-    async def _carry(self, walker: Walker, number: int, output: Any, parent: Run) -> None:
+    async def _carry(self, walker: Walker, number: int, parent: Run) -> None:
         """Walk one output to its end, in a task and a run of its own."""
-        started_at = trio.current_time()
-        run = Run(str(number), parent, started_at)
-        status, result = await carry(run, self._walk, walker, output, started_at)
+        walker.started_at = trio.current_time()
+        run = Run(str(number), parent, walker.started_at)
+        status, result = await carry(run, self._walk, walker)
         self._results.append(
             Result(
                 number,
                 number,
-                output,
+                walker.item,
                 run.id,
                 status,
                 result,
                 1 + walker.attempts,
-                started_at,
+                walker.started_at,
                 trio.current_time(),
                 walker.degraded,
             )

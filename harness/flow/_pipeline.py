@@ -13,10 +13,10 @@ from harness._arguments import check_count
 from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import FAIL_FAST, ONE_ATTEMPT, check_options, gather
 from harness.fanout._source import open_source
-from harness.flow._attempts import NotAsync
 from harness.flow._calls import CallHost
 from harness.flow._engine import PipelineEngine
 from harness.flow._flow import Flow
+from harness.flow._gate import Walker
 from harness.flow._stage import Stage, StageFunction, stage
 from harness.flow._statistics import PipelineStatistics
 from harness.policies import FailFast, JoinPolicy
@@ -192,7 +192,9 @@ class Pipeline:
         flow.start_clock()
         async with open_run(NAME):
             try:
-                return await flow.walk(flow.begin(0, None), item, trio.current_time())
+                walker = Walker()
+                walker.item, walker.started_at = item, trio.current_time()
+                return await flow.walk(walker)
             finally:
                 flow.clock.touch()
 

@@ -15,48 +15,59 @@ class Meter:
     tenth of what a stage costs.
     """
 
-    __slots__ = ("busy", "cancelled", "dropped", "extra_items", "failed", "ok", "working")
+    __slots__ = ("busy", "calls", "cancelled", "dropped", "extra_items", "failed", "ok", "paused")
 
     def __init__(self) -> None:
-        self.working = 0
-        """Calls under way."""
+        self.calls = 0
+        """Calls that began."""
         self.busy = 0.0
-        """The ends of all calls that are over, less the beginnings of all that began."""
+        """The ends of all stretches of work that are over, less the beginnings of all."""
         self.ok = 0
         self.failed = 0
         self.dropped = 0
         self.cancelled = 0
+        self.paused = 0
+        """Calls under way that don't work at the moment."""
         self.extra_items = 0
         """Items that came out beyond one per call, of a stage with batches or several outputs."""
 
     @property
-    def calls(self) -> int:
-        """Calls that began."""
-        return self.working + self.ok + self.failed + self.dropped + self.cancelled
+    def working(self) -> int:
+        """Calls that work at the moment."""
+        ended = self.ok + self.failed + self.dropped + self.cancelled
+        return self.calls - ended - self.paused
 
     @property
     def items(self) -> int:
         """Items that came out with a value."""
         return self.ok + self.extra_items
 
-    def resume(self, now: float) -> None:
-        """Note that a call works from now on."""
-        self.working += 1
+    def begin(self, now: float) -> None:
+        """Note that a call began, and works."""
+        self.calls += 1
         self.busy -= now
 
-    def pause(self, now: float) -> None:
-        """Note that a call works no more, or not for a while."""
-        self.working -= 1
+    def end(self, status: str, now: float) -> None:
+        """Note how a call ended that worked until now."""
         self.busy += now
-
-    def end(self, status: str) -> None:
-        """Note how a call ended."""
         if status == "ok":
             self.ok += 1
+        elif status == "dropped":
+            self.dropped += 1
         elif status == "cancelled":
             self.cancelled += 1
         else:
             self.failed += 1
+
+    def pause(self, now: float) -> None:
+        """Note that a call doesn't work from now on."""
+        self.paused += 1
+        self.busy += now
+
+    def resume(self, now: float) -> None:
+        """Note that a call works again."""
+        self.paused -= 1
+        self.busy -= now
 
     def busy_seconds(self, now: float) -> float:
         """Return the time spent in calls so far, summed over all of them."""

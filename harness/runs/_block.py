@@ -269,7 +269,7 @@ async def carry(
     except BaseException as error:
         stuck_at = None  # Or this frame would hold the traceback that holds this frame.
         return _carried_out_of(run, error, function, awaitable)
-    now = trio.current_time()
+    now = run._above.tree.now()
     if value is not _NO_VALUE:
         run._end("ok", now)
         return "ok", value
