@@ -65,6 +65,25 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the owner of an async source can't enter a cleanup block, which would not nest with the "
         "scopes a generator holds open; it gives its own scope the deadline of one"
     ),
+    ("flow", "harness.fanout._engine"): (
+        "a pipeline and a router are the engine with another way for each item; as a public name "
+        "the engine would freeze what is the inside of every fan-out"
+    ),
+    ("flow", "harness.fanout._item"): "the job of an item is what walks, and is the engine's own",
+    ("flow", "harness.fanout._fan_out"): (
+        "arguments are checked, and results gathered, by the same code as for a fan-out"
+    ),
+    ("flow", "harness.fanout._source"): "the items are read by the same code as for a fan-out",
+    ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
+    ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
+    ("flow", "harness.fanout._latency"): "a stage hedges by the same bookkeeping as a fan-out",
+    ("flow", "harness.runs._block"): (
+        "an item, an output and a batch are each the body of a run in a task made for it alone"
+    ),
+    ("flow", "harness.runs._run"): (
+        "an item's task enters the run of the pipeline; cancels say why where trio has reasons"
+    ),
+    ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
     ("fanout", "harness.runs._frames"): (
         "a refused argument is reported with the line that called, as by runs; of no use to users"
     ),

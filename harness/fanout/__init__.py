@@ -4,12 +4,15 @@
 the first success. One engine does the work for all.
 """
 
+from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._race import race
 from harness.fanout._result import Result, Results, ResultStatus, Summary
 from harness.fanout._stream import FanOutStream, open_fan_out
 
 __all__ = [
+    "DROP",
+    "Drop",
     "FanOutStream",
     "Result",
     "ResultStatus",

@@ -6,14 +6,13 @@ Bookkeeping only; the engine starts the tasks.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, ResultStatus
 from harness.policies import Hedge
-from harness.runs import Run
 
 HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
@@ -35,14 +34,24 @@ class HedgeBudget:
         return True
 
 
-class SideBySide:
+class Cancellable(Protocol):
+    """An attempt under way: the run of one, or the scope of one inside a run."""
+
+    def cancel(self, reason: str) -> None:
+        """Cut it short."""
+
+
+AttemptT = TypeVar("AttemptT", bound=Cancellable)
+
+
+class SideBySide(Generic[AttemptT]):
     """The attempts made side by side for one item."""
 
     __slots__ = ("_ended", "_event", "_granted_at", "live")
 
     def __init__(self, *, granted: bool) -> None:
-        self.live: list[Run] = []
-        self._ended: list[tuple[Run, ResultStatus, Any]] = []
+        self.live: list[AttemptT] = []
+        self._ended: list[tuple[AttemptT, ResultStatus, Any]] = []
         self._event = trio.Event()
         self._granted_at = trio.current_time() if granted else None
 
@@ -52,10 +61,10 @@ class SideBySide:
             self._granted_at = trio.current_time()
             self.look_again()
 
-    def ended(self, run: Run, status: ResultStatus, result: Any) -> None:
+    def ended(self, attempt: AttemptT, status: ResultStatus, result: Any) -> None:
         """Note how an attempt ended. A success cancels the others."""
-        self.live.remove(run)
-        self._ended.append((run, status, result))
+        self.live.remove(attempt)
+        self._ended.append((attempt, status, result))
         if status == "ok":
             for other in self.live:
                 other.cancel("another attempt at the same item answered first")
@@ -83,7 +92,7 @@ class SideBySide:
             return math.inf
         return max(0.0, self._granted_at + after - trio.current_time())
 
-    def decision(self) -> tuple[Run, ResultStatus, Any]:
+    def decision(self) -> tuple[AttemptT, ResultStatus, Any]:
         """Return the attempt that counts: the first success, else the first failure."""
         for wanted in (frozenset({"ok"}), FAILURES):
             for one in self._ended:

@@ -79,7 +79,7 @@ class ItemWork:
         self._why_cut = why_cut
         self._latencies = Latencies()
         self._budget = HedgeBudget()
-        self._side_by_side: set[SideBySide] = set()
+        self._side_by_side: set[SideBySide[Run]] = set()
         self._naps: set[trio.CancelScope] = set()
 
     @property
@@ -226,7 +226,7 @@ class ItemWork:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = job.plan.hedge
         assert hedge is not None
-        tries = SideBySide(granted=job.plan.limiter is None)
+        tries: SideBySide[Run] = SideBySide(granted=job.plan.limiter is None)
         self._side_by_side.add(tries)
 
         async def attempt(run: Run) -> None:

@@ -20,9 +20,9 @@ import attrs
 import trio
 
 from harness.errors import RunTimedOut
+from harness.fanout import ResultStatus
 from harness.fanout._hedge import HedgeBudget, SideBySide
 from harness.fanout._latency import Latencies
-from harness.fanout._result import ResultStatus
 from harness.fanout._tries import Tries, too_late
 from harness.flow._gate import Walker
 from harness.policies import Attempt
@@ -58,7 +58,7 @@ class Calls:
     def __init__(
         self,
         what: str,
-        function: Callable[[Any], Awaitable[Any]],
+        function: Callable[[Any], Any],
         each: Attempt | Callable[[Any], Attempt],
     ) -> None:
         self.what = what
@@ -68,7 +68,7 @@ class Calls:
         self._calls = 0
         self._latencies = Latencies()
         self._budget = HedgeBudget()
-        self._side_by_side: set[SideBySide] = set()
+        self._side_by_side: set[SideBySide[OneOfTwo]] = set()
 
     @property
     def plain(self) -> bool:
@@ -177,7 +177,7 @@ class Calls:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = plan.hedge
         assert hedge is not None
-        both = SideBySide(granted=plan.limiter is None)
+        both: SideBySide[OneOfTwo] = SideBySide(granted=plan.limiter is None)
         self._side_by_side.add(both)
 
         async def attempt(one: OneOfTwo) -> None:
@@ -286,5 +286,3 @@ def timed_out(what: str, plan: Attempt, stuck_at: types.TracebackType | None) ->
 def not_async(what: str, function: Callable[..., Any], returned: Any) -> NotAsync:
     """Return the error for a function that returned what can't be awaited."""
     return NotAsync(f"{what}: {not_awaitable(function, returned)}")
-
-

@@ -33,13 +33,16 @@ class Surroundings(Protocol):
     @property
     def run(self) -> Run:
         """The pipeline's run."""
+        ...
 
     @property
     def decided(self) -> bool:
         """Whether the pipeline is being cut short."""
+        ...
 
     def may_come(self, index: int) -> bool:
         """Return whether another item may still arrive at the stage ``index``."""
+        ...
 
     def arrived(self, walker: Walker, index: int) -> None:
         """Note that a walker is at the stage ``index``."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import trio
 
+from harness.fanout import ResultStatus
 from harness.fanout._engine import Engine
 from harness.fanout._item import ItemWork, Job
-from harness.fanout._result import ResultStatus
 from harness.flow._attempts import NotAsync
 from harness.flow._flow import Flow
 from harness.flow._gate import Walker
+from harness.flow._routing import Routing
 from harness.runs import Run
 from harness.runs._block import carry
 from harness.runs._run import current
@@ -45,11 +46,52 @@ class OneRun(ItemWork):
             await self._settle()
 
 
-class PipelineEngine(Engine):
-    """Runs items through a flow."""
+class WalkEngine(Engine):
+    """Runs items each of which is a walker, in one run."""
 
     item_work = OneRun
     job = WalkingJob
+
+    def start_task(
+        self,
+        nursery: trio.Nursery | None,
+        function: Callable[..., Awaitable[Any]],
+        *args: Any,
+        name: str | None = None,
+    ) -> None:
+        """Start a task in the context that was copied when the engine was started."""
+        where = self._nursery if nursery is None else nursery
+        self._base.run(where.start_soon, function, *args, name=name)
+
+    def crash(self, error: NotAsync) -> None:
+        """End everything with a mistake in the program."""
+        self.start_task(None, _fail, TypeError(str(error)))
+
+
+class RouterEngine(WalkEngine):
+    """Runs items along the tracks of a router."""
+
+    def __init__(self, routing: Routing, source: Any, **options: Any) -> None:
+        self._routing = routing
+        routing.crash = self.crash
+        super().__init__(routing.route, source, **options)
+
+    async def drive(self) -> None:
+        """Do what `Engine.drive` does, and take the time."""
+        self._routing.clock.start()
+        try:
+            await super().drive()
+        finally:
+            self._routing.clock.stop()
+
+    @property
+    def hedges(self) -> int:
+        """How many attempts were started beside another one."""
+        return self._routing.hedges
+
+
+class PipelineEngine(WalkEngine):
+    """Runs items through a flow."""
 
     def __init__(self, flow: Flow, source: Any, **options: Any) -> None:
         self._flow = flow
@@ -117,21 +159,6 @@ class PipelineEngine(Engine):
         Engine.start_next(self)
         if self._flow.gathers:
             self._flow.look()
-
-    def start_task(
-        self,
-        nursery: trio.Nursery | None,
-        function: Callable[..., Awaitable[Any]],
-        *args: Any,
-        name: str | None = None,
-    ) -> None:
-        """Start a task in the context that was copied when the pipeline was started."""
-        where = self._nursery if nursery is None else nursery
-        self._base.run(where.start_soon, function, *args, name=name)
-
-    def crash(self, error: NotAsync) -> None:
-        """End everything with a mistake in the program."""
-        self.start_task(None, _fail, TypeError(str(error)))
 
 
 async def _fail(error: Exception) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import trio
 
-from harness.fanout._drop import DROP
+from harness.fanout import DROP
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._batches import Batches, call_with_list
 from harness.flow._gate import Holdable, Walker
@@ -39,13 +39,16 @@ class Host(Protocol):
     @property
     def run(self) -> Run:
         """The run that the items are below."""
+        ...
 
     @property
     def decided(self) -> bool:
         """Whether everything is being cut short."""
+        ...
 
     def more_may_come(self) -> bool:
         """Return whether items may still start that are not on their way yet."""
+        ...
 
     def give_back(self, walker: Walker) -> None:
         """Note that a walker has room behind the first stage, so that another may start."""
@@ -169,7 +172,7 @@ class Flow:
             if self.gathers:
                 self.items_set_out += 1
                 self._set_out(walker)
-        awaitable: Any = None
+        station, awaitable = self._stations[0], None
         in_call = False  # Here, and not in a method that is called from here.
         try:
             for station, gate, function, meter in self._way[position:] if position else self._way:
@@ -177,7 +180,7 @@ class Flow:
                     if gate.free:
                         gate.free -= 1
                         held, walker.held = walker.held, gate
-                        held.give_back(walker)
+                        held.give_back(walker)  # type: ignore[union-attr] # Never None here.
                     else:
                         in_call = False
                         await gate.wait(walker)
@@ -214,6 +217,7 @@ class Flow:
                 held.give_back(walker)
             if self.gathers:
                 self._arrive_nowhere(walker)
+
     async def _not_plain(self, station: Station, walker: Walker, value: Any, now: float) -> Any:
         """Do at a stage what is more than to call its function."""
         if station.batches is not None:
@@ -230,9 +234,7 @@ class Flow:
         meter.end("dropped" if value is DROP else "ok", self._now())
         return value
 
-    async def _gather(
-        self, station: Station, batches: Batches, walker: Walker, value: Any
-    ) -> Any:
+    async def _gather(self, station: Station, batches: Batches, walker: Walker, value: Any) -> Any:
         """Be in a batch."""
         try:
             value = await batches.join(walker, value)

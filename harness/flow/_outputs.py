@@ -20,8 +20,7 @@ from typing import Any
 import trio
 
 from harness.errors import OutputsFailedError
-from harness.fanout._drop import DROP
-from harness.fanout._result import Result, Results
+from harness.fanout import DROP, Result, Results
 from harness.fanout._tries import Tries
 from harness.flow._attempts import Calls, NotAsync, another_try, fall_back, not_async, timed_out
 from harness.flow._gate import Holdable, Walker
@@ -246,9 +245,7 @@ class Outputs:
             raise failure
         gaps = sum(not result.ok for result in self._results)
         if failure is None and not gaps:
-            return tuple(
-                result.value for result in self._results if result._ended_with is not DROP
-            )
+            return tuple(result.value for result in self._results if result._ended_with is not DROP)
         results = Results(self._results, name=path, status="failed")
         what = (
             f"{gaps:,} of {self._sent:,} outputs of {self._calls.what} have no value"

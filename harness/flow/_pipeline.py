@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import trio
 
@@ -17,6 +16,7 @@ from harness.flow._calls import CallHost
 from harness.flow._engine import PipelineEngine
 from harness.flow._flow import Flow
 from harness.flow._gate import Walker
+from harness.flow._shared import SharedByCalls
 from harness.flow._stage import Stage, StageFunction, stage
 from harness.flow._statistics import PipelineStatistics
 from harness.policies import FailFast, JoinPolicy
@@ -188,7 +188,7 @@ class Pipeline:
 
         Cancellation: as in any of the stages; nothing is left running.
         """
-        flow = self._called()
+        flow = _flows_of_calls.get(self)
         flow.start_clock()
         async with open_run(NAME):
             try:
@@ -210,30 +210,20 @@ class Pipeline:
         return flow.statistics()
 
     def _new_flow(self, policy: JoinPolicy) -> Flow:
-        flow = Flow(
-            self._stages, buffer=self._buffer, fail_fast=isinstance(policy, FailFast)
-        )
+        flow = Flow(self._stages, buffer=self._buffer, fail_fast=isinstance(policy, FailFast))
         self._latest = flow
         return flow
 
-    def _called(self) -> Flow:
-        """Return the flow of all calls in this trio, which share the limits of the stages."""
-        try:
-            flows = _flows_of_calls.get()
-        except LookupError:
-            flows = WeakKeyDictionary()
-            _flows_of_calls.set(flows)
-        flow = flows.get(self)
-        if flow is None:
-            flow = flows[self] = self._new_flow(FAIL_FAST)
-            flow.belong_to_calls(CallHost())
-        return flow
+
+def _flow_of_calls(pipeline: Pipeline) -> Flow:
+    flow = pipeline._new_flow(FAIL_FAST)
+    flow.belong_to_calls(CallHost())
+    return flow
 
 
-_flows_of_calls: trio.lowlevel.RunVar[WeakKeyDictionary[Pipeline, Flow]] = trio.lowlevel.RunVar(
-    "harness flows of called pipelines"
+_flows_of_calls: SharedByCalls[Pipeline, Flow] = SharedByCalls(
+    "harness.flow: called pipelines", _flow_of_calls
 )
-"""A limit holds among all who are under it at once. Calls have no scope in common but trio's."""
 
 
 class PipelineStream(FanOutStream[Any]):
@@ -242,11 +232,11 @@ class PipelineStream(FanOutStream[Any]):
     def __init__(self, flow: Flow, items: Any, **options: Any) -> None:
         self._flow = flow
         super().__init__(
-            flow,
+            flow.walk,
             items,
             limit=0,
             each=ONE_ATTEMPT,
-            engine=_engine,
+            engine=functools.partial(_engine, flow),
             call="Pipeline.open()",
             **options,
         )
@@ -256,12 +246,10 @@ class PipelineStream(FanOutStream[Any]):
         return self._flow.statistics()
 
 
-def _engine(flow: Flow, source: Any, *, limit: int, **options: Any) -> PipelineEngine:
-    """Make the engine of a stream, with the limit that the flow knows better."""
+def _engine(flow: Flow, walk: Any, source: Any, *, limit: int, **options: Any) -> PipelineEngine:
+    """Make the engine of a stream; the flow knows its limit."""
     return PipelineEngine(flow, source, **options)
 
 
 def _check(call: str, *, policy: Any, key: Any, name: Any, within: Any) -> None:
-    check_options(
-        call, policy=policy, limit=1, within=within, each=ONE_ATTEMPT, key=key, name=name
-    )
+    check_options(call, policy=policy, limit=1, within=within, each=ONE_ATTEMPT, key=key, name=name)

@@ -18,8 +18,8 @@ class _PlaceNote(str):
         self.name = name
         return self
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return str(self), self.name
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PlaceNote, (str(self), self.name)
 
 
 def failed_at(error: BaseException | None) -> tuple[str, ...]:

@@ -121,9 +121,8 @@ def stage(
 
 def is_async_generator(fn: Any) -> bool:
     """Return whether calling ``fn`` gives an async generator."""
-    return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(
-        getattr(type(fn), "__call__", None)
-    )
+    call = getattr(type(fn), "__call__", None)  # noqa: B004 (the method is what is wanted)
+    return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(call)
 
 
 def check_takes_one(what: str, fn: Any) -> None:

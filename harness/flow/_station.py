@@ -21,7 +21,7 @@ class Station:
         self.index = index
         self.what = f"stage {name!r}"
         self.function: Callable[[Any], Any] = given.function
-        self.calls = Calls(self.what, given.function, given.each)
+        self.calls = Calls(self.what, self.function, given.each)
         self.meter = Meter()
         if given.batch is not None:
             self.places = max(buffer, given.batch.size)

@@ -169,6 +169,12 @@ class TrackStatistics:
     failed: int
     """Items that failed on it finally, or timed out."""
 
+    dropped: int
+    """Items that it returned `DROP` for."""
+
+    cancelled: int
+    """Items that were cut short on it."""
+
     escalated: int
     """Those of the failed that went on to another track."""
 
@@ -185,6 +191,15 @@ class RouterStatistics:
 
     seconds: float
     """From the start until now, or until the end."""
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{one.name}: {one.taken:,} taken, {one.ok:,} ok, {one.working:,} working, "
+            f"{one.waiting:,} waiting"
+            + (f", {one.failed:,} failed" if one.failed else "")
+            + (f", {one.escalated:,} escalated" if one.escalated else "")
+            for one in self.tracks.values()
+        )
 
 
 class Clock:
