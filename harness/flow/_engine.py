@@ -61,7 +61,8 @@ class WalkEngine(Engine):
     ) -> None:
         """Start a task in the context that was copied when the engine was started."""
         where = self._nursery if nursery is None else nursery
-        self._base.run(where.start_soon, function, *args, name=name)
+        # In a copy: the source may have ended just now, and is read inside the context itself.
+        self._base.copy().run(where.start_soon, function, *args, name=name)
 
     def crash(self, error: NotAsync) -> None:
         """End everything with a mistake in the program."""
