@@ -208,7 +208,11 @@ class Flow:
             return value
         except BaseException as error:
             if in_call:
-                self._failed(station, error, awaitable)
+                self._failed(station, error)
+                if isinstance(error, TypeError) and not isinstance(awaitable, Awaitable | None):
+                    mistake = not_async(station.what, station.function, awaitable)
+                    self._host.crash(mistake)
+                    raise mistake from None
             raise
         finally:
             held, walker.held = walker.held, None
@@ -229,7 +233,7 @@ class Flow:
         try:
             value = await station.calls.call(value, walker)
         except BaseException as error:
-            self._failed(station, error, None)
+            self._failed(station, error)
             raise
         meter.end("dropped" if value is DROP else "ok", self._now())
         return value
@@ -268,7 +272,7 @@ class Flow:
             self._host.crash(error)
             raise
 
-    def _failed(self, station: Station, error: BaseException, awaitable: Any) -> None:
+    def _failed(self, station: Station, error: BaseException) -> None:
         """Note in which stage an error arose; a function that isn't async ends everything."""
         status = "cancelled" if is_only_cancelled(error) else "failed"
         station.meter.end(status, self._now())
@@ -277,8 +281,6 @@ class Flow:
         note_place(error, station.what, station.name)
         if isinstance(error, NotAsync):
             self._host.crash(error)
-        elif isinstance(error, TypeError) and not isinstance(awaitable, Awaitable | None):
-            self._host.crash(not_async(station.what, station.function, awaitable))
 
     def _arrive_nowhere(self, walker: Walker) -> None:
         """Count a walker no more among those that are on their way, as it is going to end."""
