@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import trio
 
-from harness.errors import RunTimedOut
+from harness.errors import RunCancelled, RunTimedOut
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._gate import Walker
 from harness.flow._stage import Batch, EachItem
@@ -38,6 +38,10 @@ class Surroundings(Protocol):
     @property
     def decided(self) -> bool:
         """Whether the pipeline is being cut short."""
+        ...
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
         ...
 
     def may_come(self, index: int) -> bool:
@@ -225,8 +229,9 @@ class Batches:
     async def _carry(self, call: BatchCall, name: str) -> None:
         """Make one call, in a task and a run of its own."""
         values = [member.value for member in call.members]
-        if not values or trio.current_effective_deadline() == -math.inf:
-            call.end("cancelled", None)
+        if not values or self._around.decided or trio.current_effective_deadline() == -math.inf:
+            # The step that let this batch go was also the end of everything, or of its members.
+            call.end("cancelled", RunCancelled(self._around.why_cut()))
             return
         now = trio.current_time()
         run = call.run = Run(name, self._around.run, now)
@@ -290,8 +295,7 @@ async def _result_of(member: Member) -> Any:
     if call.status == "ok":
         return call.result[member.place]
     if call.status == "cancelled":
-        reason = getattr(call.result, "reason", None)
-        current_run().cancel("its batch was cancelled" + (f": {reason}" if reason else ""))
+        current_run().cancel(call.result.reason or "its batch was cancelled")
         await trio.sleep_forever()
     error: Exception = call.result
     if isinstance(error, RunTimedOut) and call.run is not None and error.run_id == call.run.id:

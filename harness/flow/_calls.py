@@ -22,6 +22,9 @@ class CallHost:
         """The run of the call."""
         return current_run()
 
+    def why_cut(self) -> None:
+        """Return None: it never is."""
+
     def more_may_come(self) -> bool:
         """Return False: a call is one item."""
         return False

@@ -142,6 +142,10 @@ class PipelineEngine(WalkEngine):
         """Whether everything is being cut short."""
         return self._cut is not None or self._join.why is not None
 
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        return self._why_cut()
+
     def more_may_come(self) -> bool:
         """Return whether an item may still set out: one that isn't pulled, or is only started.
 

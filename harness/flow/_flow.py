@@ -46,6 +46,10 @@ class Host(Protocol):
         """Whether everything is being cut short."""
         ...
 
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        ...
+
     def more_may_come(self) -> bool:
         """Return whether items may still start that are not on their way yet."""
         ...
@@ -301,6 +305,10 @@ class Flow:
     def decided(self) -> bool:
         """Whether the pipeline is being cut short."""
         return self._host.decided
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        return self._host.why_cut()
 
     def look(self) -> None:
         """Let batches go that wait for something that can't come any more."""

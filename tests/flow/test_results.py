@@ -89,7 +89,7 @@ async def test_after_a_failure_nothing_more_is_pulled(autojump_clock: MockClock)
 
     with pytest.raises(FanOutError):
         await Pipeline(stage(fails, limit=2), echo).run(range(10))
-    assert started == [0, 1]
+    assert sorted(started) == [0, 1]
 
 
 async def test_a_quorum_of_items_is_enough(autojump_clock: MockClock) -> None:
