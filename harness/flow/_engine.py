@@ -121,8 +121,13 @@ class PipelineEngine(WalkEngine):
         if self._flow.gathers:
             self._flow.look()
 
-    def _start_no_more(self) -> None:
-        super()._start_no_more()
+    async def _until_over(self) -> None:
+        """Wait until nothing more will be started; then batches needn't wait for more.
+
+        They are looked at here, in a task, and not in the moment when it is over: that may be
+        inside a cancel, while trio walks over its tasks and none may be started.
+        """
+        await super()._until_over()
         self._flow.look()
 
     @property

@@ -6,8 +6,8 @@ in a task of its own. It keeps the slot of the stage behind it until it has a sl
 here; that is all there is to backpressure.
 
 Invariants, at every checkpoint: a slot is free only if nobody waits, and a place is free only if
-nobody waits outside. So whatever frees one hands it on at once, and a walker parks once, however
-far it has to come.
+nobody waits outside, or whoever gave it up is about to run. So whatever frees one hands it on at
+once, and a walker parks once, however far it has to come.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Gate:
         Cancellation: the walker has left the line, and holds what it held or nothing.
         """
         waiting_for = self._words  # noqa: F841 (read by `dump`)
-        if len(self._near) < self._places:
+        if len(self._near) < self._places and not self._outside:
             walker.let_go()
             line = self._near
         else:
@@ -97,14 +97,17 @@ class Gate:
         line[walker] = None
 
         def leave(_: Callable[[], None]) -> trio.lowlevel.Abort:
-            if walker in self._near:
-                del self._near[walker]
-                self._move_up()
-            else:
-                del self._outside[walker]
+            self._near.pop(walker, None)
+            self._outside.pop(walker, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(leave)
+        try:
+            await trio.lowlevel.wait_task_rescheduled(leave)
+        except BaseException:
+            # Here and not in ``leave``: who moves up may let the next item in, and no task may be
+            # started while trio walks over those that it cancels.
+            self._move_up()
+            raise
 
     def give_back(self, walker: Walker) -> None:
         """Take back a slot, for the first in line."""

@@ -123,6 +123,8 @@ class Routing:
             self.crash(error)
             raise
         except Exception as error:
+            if error.__context__ is None and error is not failure:
+                error.__context__ = failure
             said = f"{type(failure).__name__}: {failure}"
             error.add_note(f"escalated from {line.what}, which failed with {said:.300}")
             raise
