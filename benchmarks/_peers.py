@@ -5,6 +5,7 @@ They come with the extra ``bench``; without it `MISSING` is true and nothing her
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 try:
     import aiometer
@@ -46,13 +47,12 @@ async def anyio_task_group(
 async def aiostream_two_maps(
     body: Callable[[int], Awaitable[int]], count: int, *, limit: int
 ) -> None:
-    async def call(item: int, *_: int) -> int:
+    async def call(item: Any, *_: Any) -> Any:
         return await body(item)
 
-    once = aiostream.stream.map(
-        aiostream.stream.range(count), call, ordered=False, task_limit=limit
-    )
-    twice = aiostream.stream.map(once, call, ordered=False, task_limit=limit)
+    operators: Any = aiostream.stream
+    once = operators.map(operators.range(count), call, ordered=False, task_limit=limit)
+    twice = operators.map(once, call, ordered=False, task_limit=limit)
     async with twice.stream() as results:
         async for _ in results:
             pass

@@ -11,7 +11,7 @@ import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 
@@ -178,7 +178,7 @@ class FanOutStream(Generic[T]):
         """Return how many items ended as what so far, read or not."""
         return self._tally.summary(hedges=self._engine.hedges)
 
-    async def __aenter__(self) -> FanOutStream[T]:
+    async def __aenter__(self) -> Self:
         """Start the fan-out.
 
         Checkpoint: always.
@@ -230,7 +230,7 @@ class FanOutStream(Generic[T]):
             raise self._error
         exc.add_note(f"the fan-out had failed before: {self._error}")
 
-    def __aiter__(self) -> FanOutStream[T]:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Result[T]:

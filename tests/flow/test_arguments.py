@@ -116,10 +116,11 @@ def test_a_wrong_argument_is_refused(
 
 
 async def test_wrong_arguments_of_run_are_refused(autojump_clock: MockClock) -> None:
+    best_effort: Any = harness.BestEffort
     calls: list[tuple[Any, type[Exception], str]] = [
-        (lambda: pipeline.run([], policy=harness.BestEffort), TypeError, "Pipeline.run(policy"),
+        (lambda: pipeline.run([], policy=best_effort), TypeError, "Pipeline.run(policy"),
         (lambda: pipeline.run([], within=-1), ValueError, "Pipeline.run(within=...)"),
-        (lambda: pipeline.run([], key=1), TypeError, "Pipeline.run(key=...)"),
+        (lambda: pipeline.run([], key=wrong), TypeError, "Pipeline.run(key=...)"),
         (lambda: pipeline.run(wrong), TypeError, "Pipeline.run() takes items as an iterable"),
         (lambda: router.run([], limit=0), ValueError, "Router.run(limit=...)"),
         (lambda: router.run([], policy=wrong), TypeError, "Router.run(policy=...)"),

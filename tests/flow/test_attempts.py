@@ -318,7 +318,7 @@ async def test_attempts_one_after_another_share_context_variables_and_a_hedge_do
         return item
 
     async def look(item: int) -> str:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return variable.get()
 
     each = harness.Attempt(retry=harness.Retry(2))

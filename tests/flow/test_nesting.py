@@ -20,7 +20,7 @@ async def second(item: Any) -> Any:
 
 
 async def odd_ones_fail(item: int) -> int:
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
     if item % 2:
         raise Boom(item)
     return item
@@ -103,10 +103,10 @@ async def test_a_called_pipeline_yields_a_tuple_or_drops(autojump_clock: MockClo
     async def split(item: int) -> AsyncGenerator[int, None]:
         for number in range(item):
             yield number
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
 
     async def even_only(item: int) -> Any:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return DROP if item % 2 else item
 
     assert await Pipeline(split, even_only)(4) == (0, 2)

@@ -56,7 +56,7 @@ async def test_as_the_last_stage_the_outputs_are_the_value(autojump_clock: MockC
 async def test_several_after_several_nest(autojump_clock: MockClock) -> None:
     async def twice(item: Any) -> AsyncGenerator[Any, None]:
         yield f"{item}a"
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         yield f"{item}b"
 
     results = await Pipeline(twice, twice, stage(echo, limit=9)).run([1])
@@ -66,13 +66,13 @@ async def test_several_after_several_nest(autojump_clock: MockClock) -> None:
 async def test_dropped_outputs_are_left_out(autojump_clock: MockClock) -> None:
     async def some(item: int) -> AsyncGenerator[Any, None]:
         yield 1
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         yield DROP
         yield 2
         yield 3
 
     async def odd_only(item: int) -> Any:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item if item % 2 else DROP
 
     assert (await Pipeline(some, odd_only).run([0])).values() == [(1, 3)]
@@ -144,7 +144,7 @@ async def test_a_generator_that_fails_late_has_sent_what_it_sent(
 ) -> None:
     async def breaks(item: int) -> AsyncGenerator[int, None]:
         yield 0
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         yield 1
         raise Boom(item)
 
@@ -166,7 +166,7 @@ async def test_a_generator_that_fails_at_once_is_tried_again(autojump_clock: Moc
     async def flaky(item: int) -> AsyncGenerator[int, None]:
         nonlocal tries
         tries += 1
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         if tries < 3:
             raise Boom(item)
         yield item
@@ -183,7 +183,7 @@ async def test_a_fallback_is_the_one_output_of_a_generator_that_gave_none(
     autojump_clock: MockClock,
 ) -> None:
     async def fails(item: int) -> AsyncGenerator[int, None]:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         raise Boom(item)
         yield
 
@@ -197,7 +197,7 @@ async def test_without_outputs_the_generator_s_error_is_the_item_s(
     autojump_clock: MockClock,
 ) -> None:
     async def fails(item: int) -> AsyncGenerator[int, None]:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         raise Boom(item)
         yield
 
@@ -274,7 +274,7 @@ async def test_a_stop_lets_a_generator_finish(autojump_clock: MockClock) -> None
         assert run is not None
         assert run.parent is not None
         run.parent.stop("enough")
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item
 
     results = await Pipeline(pages, stop).run([3, 3])
@@ -288,7 +288,7 @@ async def test_an_output_that_cancels_its_run_is_a_gap(autojump_clock: MockClock
     async def give_up(item: str) -> str:
         if item == "3.1":
             harness.current_run().cancel("unreadable")
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item
 
     results = await Pipeline(pages, give_up).run([3], policy=harness.BestEffort())

@@ -126,7 +126,7 @@ class World:
             await self.work(index, one, item)
             if self.deed(index, one, item) != "drops":
                 yield (*item, 0)
-                await trio.sleep(0)
+                await trio.lowlevel.checkpoint()
                 yield (*item, 1)
 
         function: Any = {"plain": plain, "several": yields, "gathers": gathers}[one.kind]
@@ -145,7 +145,8 @@ class World:
 
     def deed(self, index: int, one: Given, item: Any) -> Deed:
         """Return what the stage does to this item."""
-        return one.deeds[item[0] % len(one.deeds)]
+        deed: Deed = one.deeds[item[0] % len(one.deeds)]
+        return deed
 
     async def work(self, index: int, one: Given, item: Any) -> None:
         """Be busy, and end as the case says."""
@@ -295,7 +296,6 @@ def test_a_pipeline_conserves_count_and_limits(case: Case) -> None:
                     )
                 except FanOutError as error:
                     world.check(error.results)
-                    assert error.exceptions
                 else:
                     world.check(results)
                     if case.policy == harness.FailFast():

@@ -19,7 +19,7 @@ async def double(item: int) -> int:
 
 
 async def odd_ones_fail(item: int) -> int:
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
     if item % 2:
         raise Boom(item)
     return item
@@ -113,7 +113,7 @@ async def test_a_dropped_item_is_ok_and_has_no_value(autojump_clock: MockClock) 
     seen: list[int] = []
 
     async def odd_only(item: int) -> Any:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item if item % 2 else DROP
 
     async def see(item: int) -> int:
@@ -156,9 +156,10 @@ async def test_a_function_that_is_not_async_ends_everything_at_once(
 ) -> None:
     """A mistake in the program is no failure of an item: it comes out as itself, and says where."""
 
-    def plain(item: int) -> int:
+    def plain_function(item: int) -> int:
         return item
 
+    plain: Any = plain_function
     stages: list[Any] = [
         stage(plain, name="parse"),
         stage(plain, name="parse", each=harness.Attempt(timeout=1, retry=harness.Retry(3))),
@@ -166,16 +167,20 @@ async def test_a_function_that_is_not_async_ends_everything_at_once(
     ]
     for one in stages:
         for policy in (harness.FailFast(), harness.BestEffort()):
-            with pytest.raises(TypeError, match=r"stage 'parse': .*plain\(\) returned 0 where"):
+            with pytest.raises(
+                TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
+            ):
                 await Pipeline(echo, one).run(range(3), policy=policy)
-        with pytest.raises(TypeError, match=r"stage 'parse': .*plain\(\) returned 0 where"):
+        with pytest.raises(
+            TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
+        ):
             await Pipeline(echo, one)(0)
 
 
 async def test_a_type_error_of_the_function_is_the_item_s_failure() -> None:
     async def clumsy(item: int) -> int:
         await trio.lowlevel.checkpoint()
-        return item + "1"  # type: ignore[operator,no-any-return]
+        return item + "1"  # type: ignore[operator]
 
     def clumsier(item: int) -> Any:
         raise TypeError("before it even began")

@@ -28,7 +28,7 @@ async def test_run_locals_follow_an_item_and_never_meet_another(
     autojump_clock: MockClock,
 ) -> None:
     async def end(item: int) -> tuple[Any, ...]:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return (*messages.get(), harness.current_run().path)
 
     results = await Pipeline(
@@ -71,7 +71,7 @@ async def test_context_variables_follow_too_and_come_from_the_call(
         return item
 
     async def last(item: int) -> str:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return variable.get()
 
     token = variable.set("planted")
@@ -89,12 +89,12 @@ async def test_outputs_are_child_runs_that_start_with_what_is_forked(
         messages.get().append(item)
         forked.get().append(item)
         for part in "ab":
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             yield f"{item}{part}"
 
     async def look(item: str) -> Any:
         forked.get().append(item)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         run = harness.current_run()
         assert run.parent is not None
         return item, tuple(messages.get()), tuple(forked.get()), run.path
@@ -113,7 +113,7 @@ async def test_a_batch_is_a_child_run_of_the_pipeline_s(autojump_clock: MockCloc
     async def change(item: int) -> int:
         variable.set(f"item {item}")
         messages.get().append(item)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item
 
     async def embed(items: list[int]) -> list[int]:
@@ -127,7 +127,7 @@ async def test_a_batch_is_a_child_run_of_the_pipeline_s(autojump_clock: MockCloc
     async def check(item: int) -> int:
         assert messages.get() == [item]
         assert variable.get() == f"item {item}"
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return item
 
     token = variable.set("planted")
@@ -143,7 +143,7 @@ async def test_a_called_pipeline_or_router_is_a_run_of_its_own(autojump_clock: M
     """Two calls in one run would otherwise write to one another's `RunLocal` values."""
 
     async def end(item: int) -> tuple[Any, ...]:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return (*messages.get(), harness.current_run().path)
 
     pipeline = Pipeline(stage(note, limit=2), stage(end, limit=2))
@@ -166,7 +166,7 @@ async def test_all_stages_of_an_item_share_an_idempotency_key(autojump_clock: Mo
     keys: dict[int, set[str]] = {}
 
     async def look(item: int) -> int:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         keys.setdefault(item, set()).add(harness.current_run().idempotency_key)
         if item == 1 and len(messages.get()) < 1:
             messages.get().append("failed once")
