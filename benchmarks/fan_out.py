@@ -51,6 +51,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
             note=samples.note("fan_out, timeout", "anyio task group", per="item"),
         )
     yield from _failures(quick=quick)
+    yield from _priorities(quick=quick)
 
 
 def _against(samples: Samples, case: str, floor: str, budget: float) -> Row:
@@ -72,6 +73,16 @@ def _failures(*, quick: bool) -> Iterator[Row]:
     yield _against(samples, "10 % failures", "no failures", 1.25)
 
 
+def _priorities(*, quick: bool) -> Iterator[Row]:
+    """Compare a batch that starts items by their priority with one in input order."""
+    benches = {
+        "fan_out": timed_in_trio(fan_out),
+        "fan_out, priorities": timed_in_trio(fan_out_priorities),
+    }
+    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
+    yield _against(samples, "fan_out, priorities", "fan_out", 1.3)
+
+
 async def body(item: int) -> int:
     await trio.lowlevel.checkpoint()
     return item
@@ -82,6 +93,10 @@ async def body(item: int) -> int:
 
 async def fan_out(count: int) -> None:
     await harness.fan_out(body, range(count), limit=LIMIT)
+
+
+async def fan_out_priorities(count: int) -> None:
+    await harness.fan_out(body, range(count), limit=LIMIT, priority=lambda item: item % 7)
 
 
 async def fan_out_timeout(count: int) -> None:

@@ -1,7 +1,18 @@
 """Run many agents at once, and trust every result. Built on trio."""
 
 from harness import errors
-from harness.fanout import Result, Results, fan_out, open_fan_out, race
+from harness.fanout import (
+    Fold,
+    Result,
+    Results,
+    Similar,
+    coverage,
+    fan_out,
+    merge,
+    open_fan_out,
+    race,
+    resolve,
+)
 from harness.policies import (
     Attempt,
     BestEffort,
@@ -32,6 +43,7 @@ __all__ = [
     "Event",
     "FailFast",
     "FirstSuccess",
+    "Fold",
     "Hedge",
     "LogFilter",
     "Quorum",
@@ -40,16 +52,20 @@ __all__ = [
     "Retry",
     "Run",
     "RunLocal",
+    "Similar",
     "cleanup",
+    "coverage",
     "current_run",
     "current_run_or_none",
     "dump",
     "errors",
     "fan_out",
+    "merge",
     "observing",
     "open_fan_out",
     "open_run",
     "race",
+    "resolve",
     "run_sync_soon",
     "start_soon",
 ]

@@ -35,6 +35,7 @@ BUDGETS = (
     ("live runs by an outer scope / bare tasks", "≤ 2.2 ×"),
     ("live runs by run.cancel() / bare tasks", "≤ 2.2 ×"),
     ("10 % failures / no failures", "≤ 1.25 ×"),
+    ("fan_out, priorities / fan_out", "≤ 1.3 ×"),
     ("import harness / import attrs, outcome, trio", "≤ 1.2 ×"),
     ("items through open_fan_out, growth of peak memory", "≤ 2 MiB"),
 )

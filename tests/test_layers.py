@@ -76,7 +76,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._source"): "the items are read by the same code as for a fan-out",
     ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
     ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
-    ("flow", "harness.fanout._latency"): "a stage hedges by the same bookkeeping as a fan-out",
+    ("flow", "harness.fanout._by_priority"): "a router starts items by priority as a fan-out does",
     ("flow", "harness.runs._block"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),

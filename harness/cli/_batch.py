@@ -24,6 +24,7 @@ from harness.cli._keys import with_keys
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._options import BatchOptions, input_options, output_options, work_options
+from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
 from harness.cli._records import Format, Record, format_of, parse_records
 from harness.cli._run import Work, policy_named, run_batch
@@ -32,6 +33,9 @@ from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
 from harness.cli._writer import LineWriter
+
+_HELD_BACK_BYTES = 16 * 1024 * 1024
+"""Of a file, up to so much is read before any of it is started, if records have priorities."""
 
 _HELP = """Run an async function on every record of a file, many at once.
 
@@ -75,6 +79,8 @@ def _run(options: BatchOptions) -> int:
             f"--key {options.key} names a field, and plain lines have none; leave it out, "
             "or say --format jsonl or csv"
         )
+    if options.priority is not None:
+        _check_priority(options, form)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
@@ -88,6 +94,19 @@ def _run(options: BatchOptions) -> int:
                 return EXIT_OK
             report = _run_into_output(options, function, read, reading, input_.name, stdout)
     return _finish(options, report)
+
+
+def _check_priority(options: BatchOptions, form: Format) -> None:
+    if form == "lines":
+        raise InputError(
+            f"--priority {options.priority} names a field, and plain lines have none; leave it "
+            "out, or say --format jsonl or csv"
+        )
+    if options.ordered:
+        raise InputError(
+            "--ordered and --priority don't go together: lines in the order of the input would "
+            "wait for records that priorities put off; leave one of them out"
+        )
 
 
 def _default_format(path: str) -> Format:
@@ -125,7 +144,17 @@ def _records(
     before_read: Callable[[], None],
 ) -> Iterator[Record]:
     """Read, choose and name records, and note in ``reading`` how far that is."""
-    lines = LineReader(input_.source, before_read)
+    handed_over = 0
+
+    def before_read_of_file() -> None:
+        nonlocal handed_over
+        if lines.bytes_read - handed_over >= _HELD_BACK_BYTES:
+            handed_over = lines.bytes_read
+            before_read()
+
+    # A file's next read hardly waits, so there priorities can have more to choose from.
+    holds_back = options.priority is not None and input_.size_bytes is not None
+    lines = LineReader(input_.source, before_read_of_file if holds_back else before_read)
     records = parse_records(lines, form, source=input_.name)
     if not options.skip_bad:
         records = _stopping_at_bad(records, input_.name)
@@ -135,6 +164,8 @@ def _records(
         reading.total, records = len(drawn), iter(drawn)
     if options.key is not None:
         records = with_keys(records, options.key, source=input_.name)
+    if options.priority is not None:
+        records = with_priorities(records, options.priority, source=input_.name)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
@@ -168,6 +199,8 @@ def _run_into_output(
         limit=options.limit,
         timeout=options.timeout,
         attempts=options.retry,
+        hedge=options.hedge,
+        by_priority=options.priority is not None,
         ordered=options.ordered,
         grace=options.grace,
     )

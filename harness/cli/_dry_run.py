@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format, Record
 from harness.cli._source import Reading
+from harness.policies import Hedge
 
 RECORDS_SHOWN = 3
 """How many records are read to be shown."""
@@ -24,7 +25,11 @@ def describe(
     if options.timeout is not None:
         limits.append(f"{options.timeout:g} s per attempt")
     limits.append("one attempt each" if options.retry == 1 else f"up to {options.retry} attempts")
+    if options.hedge is not None:
+        limits.append(_late(options.hedge))
     limits.append(options.policy)
+    if options.priority is not None:
+        limits.append(f"the largest {options.priority} first")
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
         [
@@ -38,6 +43,13 @@ def describe(
             "nothing was run",
         ]
     )
+
+
+def _late(hedge: Hedge) -> str:
+    if hedge.after is not None:
+        return f"a second attempt after {hedge.after:g} s"
+    assert hedge.percentile is not None
+    return f"a second attempt for the slowest {100 * (1 - hedge.percentile):g} %"
 
 
 def _amount(options: BatchOptions, reading: Reading) -> str:

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from harness.cli._log import LEVELS
 from harness.cli._records import Format
+from harness.policies import Hedge
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -53,11 +54,17 @@ class BatchOptions:
     limit: int
     """How many items run at once."""
 
+    priority: str | None
+    """The field that says how urgent a record is; None: they start in the order of the input."""
+
     timeout: float | None
     """Seconds for each attempt; None: any."""
 
     retry: int
     """Attempts per item."""
+
+    hedge: Hedge | None
+    """When to start a second attempt beside one that is late; None: never."""
 
     policy: PolicyName
     """What a failed item does to the others."""
@@ -127,6 +134,25 @@ def _seconds(advice: str, *, zero: bool) -> _Callback:
         raise click.BadParameter(f"{given} is not a number of seconds {allowed}; {advice}")
 
     return check
+
+
+def _hedge(context: click.Context, parameter: click.Parameter, given: str | None) -> Hedge | None:
+    """Take seconds after which an attempt is late, or a percentile such as p95."""
+    if given is None:
+        return None
+    is_percentile = given[:1] in ("p", "P")
+    try:
+        number = float(given[1:] if is_percentile else given)
+    except ValueError:
+        number = math.nan
+    if is_percentile and 0 < number < 100:
+        return Hedge(percentile=number / 100)
+    if not is_percentile and 0 < number < math.inf:
+        return Hedge(after=number)
+    raise click.BadParameter(
+        f"{given} is neither a number of seconds above 0, such as 2.0, nor a percentile between "
+        "p0 and p100, such as p95; leave it out for single attempts"
+    )
 
 
 def _complete_files(
@@ -228,6 +254,22 @@ work_options = _together(
         help="Make at most N attempts per item, with growing delays between them.",
     ),
     click.option(
+        "--hedge",
+        type=str,
+        metavar="SECONDS|pNN",
+        callback=_hedge,
+        help="Start a second attempt beside one that takes longer than that, and take the answer "
+        "that comes first; p95 is longer than 95 % of the attempts before. A second attempt is "
+        "made for one item in ten at most.",
+    ),
+    click.option(
+        "--priority",
+        metavar="FIELD",
+        help="Start the records with the largest number in this field first, among the 100 that "
+        "are read ahead. None is overtaken by more than 100 others. By default they start in the "
+        "order of the input.",
+    ),
+    click.option(
         "--policy",
         type=click.Choice(["best-effort", "fail-fast"]),
         default="best-effort",
@@ -259,7 +301,8 @@ output_options = _together(
     click.option(
         "--ordered",
         is_flag=True,
-        help="Write in the order of the input. By default a line is written when its item ends.",
+        help="Write in the order of the input. By default a line is written when its item ends. "
+        "Not together with --priority.",
     ),
     click.option(
         "--summary",

@@ -51,6 +51,9 @@ class Record:
     problem: str | None = None
     """Why it can't be read, or None."""
 
+    priority: float = 0.0
+    """How urgent it is: of the records read ahead, the one with the largest number is first."""
+
 
 class BadRecordError(Exception):
     """A record that can't be read stands among the results as failed, with this error."""

@@ -26,7 +26,7 @@ from harness.cli._target import Target
 from harness.cli._writer import LineWriter
 from harness.errors import FanOutError
 from harness.fanout import FanOutStream, Result, open_fan_out
-from harness.policies import Attempt, BestEffort, FailFast, Retry
+from harness.policies import Attempt, BestEffort, FailFast, Hedge, Retry
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +53,12 @@ class Work:
 
     grace: float
     """Seconds for what is in flight, when the batch is stopped."""
+
+    hedge: Hedge | None = None
+    """When to start a second attempt beside one that is late."""
+
+    by_priority: bool = False
+    """Whether the most urgent of the records read ahead is started first."""
 
 
 async def run_batch(
@@ -104,7 +110,9 @@ class _Batch:
         """Run it to its end, whatever that is."""
         work = self._work
         each = Attempt(
-            timeout=work.timeout, retry=Retry(work.attempts, on=_is_worth_another_attempt)
+            timeout=work.timeout,
+            retry=Retry(work.attempts, on=_is_worth_another_attempt),
+            hedge=work.hedge,
         )
         with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
             try:
@@ -115,6 +123,7 @@ class _Batch:
                     limit=work.limit,
                     each=each,
                     key=_key_of,
+                    priority=_priority_of if work.by_priority else None,
                     ordered=work.ordered,
                     name="batch",
                 ) as self._stream:
@@ -127,6 +136,8 @@ class _Batch:
             for result in self._stream.results if self._stream is not None else ():
                 if not await self._keep(result):
                     break
+        if self._stream is not None:
+            self._report.hedges = self._stream.results.hedges
         if self._source.error is not None:
             self._report.input_error = str(self._source.error)
 
@@ -135,7 +146,7 @@ class _Batch:
         if record.problem is not None:
             raise BadRecordError(f"line {record.line}: {record.problem}")
         value = record.value
-        if self._work.attempts > 1:
+        if self._work.attempts > 1 or self._work.hedge is not None:
             # An attempt that changes its record must not change the next attempt's.
             value = copy.deepcopy(value)
         tally = self._report.tally
@@ -181,6 +192,10 @@ class _Batch:
 
 def _key_of(record: Record) -> str:
     return f"line-{record.line}" if record.key is None else record.key
+
+
+def _priority_of(record: Record) -> float:
+    return record.priority
 
 
 def _is_worth_another_attempt(error: Exception) -> bool:

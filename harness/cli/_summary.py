@@ -12,6 +12,7 @@ import attrs
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._progress import rate
 from harness.cli._tally import Tally
+from harness.fanout import Hedges
 
 _KINDS_SHOWN = 5
 
@@ -34,6 +35,9 @@ class Report:
 
     output_error: str | None = None
     """Why results could not be written, if so."""
+
+    hedges: Hedges = attrs.field(factory=Hedges)
+    """The attempts that were started beside late ones, and what they brought."""
 
     @property
     def exit_status(self) -> int:
@@ -78,6 +82,11 @@ def summary_text(report: Report, *, output: str) -> str:
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for example in tally.examples]
+    if report.hedges.started:
+        lines.append(
+            f"hedges: {report.hedges.started:,}, of which {report.hedges.won:,} answered first, "
+            f"saving about {report.hedges.seconds_saved:.1f} s over all items"
+        )
     if report.interrupted:
         lines.append("interrupted: what was not started is not in the results")
     lines.append(f"results: {output}")
@@ -110,6 +119,9 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "cancelled": tally.cancelled,
         "skipped": tally.skipped,
         "attempts": tally.attempts,
+        "hedges": report.hedges.started,
+        "hedges_won": report.hedges.won,
+        "hedge_seconds_saved": round(report.hedges.seconds_saved, 6),
         "seconds": round(report.seconds, 6),
         "items_per_second": round(report.items_per_second, 3),
         "errors": dict(tally.error_kinds.most_common()),

@@ -1,24 +1,48 @@
 """Run many items at once, each a run of its own, and trust every result.
 
 `fan_out` returns all results at the end, `open_fan_out` yields them as they come, `race` returns
-the first success. One engine does the work for all.
+the first success. One engine does the work for all. What comes after: `merge` makes one of equal
+values, `resolve` lets a judge decide between answers, `Fold` combines results as they arrive, and
+`coverage` says what is missing. Those give the same answer for every order of arrival.
 """
 
+from harness.fanout._content import content_hash
+from harness.fanout._coverage import Coverage, coverage
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
+from harness.fanout._fold import Fold
+from harness.fanout._merge import Merged, merge
 from harness.fanout._race import race
-from harness.fanout._result import Result, Results, ResultStatus, Summary
+from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
+from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
+from harness.fanout._similar import Similar
+from harness.fanout._statistics import FanOutStatistics
 from harness.fanout._stream import FanOutStream, open_fan_out
+from harness.policies import Priority
 
 __all__ = [
     "DROP",
+    "UNDECIDED",
+    "Coverage",
     "Drop",
+    "FanOutStatistics",
     "FanOutStream",
+    "Fold",
+    "Hedges",
+    "Merged",
+    "Priority",
+    "Resolution",
     "Result",
     "ResultStatus",
     "Results",
+    "Similar",
     "Summary",
+    "Undecided",
+    "content_hash",
+    "coverage",
     "fan_out",
+    "merge",
     "open_fan_out",
     "race",
+    "resolve",
 ]

@@ -29,8 +29,9 @@ import trio
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
-from harness.fanout._result import Result, Results, ResultStatus
+from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
+from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, FailFast
 from harness.runs import Run
 from harness.runs._block import most_telling
@@ -132,6 +133,7 @@ class Engine:
                     settle=self._settle,
                     closing=self._closing,
                     why_cut=self._why_cut,
+                    items_started=lambda: self._started,
                 )
                 if self._within is not None:
                     self._run._cut_at = self._run.started_at + self._within
@@ -174,9 +176,13 @@ class Engine:
         return self._join.broken
 
     @property
-    def hedges(self) -> int:
-        """How many attempts were started beside another one."""
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
         return self._items.hedges
+
+    def statistics(self) -> FanOutStatistics:
+        """Return how many items are where."""
+        return FanOutStatistics(in_flight=self._in_flight, unread=self.unread)
 
     def skipped(self) -> Iterator[Result[Any]]:
         """Yield a result for each item of a sized source that was never started."""
@@ -251,10 +257,17 @@ class Engine:
             else:
                 self._start(item)
 
-    def _start(self, item: Any) -> None:
-        """Start the task of one item. To be called in the base context."""
-        index = self._started
-        self._started = index + 1
+    def _start(self, item: Any, index: int | None = None, problem: Exception | None = None) -> None:
+        """Start the task of one item. To be called in the base context.
+
+        Args:
+          item: The item.
+          index: Its place in the input; None: items are started in input order.
+          problem: What the caller's own function raised for it before, if it did.
+        """
+        if index is None:
+            index = self._started
+        self._started += 1
         self._in_flight += 1
         each, key = self._each, self._key
         job = self.job(index, index, item, "", _UNPLANNED, self._now())
@@ -262,6 +275,8 @@ class Engine:
             if key is not None:
                 job.key = key(item)
             job.name = str(job.key)
+            if problem is not None:
+                raise problem
             job.plan = each if isinstance(each, Attempt) else _plan_for(item, each)
         except Exception as error:
             # The caller's own function failed for this item: that is the item's failure.
@@ -314,10 +329,11 @@ class Engine:
         await trio.lowlevel.cancel_shielded_checkpoint()
         cancel_scope(self._nursery.cancel_scope, self._cut)
 
-    def _skip(self, item: Any) -> Result[Any]:
+    def _skip(self, item: Any, index: int | None = None) -> Result[Any]:
         """Return the result of an item that is never started."""
-        index = self._started
-        self._started = index + 1
+        if index is None:
+            index = self._started
+            self._started += 1
         key: Any = index
         if self._key is not None:
             try:
@@ -368,14 +384,7 @@ class Engine:
         self._owner = trio.lowlevel.current_task()
         with trio.CancelScope() as scope:
             try:
-                while await self._room():
-                    self._pulling = scope
-                    item = await source.next()
-                    self._pulling = None
-                    if self._over:
-                        self._record(self._skip(item))
-                    else:
-                        self._base.run(self._start, item)
+                await self._pull_all(source, scope)
             except Exhausted:
                 self._no_more_items()
             except Exception as error:
@@ -389,16 +398,34 @@ class Engine:
                 except Exception as error:
                     self._source_failed(error)
 
+    async def _pull_all(self, source: AsyncSource, scope: trio.CancelScope) -> None:
+        """Pull and start items until none is wanted; raise what the source ends with."""
+        while await self._room():
+            self._pulling = scope
+            item = await source.next()
+            self._pulling = None
+            if self._over:
+                self._record(self._skip(item))
+            else:
+                self._base.run(self._start, item)
+
     async def _room(self) -> bool:
         """Wait until another item may be pulled; return False when none ever may."""
-        waiting_for = "an item to end, or a result to be read"  # noqa: F841 (read by `dump`)
         while not self._over:
-            in_flight = self._in_flight
-            if in_flight < self._limit and in_flight + self.unread < self._window:
+            if self._room_to_pull():
                 return True
-            self._owner_parked = True
-            await trio.lowlevel.wait_task_rescheduled(self._leave)
+            await self._park()
         return False
+
+    def _room_to_pull(self) -> bool:
+        in_flight = self._in_flight
+        return in_flight < self._limit and in_flight + self.unread < self._window
+
+    async def _park(self) -> None:
+        """Wait, as the owner of the source, until `_wake_owner`."""
+        waiting_for = "an item to end, or a result to be read"  # noqa: F841 (read by `dump`)
+        self._owner_parked = True
+        await trio.lowlevel.wait_task_rescheduled(self._leave)
 
     def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._owner_parked = False

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from harness._arguments import check_count, check_seconds
+from harness.fanout._by_priority import PriorityEngine
 from harness.fanout._engine import Engine
 from harness.fanout._join import Join
 from harness.fanout._result import Result, Results
 from harness.fanout._source import open_source
-from harness.policies import Attempt, FailFast, JoinPolicy, check_policy
+from harness.policies import Attempt, FailFast, JoinPolicy, Priority, as_priority, check_policy
 from harness.runs import open_run
 from harness.runs._frames import caller
 
@@ -35,6 +36,7 @@ async def fan_out(
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
+    priority: Priority | Callable[[ItemT], float] | None = None,
     name: str | None = None,
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.
@@ -54,6 +56,8 @@ async def fan_out(
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.
       key: The item's key, for results, names and dumps; by default its index.
+      priority: A function that returns a number for an item, or a `Priority`: of the items that
+        were read ahead, the one with the largest number is started first.
       name: The fan-out's name; by default the function's.
 
     Returns:
@@ -75,9 +79,11 @@ async def fan_out(
     check_options(
         "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
     )
+    order = None if priority is None else as_priority("fan_out(priority=...)", priority)
     return await gather(
         functools.partial(
-            Engine,
+            engine_for,
+            order,
             fn,
             open_source("fan_out()", items),
             limit=limit,
@@ -118,6 +124,13 @@ async def gather(
     if run.status == "cancelled" and (error := engine.error(results)):
         raise error  # The block swallowed the run's own cancel; the policy still has its say.
     return results(run.status)
+
+
+def engine_for(priority: Priority | None, *given: Any, **options: Any) -> Engine:
+    """Return the engine, with a look-ahead if items have priorities; see `Engine` for the rest."""
+    if priority is None:
+        return Engine(*given, **options)
+    return PriorityEngine(*given, **options, priority=priority)
 
 
 by_index = operator.attrgetter("index")

@@ -1,37 +1,139 @@
 """Two attempts at one item: when the second may start, and which of them counts.
 
-Bookkeeping only; the engine starts the tasks.
+Bookkeeping only; `ItemWork` starts the tasks.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
 from harness.fanout._latency import Latencies
-from harness.fanout._result import FAILURES, ResultStatus
+from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.policies import Hedge
 
 HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
 
 
-class HedgeBudget:
-    """Bounds the extra load of hedges to a share of the items."""
+class Hedging:
+    """What the hedges of one fan-out share: what was learned, and what they may cost.
 
-    __slots__ = ("spent",)
+    An attempt that is late while the budget is spent stays in line. The budget grows with the
+    items, and what it then allows goes to the one that has been late longest: the worst of the
+    stragglers are hedged, and not the first.
+    """
 
-    def __init__(self) -> None:
-        self.spent = 0
+    __slots__ = (
+        "_in_line",
+        "_items_started",
+        "_seconds_saved",
+        "_started",
+        "_under_way",
+        "_won",
+        "latencies",
+    )
 
-    def spend(self, share: float, items_started: int) -> bool:
-        """Take one hedge out of the budget; return False if there is none left."""
-        if self.spent >= max(HEDGES_IN_ANY_CASE, share * items_started):
+    def __init__(self, items_started: Callable[[], int]) -> None:
+        self.latencies = Latencies()
+        self._items_started = items_started
+        self._started = 0
+        self._won = 0
+        self._seconds_saved = 0.0
+        self._in_line: dict[SideBySide[Any], float] = {}
+        self._under_way: set[SideBySide[Any]] = set()
+
+    def hedges(self) -> Hedges:
+        """Return how many there were so far, and what they brought."""
+        return Hedges(self._started, self._won, self._seconds_saved)
+
+    async def attend(
+        self,
+        tries: SideBySide[Any],
+        hedge: Hedge,
+        *,
+        launch: Callable[[trio.Nursery], None],
+        closing: Callable[[], bool],
+    ) -> None:
+        """Launch an attempt, and another one beside it if it is late; wait until both have ended.
+
+        Args:
+          tries: Where the attempts tell how they ended.
+          hedge: When an attempt is late, and what hedges may cost.
+          launch: Starts an attempt in a nursery.
+          closing: Returns whether no further attempt is to be started.
+
+        Raises:
+          BaseExceptionGroup: of what came out of an attempt's task.
+
+        Checkpoint: always.
+
+        Cancellation: the attempts are cancelled too, and have ended.
+        """
+        self._under_way.add(tries)
+        self.item_started()
+        try:
+            async with trio.open_nursery() as nursery:
+                launch(nursery)
+                while (wait := tries.seconds_until_late(hedge, self.latencies)) is not None:
+                    if wait > 0:
+                        self.not_late(tries)
+                        with trio.move_on_after(wait):
+                            await tries.news()
+                    elif closing():
+                        break
+                    elif self.spend(tries, hedge.budget):
+                        launch(nursery)
+                        break
+                    else:
+                        await tries.news()
+        finally:
+            self._under_way.discard(tries)
+            self.ended(tries)
+
+    def learn(self, seconds: float, *, cut: bool) -> None:
+        """Learn from a first attempt; once enough is known, all look again whether they are late.
+
+        Args:
+          seconds: How long it took.
+          cut: Whether it had no answer by then, and was cut because the other one had.
+        """
+        if self.latencies.add(seconds, cut=cut):
+            for tries in self._under_way:
+                tries.look_again()
+
+    def spend(self, tries: SideBySide[Any], share: float) -> bool:
+        """Take a hedge out of the budget; or return False, and ``tries`` stand in line for one."""
+        if not self._allows(share):
+            self._in_line[tries] = share
             return False
-        self.spent += 1
+        self._in_line.pop(tries, None)
+        self._started += 1
         return True
+
+    def not_late(self, tries: SideBySide[Any]) -> None:
+        """Take ``tries`` out of the line; more may have been learned of what is late."""
+        self._in_line.pop(tries, None)
+
+    def item_started(self) -> None:
+        """Let the first in line look again, if the budget has grown enough for one."""
+        for tries, share in self._in_line.items():
+            if self._allows(share):
+                tries.look_again()
+            return
+
+    def ended(self, tries: SideBySide[Any]) -> None:
+        """Take ``tries`` out of the line, and what they took into account."""
+        self._in_line.pop(tries, None)
+        if tries.saved_after is not None:
+            self._won += 1
+            self._seconds_saved += self.latencies.seconds_left(tries.saved_after)
+
+    def _allows(self, share: float) -> bool:
+        return self._started < max(HEDGES_IN_ANY_CASE, share * self._items_started())
 
 
 class Cancellable(Protocol):
@@ -47,25 +149,49 @@ AttemptT = TypeVar("AttemptT", bound=Cancellable)
 class SideBySide(Generic[AttemptT]):
     """The attempts made side by side for one item."""
 
-    __slots__ = ("_ended", "_event", "_granted_at", "live")
+    __slots__ = ("_ended", "_event", "_first", "_granted_at", "live", "saved_after")
 
     def __init__(self, *, granted: bool) -> None:
         self.live: list[AttemptT] = []
+        self.saved_after: float | None = None
+        """If the second attempt answered before the first: how long that had then taken."""
+        self._first: AttemptT | None = None
         self._ended: list[tuple[AttemptT, ResultStatus, Any]] = []
         self._event = trio.Event()
         self._granted_at = trio.current_time() if granted else None
 
+    def began(self, attempt: AttemptT) -> None:
+        """Note an attempt."""
+        self.live.append(attempt)
+        if self._first is None:
+            self._first = attempt
+
     def first_granted(self) -> None:
-        """Note that the limiter let the first attempt go: from now on it can be late."""
+        """Note that the limiter let an attempt go: from the first on, it can be late."""
         if self._granted_at is None:
             self._granted_at = trio.current_time()
             self.look_again()
 
-    def ended(self, attempt: AttemptT, status: ResultStatus, result: Any) -> None:
-        """Note how an attempt ended. A success cancels the others."""
+    def ended(
+        self, attempt: AttemptT, status: ResultStatus, result: Any, learn: Callable[..., object]
+    ) -> None:
+        """Note how an attempt ended. A success cancels the others.
+
+        Args:
+          attempt: Which.
+          status, result: How it ended.
+          learn: Takes the seconds that the first attempt took, and ``cut=``.
+        """
         self.live.remove(attempt)
         self._ended.append((attempt, status, result))
         if status == "ok":
+            if self._granted_at is not None:
+                seconds = trio.current_time() - self._granted_at
+                if attempt is self._first:
+                    learn(seconds, cut=False)
+                elif self._first in self.live:
+                    learn(seconds, cut=True)
+                    self.saved_after = seconds
             for other in self.live:
                 other.cancel("another attempt at the same item answered first")
         self.look_again()

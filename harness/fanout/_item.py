@@ -11,6 +11,7 @@ share no context variables, and none sees what another item did to its own.
 from __future__ import annotations
 
 import contextvars
+import functools
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,9 +19,8 @@ from typing import Any
 import trio
 
 from harness.errors import RunCancelled
-from harness.fanout._hedge import HedgeBudget, SideBySide
-from harness.fanout._latency import Latencies
-from harness.fanout._result import FAILURES, ResultStatus
+from harness.fanout._hedge import Hedging, SideBySide
+from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.fanout._tries import Tries, too_late
 from harness.policies import Attempt
 from harness.runs import Run, current_run
@@ -67,6 +67,7 @@ class ItemWork:
         settle: Callable[[], Awaitable[None]],
         closing: Callable[[], bool],
         why_cut: Callable[[], str | None],
+        items_started: Callable[[], int],
     ) -> None:
         self._function = function
         self._run = run
@@ -77,15 +78,13 @@ class ItemWork:
         self._settle = settle
         self._closing = closing
         self._why_cut = why_cut
-        self._latencies = Latencies()
-        self._budget = HedgeBudget()
-        self._side_by_side: set[SideBySide[Run]] = set()
+        self._hedging = Hedging(items_started)
         self._naps: set[trio.CancelScope] = set()
 
     @property
-    def hedges(self) -> int:
-        """How many attempts were started beside another one."""
-        return self._budget.spent
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return self._hedging.hedges()
 
     def stop(self) -> None:
         """Start no further attempts: wake up whoever sleeps before a retry, to end now."""
@@ -227,7 +226,6 @@ class ItemWork:
         hedge = job.plan.hedge
         assert hedge is not None
         tries: SideBySide[Run] = SideBySide(granted=job.plan.limiter is None)
-        self._side_by_side.add(tries)
 
         async def attempt(run: Run) -> None:
             if job.plan.limiter is not None:
@@ -235,41 +233,23 @@ class ItemWork:
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
-            if status == "ok":
-                self._learn(run)
-            tries.ended(run, status, result)
+            tries.ended(run, status, result, self._hedging.learn)
 
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
-            tries.live.append(run)
-            nursery.start_soon(attempt, run, name=job.name)
+            tries.began(run)
+            self._base.run(functools.partial(nursery.start_soon, attempt, run, name=job.name))
 
         current.set(self._run)
         try:
-            async with trio.open_nursery() as nursery:
-                self._base.run(launch, nursery)
-                while (wait := tries.seconds_until_late(hedge, self._latencies)) is not None:
-                    with trio.move_on_after(wait):
-                        await tries.news()
-                    if tries.seconds_until_late(hedge, self._latencies) == 0:
-                        if not self._closing() and self._budget.spend(hedge.budget, job.index + 1):
-                            self._base.run(launch, nursery)
-                        break
+            await self._hedging.attend(tries, hedge, launch=launch, closing=self._closing)
         except BaseException as error:
             # A cancel is told by the tries themselves, which have ended as cancelled.
             if not isinstance(most_telling(error), trio.Cancelled):
                 raise most_telling(error) from None
-        finally:
-            self._side_by_side.discard(tries)
         run, status, result = tries.decision()
         job.run_id = run.id
         return status, result
-
-    def _learn(self, run: Run) -> None:
-        assert run.ended_at is not None
-        if self._latencies.add(run.ended_at - run.started_at):
-            for tries in self._side_by_side:
-                tries.look_again()
 
 
 def _cancelled() -> bool:

@@ -1,10 +1,17 @@
-"""Learn from attempts that succeeded when another one is late."""
+"""Learn from attempts how long one takes: when it is late, and how much longer a late one takes.
+
+Only first attempts are learned from. A second one is started for those that are slow, and what it
+takes is no sample of what an attempt takes. And a first attempt that is cut, since the second had
+answered, counts as well: it would have taken longer than it had until then. Left out, the slow
+ones would be missing among what is learned, so that less and less would count as late.
+"""
 
 from __future__ import annotations
 
 import bisect
 import math
 from collections import deque
+from itertools import islice
 
 SAMPLES_AT_LEAST = 20
 """Fewer say too little about a tail to act on."""
@@ -12,23 +19,30 @@ SAMPLES_AT_LEAST = 20
 SAMPLES_AT_MOST = 1_000
 """The latest so many count: bounded, and a provider that slows down is noticed."""
 
+_Sample = tuple[float, bool]
+"""Seconds, and whether the attempt was cut then."""
+
 
 class Latencies:
-    """The durations of the latest successful attempts, ready for a percentile."""
+    """The durations of the latest first attempts, ready for a percentile."""
 
     __slots__ = ("_latest", "_sorted")
 
     def __init__(self) -> None:
-        self._latest: deque[float] = deque()
-        self._sorted: list[float] = []
+        self._latest: deque[_Sample] = deque()
+        self._sorted: list[_Sample] = []
 
-    def add(self, seconds: float) -> bool:
-        """Note a duration; return whether with this one enough are known."""
+    def add(self, seconds: float, *, cut: bool = False) -> bool:
+        """Note a duration; return whether with this one enough are known.
+
+        Args:
+          seconds: How long the attempt took.
+          cut: Whether it had no answer by then, and was cut because another one had.
+        """
         if len(self._latest) == SAMPLES_AT_MOST:
-            oldest = self._latest.popleft()
-            del self._sorted[bisect.bisect_left(self._sorted, oldest)]
-        self._latest.append(seconds)
-        bisect.insort(self._sorted, seconds)
+            del self._sorted[bisect.bisect_left(self._sorted, self._latest.popleft())]
+        self._latest.append((seconds, cut))
+        bisect.insort(self._sorted, (seconds, cut))
         return len(self._latest) == SAMPLES_AT_LEAST
 
     def percentile(self, share: float) -> float | None:
@@ -39,4 +53,22 @@ class Latencies:
         if len(self._sorted) < SAMPLES_AT_LEAST:
             return None
         rank = max(1, math.ceil(share * len(self._sorted)))
-        return self._sorted[rank - 1]
+        return self._sorted[rank - 1][0]
+
+    def seconds_left(self, seconds: float) -> float:
+        """Return how much longer an attempt takes on average, given that it took ``seconds``.
+
+        The area under the Kaplan-Meier curve, up to the longest duration that was seen. What would
+        have taken longer still is not in it, so this is rather too little; it is 0 if nothing was
+        seen to take longer.
+        """
+        first = bisect.bisect_right(self._sorted, (seconds, True))
+        still_going = len(self._sorted) - first
+        share, area, last = 1.0, 0.0, seconds
+        for ended_after, cut in islice(self._sorted, first, None):
+            area += share * (ended_after - last)
+            last = ended_after
+            if not cut:
+                share -= share / still_going
+            still_going -= 1
+        return area

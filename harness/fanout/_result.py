@@ -131,6 +131,23 @@ class Result(Generic[T_co]):
         return f"<Result of item {self._key!r}: {self._status}, {said}>"
 
 
+@attrs.frozen
+class Hedges:
+    """What second attempts, started beside late ones, cost and brought."""
+
+    started: int = 0
+    """How many there were."""
+
+    won: int = 0
+    """How many answered before the attempt that they were started beside."""
+
+    seconds_saved: float = 0.0
+    """About how much longer the items of those would have taken; see `Summary`."""
+
+
+NO_HEDGES = Hedges()
+
+
 @attrs.frozen(kw_only=True)
 class Summary:
     """How many items ended as what. Reads well as text: ``print(results.summary())``."""
@@ -162,6 +179,17 @@ class Summary:
     hedges: int
     """Attempts that were started beside another one."""
 
+    hedges_won: int = 0
+    """Hedges that answered before the attempt that was late."""
+
+    hedge_seconds_saved: float = 0.0
+    """About how much longer the items of those would have taken without, summed over the items.
+
+    An estimate, since the late attempt was cancelled. It is what attempts that had taken as long
+    took further, on average, as far as this fan-out saw it: those that ended, and those that were
+    cut, which had taken at least so long (Kaplan-Meier). What takes longer than anything that was
+    seen to end isn't counted, so it is rather too low, and 0 as long as nothing was seen."""
+
     seconds: float
     """From the first start to the last end."""
 
@@ -176,7 +204,9 @@ class Summary:
         if self.attempts > self.total - self.skipped:
             parts.append(f"{self.attempts:,} attempts")
         if self.hedges:
-            parts.append(f"{self.hedges:,} hedges")
+            won = f"{self.hedges_won:,} answered first, saving about"
+            saved = f" ({won} {self.hedge_seconds_saved:.1f} s)" if self.hedges_won else ""
+            parts.append(f"{self.hedges:,} {'hedge' if self.hedges == 1 else 'hedges'}{saved}")
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 
 
@@ -209,7 +239,7 @@ class Tally:
         """How many were counted."""
         return sum(self.counts.values())
 
-    def summary(self, *, hedges: int) -> Summary:
+    def summary(self, *, hedges: Hedges = NO_HEDGES) -> Summary:
         """Return what was counted so far."""
         counts = self.counts
         return Summary(
@@ -221,7 +251,9 @@ class Tally:
             skipped=counts.get("skipped", 0),
             degraded=self.degraded,
             attempts=self.attempts,
-            hedges=hedges,
+            hedges=hedges.started,
+            hedges_won=hedges.won,
+            hedge_seconds_saved=hedges.seconds_saved,
             seconds=0.0 if self.first_start is None else self.last_end - self.first_start,
             run_seconds=self.run_seconds,
         )
@@ -244,7 +276,7 @@ class Results(Sequence[Result[T_co]]):
         *,
         name: str = "",
         status: str = "ok",
-        hedges: int = 0,
+        hedges: Hedges = NO_HEDGES,
     ) -> None:
         self._results = tuple(results)
         self._hedges = hedges
@@ -298,6 +330,11 @@ class Results(Sequence[Result[T_co]]):
         """Whether every item has a value; one from the fallback counts."""
         return all(result.status == "ok" for result in self._results)
 
+    @property
+    def hedges(self) -> Hedges:
+        """What second attempts cost and brought; nothing for a part of the results."""
+        return self._hedges
+
     def summary(self) -> Summary:
         """Return how many items ended as what."""
         tally = Tally()
@@ -326,7 +363,7 @@ class Results(Sequence[Result[T_co]]):
         return Results(results, name=self.name, status=self.status)
 
 
-def _rebuild(results: tuple[Any, ...], name: str, status: str, hedges: int) -> Results[Any]:
+def _rebuild(results: tuple[Any, ...], name: str, status: str, hedges: Hedges) -> Results[Any]:
     return Results(results, name=name, status=status, hedges=hedges)
 
 
@@ -343,11 +380,12 @@ def fan_out_error(
     message = what
     if entries:
         first = gaps[errors.index(entries[0])]
-        message += f"; the first is item {first.key!r}: {_in_words(entries[0])}"
+        message += f"; the first is item {first.key!r}: {error_in_words(entries[0])}"
     return FanOutError(message, [*entries, *others], results)
 
 
-def _in_words(error: BaseException) -> str:
+def error_in_words(error: BaseException) -> str:
+    """Return the error's type and message, not longer than is good for a message of ours."""
     text = str(error)
     if len(text) > WORDS_OF_AN_ERROR:
         text = f"{text[:WORDS_OF_AN_ERROR]}..."

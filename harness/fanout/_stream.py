@@ -7,6 +7,7 @@ policy that ends the fan-out never cancels the reader. What was not read isn't l
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -25,12 +26,14 @@ from harness.fanout._fan_out import (
     by_index,
     check_function,
     check_options,
+    engine_for,
     name_of,
 )
 from harness.fanout._join import Join
 from harness.fanout._result import Result, Results, Summary, Tally
 from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy
+from harness.fanout._statistics import FanOutStatistics
+from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import Run, open_run
 from harness.runs._block import most_telling
 
@@ -50,6 +53,7 @@ def open_fan_out(
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
+    priority: Priority | Callable[[ItemT], float] | None = None,
     name: str | None = None,
     ordered: bool = False,
     window: int | None = None,
@@ -62,15 +66,18 @@ def open_fan_out(
                 ...
 
     Args:
-      fn, items, policy, limit, within, each, key, name: As for `fan_out`.
-      ordered: Whether to yield in input order; by default as the items end.
-      window: How many items may be in flight or waiting to be read; by default twice ``limit``.
-        A reader that falls behind stops the pulling, so memory stays flat.
+      fn, items, policy, limit, within, each, key, priority, name: As for `fan_out`.
+      ordered: Whether to yield in input order; by default as the items end. Not together with
+        ``priority``, which starts them in another order.
+      window: How many items may be pulled and not yet read: in flight, waiting to be read, or with
+        ``priority`` read ahead. By default twice ``limit``, and with ``priority`` at least
+        ``limit`` and the look-ahead. A reader that falls behind stops the pulling, so memory
+        stays flat.
       keep: Whether `FanOutStream.results` has all results in the end, or what was not read.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if a number is out of range.
+      ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
       FanOutError: from the iteration if the policy is broken, or the items can't be read further;
         at the end of the block if nobody was reading.
 
@@ -82,6 +89,13 @@ def open_fan_out(
     )
     if window is not None:
         check_count("open_fan_out(window=...)", window, advice="None is for twice the limit")
+    order = None if priority is None else as_priority("open_fan_out(priority=...)", priority)
+    if ordered and order is not None:
+        raise ValueError(
+            "open_fan_out() takes either ordered=True or priority=, not both: results in input "
+            "order would wait for items that priorities put off; leave one of them out"
+        )
+    default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
     return FanOutStream(
         fn,
         items,
@@ -92,8 +106,9 @@ def open_fan_out(
         key=key,
         name=name_of(fn) if name is None else name,
         ordered=ordered,
-        window=2 * limit if window is None else window,
+        window=default_window if window is None else window,
         keep=keep,
+        engine=functools.partial(engine_for, order),
     )
 
 
@@ -114,7 +129,7 @@ class FanOutStream(Generic[T]):
         ordered: bool,
         window: int,
         keep: bool,
-        engine: Callable[..., Engine] = Engine,
+        engine: Callable[..., Engine],
         call: str = "open_fan_out()",
     ) -> None:
         self._name = name
@@ -130,6 +145,7 @@ class FanOutStream(Generic[T]):
             sink=self._take,
             window=window,
         )
+        self._ordered = ordered
         self._tally = Tally()
         self._unread: dict[int, Result[T]] | deque[Result[T]] = {} if ordered else deque()
         self._next_index = 0
@@ -155,6 +171,11 @@ class FanOutStream(Generic[T]):
         return self._run
 
     @property
+    def ordered(self) -> bool:
+        """Whether results come in input order."""
+        return self._ordered
+
+    @property
     def results(self) -> Results[T]:
         """What was not read, in input order; with ``keep=True`` everything. Final after the block,
         which then has a result for every item whose number was known beforehand."""
@@ -177,6 +198,10 @@ class FanOutStream(Generic[T]):
     def summary(self) -> Summary:
         """Return how many items ended as what so far, read or not."""
         return self._tally.summary(hedges=self._engine.hedges)
+
+    def statistics(self) -> FanOutStatistics:
+        """Return how many items are in flight, wait to be read, or wait for their turn."""
+        return self._engine.statistics()
 
     async def __aenter__(self) -> Self:
         """Start the fan-out.

@@ -20,9 +20,8 @@ import attrs
 import trio
 
 from harness.errors import RunTimedOut
-from harness.fanout import ResultStatus
-from harness.fanout._hedge import HedgeBudget, SideBySide
-from harness.fanout._latency import Latencies
+from harness.fanout import Hedges, ResultStatus
+from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._tries import Tries, too_late
 from harness.flow._gate import Walker
 from harness.policies import Attempt
@@ -53,7 +52,7 @@ class OneOfTwo:
 class Calls:
     """Calls one function, for all items of one flow."""
 
-    __slots__ = ("_budget", "_calls", "_each", "_latencies", "_side_by_side", "function", "what")
+    __slots__ = ("_calls", "_each", "_hedging", "function", "what")
 
     def __init__(
         self,
@@ -66,9 +65,7 @@ class Calls:
         self.function = function
         self._each = each
         self._calls = 0
-        self._latencies = Latencies()
-        self._budget = HedgeBudget()
-        self._side_by_side: set[SideBySide[OneOfTwo]] = set()
+        self._hedging = Hedging(lambda: self._calls)
 
     @property
     def plain(self) -> bool:
@@ -76,9 +73,9 @@ class Calls:
         return isinstance(self._each, Attempt) and self._each == PLAIN
 
     @property
-    def hedges(self) -> int:
-        """How many attempts were started beside another one."""
-        return self._budget.spent
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return self._hedging.hedges()
 
     def plan_for(self, item: Any) -> Attempt:
         """Return what is to happen to one item.
@@ -178,10 +175,8 @@ class Calls:
         hedge = plan.hedge
         assert hedge is not None
         both: SideBySide[OneOfTwo] = SideBySide(granted=plan.limiter is None)
-        self._side_by_side.add(both)
 
         async def attempt(one: OneOfTwo) -> None:
-            began_at = trio.current_time()
             status: ResultStatus = "cancelled"
             result: Any = None
             try:
@@ -190,44 +185,24 @@ class Calls:
                     status = "ok"
             except NotAsync:
                 raise
-            except RunTimedOut as error:
-                status, result = "timed_out", error
             except Exception as error:
                 status, result = "failed", unwrap_single(error)
-            if status == "ok":
-                self._learn(trio.current_time() - began_at)
-            both.ended(one, status, result)
+            both.ended(one, status, result, self._hedging.learn)
 
         def launch(nursery: trio.Nursery) -> None:
             one = OneOfTwo()
-            both.live.append(one)
+            both.began(one)
             nursery.start_soon(attempt, one, name=self.what)
 
+        run = current_run()
         try:
-            async with trio.open_nursery() as nursery:
-                launch(nursery)
-                while (wait := both.seconds_until_late(hedge, self._latencies)) is not None:
-                    with trio.move_on_after(wait):
-                        await both.news()
-                    if both.seconds_until_late(hedge, self._latencies) == 0:
-                        if not current_run().stopping and self._budget.spend(
-                            hedge.budget, self._calls
-                        ):
-                            launch(nursery)
-                        break
+            await self._hedging.attend(both, hedge, launch=launch, closing=lambda: run.stopping)
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
-        finally:
-            self._side_by_side.discard(both)
         _, status, result = both.decision()
         if status != "ok":
             raise result
         return result
-
-    def _learn(self, seconds: float) -> None:
-        if self._latencies.add(seconds):
-            for both in self._side_by_side:
-                both.look_again()
 
 
 async def another_try(plan: Attempt, tries: Tries, failure: Exception) -> bool:

@@ -11,6 +11,7 @@ from harness.policies._join import (
     Quorum,
     check_policy,
 )
+from harness.policies._priority import Priority, as_priority
 from harness.policies._retry import Retry, RetryOn
 
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "FirstSuccess",
     "Hedge",
     "JoinPolicy",
+    "Priority",
     "Quorum",
     "ReservingLimiter",
     "Retry",
     "RetryOn",
+    "as_priority",
     "asked_seconds",
     "check_policy",
     "is_rate_limit",

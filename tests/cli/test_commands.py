@@ -38,8 +38,8 @@ def test_help_of_batch_has_examples_and_explains_every_option(
     said = capsys.readouterr().out
     assert said.count("harness batch ") >= 5
     options = (
-        "input output format key skip-bad first sample seed limit timeout retry policy grace "
-        "overwrite ordered summary quiet log-level dry-run"
+        "input output format key skip-bad first sample seed limit timeout retry hedge "
+        "priority policy grace overwrite ordered summary quiet log-level dry-run"
     )
     for option in options.split():
         described = re.search(rf"--{option}\b.*?(?=\n  -|\Z)", said, re.DOTALL)

@@ -1,0 +1,60 @@
+"""Say how much of what was asked for has a value, and why the rest has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from harness.fanout._groups import in_input_order
+from harness.fanout._result import Result, error_in_words
+
+MISSING_IN_WORDS = 10
+"""So many of the missing are named in the text; `Coverage.missing` has all."""
+
+
+@attrs.frozen
+class Coverage:
+    """How complete results are. Reads well as text: ``print(coverage(results))``."""
+
+    total: int
+    """Items that have a result."""
+
+    ok: int
+    """Items that have a value, from the fallback too."""
+
+    missing: tuple[tuple[Any, str], ...]
+    """The key of each item without a value, and why: its status and its error, in input order."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.missing
+
+    def __str__(self) -> str:
+        text = f"{self.ok:,} of {self.total:,} ok"
+        if not self.missing:
+            return text
+        named = [f"{key!r} {reason}" for key, reason in self.missing[:MISSING_IN_WORDS]]
+        more = len(self.missing) - len(named)
+        return f"{text}; missing: {'; '.join(named)}{f'; and {more:,} more' if more else ''}"
+
+
+def coverage(results: Iterable[Result[Any]]) -> Coverage:
+    """Return how many items have a value, and for each of the others its key and the reason.
+
+    Args:
+      results: The results of a fan-out, in any order.
+
+    Raises:
+      TypeError: if there is anything but results.
+    """
+    ordered = in_input_order("coverage()", results)
+    missing = tuple((one.key, _reason(one)) for one in ordered if not one.ok)
+    return Coverage(len(ordered), len(ordered) - len(missing), missing)
+
+
+def _reason(result: Result[Any]) -> str:
+    assert result.error is not None
+    return f"{result.status.replace('_', ' ')}: {error_in_words(result.error)}"

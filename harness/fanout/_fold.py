@@ -1,0 +1,103 @@
+"""Combine results into one value while they arrive.
+
+A fold holds one value, whatever the number of results: `open_fan_out` is flat for a million items,
+and so is a fold over it. For the same answer at every arrival order it takes results in input
+order, or a function for which the order makes no difference; which of the two has to be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from harness.fanout._result import Result
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Fold(Generic[S, T]):
+    """A fold under way::
+
+        async with harness.open_fan_out(count_words, pages, ordered=True) as stream:
+            fold = harness.Fold(stream, lambda total, result: total + result.value, 0)
+            total = await fold.run()
+
+    Meanwhile `partial` is what the results so far combine to.
+    """
+
+    def __init__(
+        self,
+        stream: AsyncIterator[Result[T]],
+        function: Callable[[S, Result[T]], S | Awaitable[S]],
+        initial: S,
+        *,
+        commutative: bool = False,
+    ) -> None:
+        """Make a fold; `run` runs it.
+
+        Args:
+          stream: An open stream of results, such as that of `open_fan_out`. It must be
+            ``ordered=True``, unless the fold is commutative.
+          function: ``function(partial, result)``, plain or async, returns the next partial value.
+            It gets every result, those without a value too: what they mean is its decision.
+          initial: The partial value before the first result.
+          commutative: Say that the order of results makes no difference to the function. They are
+            then taken as they arrive. (Sums of floats differ in their last digits.)
+
+        Raises:
+          TypeError: if an argument has the wrong type.
+          ValueError: if the stream is not ordered, and the fold not commutative.
+        """
+        if not hasattr(stream, "__anext__"):
+            raise TypeError(
+                f"Fold() takes a stream of results, not {stream!r}; for results that are all "
+                "there use functools.reduce"
+            )
+        if not callable(function):
+            raise TypeError(
+                "Fold() takes a function of the partial value and a result, not "
+                f"{function!r}; write Fold(stream, lambda total, result: ..., initial)"
+            )
+        if not commutative and not getattr(stream, "ordered", False):
+            raise ValueError(
+                "Fold() over results as they arrive can give another answer every time; open the "
+                "stream with ordered=True, or say commutative=True if the order makes no difference"
+            )
+        self._stream = stream
+        self._function = function
+        self._partial = initial
+        self._count = 0
+        self._started = False
+
+    @property
+    def partial(self) -> S:
+        """What the results so far combine to; may be read at any time, by any task."""
+        return self._partial
+
+    @property
+    def count(self) -> int:
+        """How many results are in `partial`."""
+        return self._count
+
+    async def run(self) -> S:
+        """Take all results of the stream, and return what they combine to.
+
+        Raises:
+          RuntimeError: if it was called before.
+          FanOutError: from the stream, if its policy is broken; `partial` stays.
+          Exception: what the function raises.
+
+        Checkpoint: as the stream's iteration does.
+
+        Cancellation: `partial` holds every result that was taken from the stream; if an async
+        function is cut short, all but that one.
+        """
+        if self._started:
+            raise RuntimeError("a fold runs once; make another Fold for another stream")
+        self._started = True
+        async for result in self._stream:
+            combined: Any = self._function(self._partial, result)
+            self._partial = await combined if isinstance(combined, Awaitable) else combined
+            self._count += 1
+        return self._partial

@@ -1,0 +1,85 @@
+"""Make one of results that say the same, and keep where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, TypeVar
+
+import attrs
+
+from harness.fanout._content import content_hash
+from harness.fanout._groups import grouped, in_input_order
+from harness.fanout._result import Result
+from harness.fanout._similar import Similar
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Merged(Generic[T]):
+    """One value, and all results that gave it."""
+
+    value: T
+    """The value of the first of the sources."""
+
+    sources: tuple[Result[T], ...]
+    """The results with this value, in input order; at least one."""
+
+
+def merge(
+    results: Iterable[Result[T]],
+    *,
+    dedupe: Literal["content"] | Callable[[T], Any] | Similar = "content",
+) -> list[Merged[T]]:
+    """Return each value once, with the results that gave it, in the order of the input.
+
+    The answer is the same in whatever order the results arrived and are given. Items without a
+    value are passed over; `coverage` tells them.
+
+    Args:
+      results: The results of a fan-out.
+      dedupe: What makes two values the same. ``"content"``: everything in them, see
+        `content_hash`. A function: what it returns for a value, such as
+        ``lambda finding: finding.url``. `Similar`: that their embeddings are close.
+
+    Raises:
+      TypeError: if ``dedupe`` is none of these, if a value has no content to compare, if a
+        function returns something unhashable, or an embedding is no vector.
+      ValueError: if there is not one embedding of the same length for each value.
+    """
+    ordered = [one for one in in_input_order("merge()", results) if one.ok]
+    if isinstance(dedupe, Similar):
+        # What is equal needs no embedding; and text that a model knows nothing of has none.
+        distinct = list(grouped("dedupe=", ordered, _content_or_itself).values())
+        joined = dedupe.groups([same[0].value for same in distinct])
+        groups = [[one for i in positions for one in distinct[i]] for positions in joined]
+    elif dedupe == "content":
+        groups = list(grouped("dedupe=", ordered, _content).values())
+    elif callable(dedupe) and not isinstance(dedupe, type):
+        by = dedupe
+        groups = list(grouped("merge(dedupe=...)", ordered, lambda one: by(one.value)).values())
+    else:
+        raise TypeError(
+            'merge(dedupe=...) takes "content", a function of a value, or Similar(embed, '
+            f"threshold), not {dedupe!r}"
+        )
+    merged = []
+    for group in groups:
+        sources = in_input_order("merge()", group)
+        merged.append(Merged(sources[0].value, tuple(sources)))
+    return merged
+
+
+def _content(result: Result[Any]) -> str:
+    try:
+        return content_hash(result.value)
+    except TypeError as error:
+        error.add_note(f"this is the value of item {result.key!r}")
+        raise
+
+
+def _content_or_itself(result: Result[Any]) -> Any:
+    try:
+        return content_hash(result.value)
+    except TypeError:
+        return id(result)
