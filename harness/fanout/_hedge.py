@@ -28,7 +28,15 @@ class Hedging:
     stragglers are hedged, and not the first.
     """
 
-    __slots__ = ("_in_line", "_items_started", "_seconds_saved", "_started", "_won", "latencies")
+    __slots__ = (
+        "_in_line",
+        "_items_started",
+        "_seconds_saved",
+        "_started",
+        "_under_way",
+        "_won",
+        "latencies",
+    )
 
     def __init__(self, items_started: Callable[[], int]) -> None:
         self.latencies = Latencies()
@@ -37,10 +45,66 @@ class Hedging:
         self._won = 0
         self._seconds_saved = 0.0
         self._in_line: dict[SideBySide[Any], float] = {}
+        self._under_way: set[SideBySide[Any]] = set()
 
     def hedges(self) -> Hedges:
         """Return how many there were so far, and what they brought."""
         return Hedges(self._started, self._won, self._seconds_saved)
+
+    async def attend(
+        self,
+        tries: SideBySide[Any],
+        hedge: Hedge,
+        *,
+        launch: Callable[[trio.Nursery], None],
+        closing: Callable[[], bool],
+    ) -> None:
+        """Launch an attempt, and another one beside it if it is late; wait until both have ended.
+
+        Args:
+          tries: Where the attempts tell how they ended.
+          hedge: When an attempt is late, and what hedges may cost.
+          launch: Starts an attempt in a nursery.
+          closing: Returns whether no further attempt is to be started.
+
+        Raises:
+          BaseExceptionGroup: of what came out of an attempt's task.
+
+        Checkpoint: always.
+
+        Cancellation: the attempts are cancelled too, and have ended.
+        """
+        self._under_way.add(tries)
+        self.item_started()
+        try:
+            async with trio.open_nursery() as nursery:
+                launch(nursery)
+                while (wait := tries.seconds_until_late(hedge, self.latencies)) is not None:
+                    if wait > 0:
+                        self.not_late(tries)
+                        with trio.move_on_after(wait):
+                            await tries.news()
+                    elif closing():
+                        break
+                    elif self.spend(tries, hedge.budget):
+                        launch(nursery)
+                        break
+                    else:
+                        await tries.news()
+        finally:
+            self._under_way.discard(tries)
+            self.ended(tries)
+
+    def learn(self, seconds: float, *, cut: bool) -> None:
+        """Learn from a first attempt; once enough is known, all look again whether they are late.
+
+        Args:
+          seconds: How long it took.
+          cut: Whether it had no answer by then, and was cut because the other one had.
+        """
+        if self.latencies.add(seconds, cut=cut):
+            for tries in self._under_way:
+                tries.look_again()
 
     def spend(self, tries: SideBySide[Any], share: float) -> bool:
         """Take a hedge out of the budget; or return False, and ``tries`` stand in line for one."""

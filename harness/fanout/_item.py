@@ -12,6 +12,7 @@ share no context variables, and none sees what another item did to its own.
 from __future__ import annotations
 
 import contextvars
+import functools
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -115,7 +116,6 @@ class ItemWork:
         self._nursery = nursery
         self._host = host
         self._hedging = Hedging(lambda: host.started)
-        self._side_by_side: set[SideBySide[Run]] = set()
         self._naps: set[trio.CancelScope] = set()
 
     @property
@@ -281,7 +281,6 @@ class ItemWork:
         hedge = job.plan.hedge
         assert hedge is not None
         tries: SideBySide[Run] = SideBySide(needs_grant=job.plan.limiter is not None)
-        self._side_by_side.add(tries)
 
         async def attempt(run: Run) -> None:
             if job.plan.limiter is not None:
@@ -289,49 +288,26 @@ class ItemWork:
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
-            tries.ended(run, status, result, self._learn)
+            tries.ended(run, status, result, self._hedging.learn)
 
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
             tries.began(run)
-            nursery.start_soon(attempt, run, name=job.name)
+            self._base.run(functools.partial(nursery.start_soon, attempt, run, name=job.name))
 
         current.set(self._run)
-        hedging = self._hedging
-        hedging.item_started()
         try:
-            async with trio.open_nursery() as nursery:
-                self._base.run(launch, nursery)
-                while (wait := tries.seconds_until_late(hedge, hedging.latencies)) is not None:
-                    if wait > 0:
-                        hedging.not_late(tries)
-                        with trio.move_on_after(wait):
-                            await tries.news()
-                    elif self._host.closing():
-                        break
-                    elif hedging.spend(tries, hedge.budget):
-                        self._base.run(launch, nursery)
-                        break
-                    else:
-                        await tries.news()
+            await self._hedging.attend(tries, hedge, launch=launch, closing=self._host.closing)
         except BaseException as error:
             # A cancel is told by the tries themselves, which have ended as cancelled.
             if not isinstance(most_telling(error), trio.Cancelled):
                 raise most_telling(error) from None
-        finally:
-            self._side_by_side.discard(tries)
-            hedging.ended(tries)
         run, status, result = tries.decision()
         job.run_id = run.id
         if status == "failed" and is_rate_limit(result):
             # The one that counts is taken back with its wait; so are others of its kind.
             job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
-
-    def _learn(self, seconds: float, *, cut: bool) -> None:
-        if self._hedging.latencies.add(seconds, cut=cut):
-            for tries in self._side_by_side:
-                tries.look_again()
 
 
 def _given_up(why: str, error: Exception) -> RunCancelled:

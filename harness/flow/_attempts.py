@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -55,7 +55,7 @@ class OneOfTwo:
 class Calls:
     """Calls one function, for all items of one flow."""
 
-    __slots__ = ("_calls", "_each", "_hedging", "_side_by_side", "function", "what")
+    __slots__ = ("_calls", "_each", "_hedging", "function", "what")
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class Calls:
         self._each = each
         self._calls = 0
         self._hedging = Hedging(lambda: self._calls)
-        self._side_by_side: set[SideBySide[OneOfTwo]] = set()
 
     @property
     def plain(self) -> bool:
@@ -179,7 +178,6 @@ class Calls:
         hedge = plan.hedge
         assert hedge is not None
         both: SideBySide[OneOfTwo] = SideBySide(needs_grant=plan.limiter is not None)
-        self._side_by_side.add(both)
 
         async def attempt(one: OneOfTwo) -> None:
             status: Ending = "cancelled"
@@ -192,48 +190,24 @@ class Calls:
                     status = "ok"
             except NotAsync:
                 raise
-            except RunTimedOut as error:
-                status, result = "timed_out", error
             except Exception as error:
                 status, result = "failed", unwrap_single(error)
-            both.ended(one, status, result, self._learn)
+            both.ended(one, status, result, self._hedging.learn)
 
         def launch(nursery: trio.Nursery) -> None:
             one = OneOfTwo()
             both.began(one)
             nursery.start_soon(attempt, one, name=self.what)
 
-        hedging = self._hedging
-        hedging.item_started()
+        run = current_run()
         try:
-            async with trio.open_nursery() as nursery:
-                launch(nursery)
-                while (wait := both.seconds_until_late(hedge, hedging.latencies)) is not None:
-                    if wait > 0:
-                        hedging.not_late(both)
-                        with trio.move_on_after(wait):
-                            await both.news()
-                    elif current_run().stopping:
-                        break
-                    elif hedging.spend(both, hedge.budget):
-                        launch(nursery)
-                        break
-                    else:
-                        await both.news()
+            await self._hedging.attend(both, hedge, launch=launch, closing=lambda: run.stopping)
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
-        finally:
-            self._side_by_side.discard(both)
-            hedging.ended(both)
         _, status, result = both.decision()
         if status != "ok":
             raise result
         return result
-
-    def _learn(self, seconds: float, *, cut: bool) -> None:
-        if self._hedging.latencies.add(seconds, cut=cut):
-            for both in self._side_by_side:
-                both.look_again()
 
 
 async def another_try(plan: Attempt, tries: Tries, failure: Exception) -> bool:
@@ -291,13 +265,3 @@ def timed_out(what: str, plan: Attempt, stuck_at: types.TracebackType | None) ->
 def not_async(what: str, function: Callable[..., Any], returned: Any) -> NotAsync:
     """Return the error for a function that returned what can't be awaited."""
     return NotAsync(f"{what}: {not_awaitable_error(function, returned)}")
-
-
-def all_hedges(parts: Iterable[Hedges]) -> Hedges:
-    """Return what the hedges of several stages or tracks cost and brought together."""
-    started, won, seconds_saved = 0, 0, 0.0
-    for part in parts:
-        started += part.started
-        won += part.won
-        seconds_saved += part.seconds_saved
-    return Hedges(started, won, seconds_saved)

@@ -45,3 +45,7 @@ class CallHost:
 
     def crash(self, error: NotAsync) -> None:
         """Do nothing: the error comes out of the call."""
+
+
+CALLS = CallHost()
+"""The host of all calls, as it holds nothing; and where there is nothing to ask any more."""

@@ -14,12 +14,14 @@ from typing import Any
 import trio
 
 from harness.fanout import Hedges, ResultStatus
+from harness.fanout._by_priority import PriorityEngine
 from harness.fanout._engine import Engine
 from harness.fanout._item import ItemWork, Job
 from harness.flow._attempts import NotAsync
 from harness.flow._flow import Flow
 from harness.flow._gate import Walker
 from harness.flow._routing import Routing
+from harness.flow._statistics import PipelineStatistics, RouterStatistics
 from harness.runs import Run
 from harness.runs._carry import carry
 from harness.runs._current import current
@@ -71,6 +73,7 @@ class RouterEngine(WalkEngine):
     def __init__(self, routing: Routing, source: Any, **options: Any) -> None:
         self._routing = routing
         routing.crash = self.crash
+        routing.counts = super().statistics
         super().__init__(routing.route, source, **options)
 
     async def drive(self) -> None:
@@ -79,12 +82,20 @@ class RouterEngine(WalkEngine):
         try:
             await super().drive()
         finally:
-            self._routing.clock.stop()
+            self._routing.end()
 
     @property
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
         return self._routing.hedges
+
+    def statistics(self) -> RouterStatistics:
+        """Return what happened on each track so far."""
+        return self._routing.statistics(super().statistics())
+
+
+class PriorityRouterEngine(RouterEngine, PriorityEngine):
+    """Runs items along the tracks of a router, the most urgent of those read ahead first."""
 
 
 class PipelineEngine(WalkEngine):
@@ -92,6 +103,7 @@ class PipelineEngine(WalkEngine):
 
     def __init__(self, flow: Flow, source: Any, **options: Any) -> None:
         self._flow = flow
+        flow.counts = super().statistics
         super().__init__(flow.walk, source, limit=flow.belong_to_engine(self), **options)
 
     # Any: that the job is a `WalkingJob` is known here, and asking would be felt.
@@ -108,7 +120,7 @@ class PipelineEngine(WalkEngine):
         try:
             await super().drive()
         finally:
-            self._flow.clock.stop()
+            self._flow.end()
 
     def start_next(self) -> None:
         """Start what there is room for; if there is nothing, batches needn't wait for more."""
@@ -130,6 +142,10 @@ class PipelineEngine(WalkEngine):
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
         return self._flow.hedges
+
+    def statistics(self) -> PipelineStatistics:
+        """Return what happened at each stage so far."""
+        return self._flow.statistics(super().statistics())
 
     # What the flow asks of its host -------------------------------------------------------------
 

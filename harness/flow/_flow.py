@@ -16,15 +16,22 @@ from typing import Any, Protocol
 
 import trio
 
-from harness.fanout import DROP, Hedges
-from harness.flow._attempts import Calls, NotAsync, all_hedges, not_async
+from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._batches import Batches, call_with_list
-from harness.flow._gate import Holdable, Walker
+from harness.flow._calls import CALLS
+from harness.flow._gate import Gate, Holdable, Walker
 from harness.flow._outputs import Outputs
 from harness.flow._places import note_place
 from harness.flow._stage import Stage
 from harness.flow._station import Station, stations_for, statistics_of
-from harness.flow._statistics import Clock, Meter, PipelineStatistics
+from harness.flow._statistics import (
+    NOTHING_IN_FLIGHT,
+    Clock,
+    Meter,
+    PipelineStatistics,
+    sum_of_hedges,
+)
 from harness.runs import Run, open_run
 from harness.runs._endings import is_only_cancelled
 
@@ -77,7 +84,10 @@ class Flow:
         self.clock = Clock()
         self._stations = stations_for(stages, buffer=buffer)
         self._fail_fast = fail_fast
+        self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
+        """How many items are in flight."""
         self._host: Host
+        self._calls_in_flight = 0
         self._way: Sequence[tuple[Station, Any, Callable[[Any], Any] | None, Meter]] = ()
         """For each stage itself, its gate, its function if that is all there is, its meter."""
         self._now: Callable[[], float]
@@ -123,9 +133,10 @@ class Flow:
         self._set_way()
         return first.given.limit if first.batches is None else first.places
 
-    def belong_to_calls(self, host: Host) -> None:
-        """Let any task walk a single item through; a stage that gathers gets a list of one."""
-        self._host = host
+    def belong_to_calls(self) -> None:
+        """Let any task `call` it with an item; a stage that gathers gets a list of one."""
+        self._host = CALLS
+        self.counts = lambda: FanOutStatistics(in_flight=self._calls_in_flight, unread=0)
         for station in self._stations:
             if station.given.batch is not None:
                 station.function = _alone(station)
@@ -147,6 +158,16 @@ class Flow:
         self._set_out(walker)
         return walker
 
+    def end(self) -> None:
+        """Stop the clock, and let go of the host: whoever keeps the flow, keeps numbers only."""
+        self.clock.stop()
+        self.counts = lambda: NOTHING_IN_FLIGHT
+        self._host = CALLS
+        for station in self._stations:
+            if station.gate is not None and not isinstance(station.gate, Gate):
+                station.gate = None
+        self._way = ()
+
     def start_clock(self) -> None:
         """Take the time from now on, unless that was done before."""
         self._now = trio.lowlevel.current_clock().current_time
@@ -159,6 +180,18 @@ class Flow:
                 self._before[index] += 1
 
     # The way ----------------------------------------------------------------------------------
+
+    async def call(self, item: Any) -> Any:
+        """Take a single item through, in the task and run of the caller."""
+        walker = Walker()
+        walker.item, walker.started_at = item, trio.current_time()
+        self.start_clock()
+        self._calls_in_flight += 1
+        try:
+            return await self.walk(walker)
+        finally:
+            self._calls_in_flight -= 1
+            self.clock.touch()
 
     async def walk(self, walker: Walker) -> Any:
         """Take an item through the stages from the walker's position on; return what comes out.
@@ -339,11 +372,11 @@ class Flow:
     @property
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
-        return all_hedges(station.calls.hedges for station in self._stations)
+        return sum_of_hedges(station.calls.hedges for station in self._stations)
 
-    def statistics(self) -> PipelineStatistics:
+    def statistics(self, counts: FanOutStatistics | None = None) -> PipelineStatistics:
         """Return what happened at each stage so far."""
-        return statistics_of(self._stations, self.clock)
+        return statistics_of(self._stations, self.clock, counts or self.counts())
 
 
 def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:

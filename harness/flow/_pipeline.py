@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Any
-
-import trio
+from typing import Any, cast
 
 from harness._arguments import check_count
 from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._options import FAIL_FAST, ONE_ATTEMPT, check_options
 from harness.fanout._source import open_source
-from harness.flow._calls import CallHost
 from harness.flow._engine import PipelineEngine
 from harness.flow._flow import Flow
-from harness.flow._gate import Walker
 from harness.flow._shared import SharedByCalls
 from harness.flow._stage import Stage, StageFunction, stage
 from harness.flow._statistics import PipelineStatistics
@@ -190,14 +186,8 @@ class Pipeline:
         Cancellation: as in any of the stages; nothing is left running.
         """
         flow = _flows_of_calls.get(self)
-        flow.start_clock()
         async with open_run(NAME):
-            try:
-                walker = Walker()
-                walker.item, walker.started_at = item, trio.current_time()
-                return await flow.walk(walker)
-            finally:
-                flow.clock.touch()
+            return await flow.call(item)
 
     def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage, in the latest `run` or `open`, over or not.
@@ -218,7 +208,7 @@ class Pipeline:
 
 def _flow_of_calls(pipeline: Pipeline) -> Flow:
     flow = pipeline._new_flow(FAIL_FAST)
-    flow.belong_to_calls(CallHost())
+    flow.belong_to_calls()
     return flow
 
 
@@ -231,7 +221,6 @@ class PipelineStream(FanOutStream[Any]):
     """A pipeline under way; what `Pipeline.open` returns. An async iterator of `Result`."""
 
     def __init__(self, flow: Flow, items: Any, **options: Any) -> None:
-        self._flow = flow
         super().__init__(
             flow.walk,
             items,
@@ -242,9 +231,9 @@ class PipelineStream(FanOutStream[Any]):
             **options,
         )
 
-    def statistics(self) -> PipelineStatistics:  # type: ignore[override]  # By stage.
+    def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage so far."""
-        return self._flow.statistics()
+        return cast("PipelineStatistics", self._engine.statistics())
 
 
 def _engine(flow: Flow, walk: Any, source: Any, *, limit: int, **options: Any) -> PipelineEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from harness._arguments import check_count
 from harness.errors import UnknownTrackError
@@ -13,14 +13,13 @@ from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._options import FAIL_FAST, LIMIT, ONE_ATTEMPT, check_options
 from harness.fanout._source import open_source
-from harness.flow._engine import RouterEngine
-from harness.flow._gate import Walker
+from harness.flow._engine import PriorityRouterEngine, RouterEngine
 from harness.flow._routing import Routing
 from harness.flow._shared import SharedByCalls
 from harness.flow._stage import check_takes_one
 from harness.flow._statistics import RouterStatistics
 from harness.flow._track import Track, TrackFunction, track
-from harness.policies import JoinPolicy
+from harness.policies import JoinPolicy, Priority, as_priority
 from harness.runs import open_run
 from harness.runs._functions import check_callable, name_of
 
@@ -114,6 +113,7 @@ class Router:
         policy: JoinPolicy = FAIL_FAST,
         limit: int = LIMIT,
         key: Callable[[Any], Any] | None = None,
+        priority: Priority | Callable[[Any], float] | None = None,
         name: str | None = None,
         within: float | None = None,
     ) -> Results[Any]:
@@ -124,6 +124,8 @@ class Router:
           policy: When the whole is over, and whether it succeeded, as for `harness.fan_out`.
           limit: Items in flight at most, those that wait for a slot of their track included.
           key: The item's key, for results, names and dumps; by default its index.
+          priority: A function that returns a number for an item, or a `Priority`: of the items
+            that were read ahead the one with the largest number is started first.
           name: The name of the router's run.
           within: Seconds after which the whole ends with what is there.
 
@@ -143,10 +145,12 @@ class Router:
         Cancelling the router's own run returns the results instead.
         """
         _check("Router.run", policy=policy, limit=limit, key=key, name=name, within=within)
+        order = None if priority is None else as_priority("Router.run(priority=...)", priority)
         return await gather(
             functools.partial(
-                RouterEngine,
+                _engine_for,
                 self._new_routing(),
+                order,
                 open_source("Router.run()", items),
                 limit=limit,
                 within=within,
@@ -164,6 +168,7 @@ class Router:
         policy: JoinPolicy = FAIL_FAST,
         limit: int = LIMIT,
         key: Callable[[Any], Any] | None = None,
+        priority: Priority | Callable[[Any], float] | None = None,
         name: str | None = None,
         within: float | None = None,
         ordered: bool = False,
@@ -179,15 +184,16 @@ class Router:
                     ...
 
         Args:
-          items, policy, limit, key, name, within: As for `run`.
+          items, policy, limit, key, priority, name, within: As for `run`.
           ordered: Whether to yield in input order; by default as the items end.
-          window: How many items may be in flight or waiting to be read; by default twice
-            ``limit``.
+          window: How many items may be in flight or waiting to be read, those that are read
+            ahead for ``priority`` included. By default twice ``limit``, and with ``priority`` at
+            least ``limit`` and the look-ahead together.
           keep: Whether the stream's `results` has all results in the end, or what was not read.
 
         Raises:
           TypeError: if an argument has the wrong type.
-          ValueError: if a number is out of range.
+          ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
           FanOutError: from the iteration if the policy is broken, or the items can't be read
             further; at the end of the block if nobody was reading.
 
@@ -196,6 +202,13 @@ class Router:
         _check("Router.open", policy=policy, limit=limit, key=key, name=name, within=within)
         if window is not None:
             check_count("Router.open(window=...)", window, advice="None is for twice the limit")
+        order = None if priority is None else as_priority("Router.open(priority=...)", priority)
+        if ordered and order is not None:
+            raise ValueError(
+                "Router.open() takes either ordered=True or priority=, not both: results in input "
+                "order would wait for items that priorities put off; leave one of them out"
+            )
+        default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
         return RouterStream(
             self._new_routing(),
             items,
@@ -205,7 +218,8 @@ class Router:
             key=key,
             name=NAME if name is None else name,
             ordered=ordered,
-            window=2 * limit if window is None else window,
+            window=default_window if window is None else window,
+            priority=order,
             keep=keep,
         )
 
@@ -223,14 +237,8 @@ class Router:
         Cancellation: as on the track; nothing is left running.
         """
         routing = _routings_of_calls.get(self)
-        routing.clock.start()
         async with open_run(NAME):
-            try:
-                walker = Walker()
-                walker.item = item
-                return await routing.route(walker)
-            finally:
-                routing.clock.touch()
+            return await routing.call(item)
 
     def statistics(self) -> RouterStatistics:
         """Return what happened on each track, in the latest `run` or `open`, over or not.
@@ -264,24 +272,36 @@ _routings_of_calls: SharedByCalls[Router, Routing] = SharedByCalls(
 class RouterStream(FanOutStream[Any]):
     """A router under way; what `Router.open` returns. An async iterator of `Result`."""
 
-    def __init__(self, routing: Routing, items: Any, **options: Any) -> None:
-        self._routing = routing
+    def __init__(
+        self, routing: Routing, items: Any, *, priority: Priority | None, **options: Any
+    ) -> None:
         super().__init__(
             routing.route,
             items,
             each=ONE_ATTEMPT,
-            engine=functools.partial(_engine, routing),
+            engine=functools.partial(_engine_of_stream, routing, priority),
             call="Router.open()",
             **options,
         )
 
-    def statistics(self) -> RouterStatistics:  # type: ignore[override]  # By track.
+    def statistics(self) -> RouterStatistics:
         """Return what happened on each track so far."""
-        return self._routing.statistics()
+        return cast("RouterStatistics", self._engine.statistics())
 
 
-def _engine(routing: Routing, route: Any, source: Any, **options: Any) -> RouterEngine:
-    return RouterEngine(routing, source, **options)
+def _engine_for(
+    routing: Routing, priority: Priority | None, source: Any, **options: Any
+) -> RouterEngine:
+    """Return the engine, with a look-ahead if items have priorities."""
+    if priority is None:
+        return RouterEngine(routing, source, **options)
+    return PriorityRouterEngine(routing, source, **options, priority=priority)
+
+
+def _engine_of_stream(
+    routing: Routing, priority: Priority | None, route: Any, source: Any, **options: Any
+) -> RouterEngine:
+    return _engine_for(routing, priority, source, **options)
 
 
 def _as_track(name: Any, given: Any) -> Track:

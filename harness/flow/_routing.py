@@ -9,11 +9,18 @@ from typing import Any
 import trio
 
 from harness.errors import UnknownTrackError
-from harness.fanout import DROP, Hedges
-from harness.flow._attempts import Calls, NotAsync, all_hedges
+from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.flow._attempts import Calls, NotAsync
 from harness.flow._gate import Gate, Walker
 from harness.flow._places import note_place
-from harness.flow._statistics import Clock, Meter, RouterStatistics, TrackStatistics
+from harness.flow._statistics import (
+    NOTHING_IN_FLIGHT,
+    Clock,
+    Meter,
+    RouterStatistics,
+    TrackStatistics,
+    sum_of_hedges,
+)
 from harness.flow._track import Track
 from harness.runs import current_run
 from harness.runs._endings import is_only_cancelled
@@ -88,10 +95,26 @@ class Routing:
         self.clock = Clock()
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
+        self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
+        """How many items are in flight, and wait for their turn."""
+        self._calls_in_flight = 0
         self._classify = classify
         self._classifier = f"classifier {name_of(classify)!r}"
         self._lines = {name: Line(name, given) for name, given in tracks.items()}
         self._default = default
+
+    async def call(self, item: Any) -> Any:
+        """Send a single item along its track, in the task and run of the caller."""
+        walker = Walker()
+        walker.item = item
+        self.counts = lambda: FanOutStatistics(in_flight=self._calls_in_flight, unread=0)
+        self.clock.start()
+        self._calls_in_flight += 1
+        try:
+            return await self.route(walker)
+        finally:
+            self._calls_in_flight -= 1
+            self.clock.touch()
 
     async def route(self, walker: Walker) -> Any:
         """Classify an item, send it along its track, and if it fails there once along another.
@@ -158,12 +181,23 @@ class Routing:
     @property
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
-        return all_hedges(line.calls.hedges for line in self._lines.values())
+        return sum_of_hedges(line.calls.hedges for line in self._lines.values())
 
-    def statistics(self) -> RouterStatistics:
+    def end(self) -> None:
+        """Stop the clock, and let go of the engine: whoever keeps this, keeps numbers only."""
+        self.clock.stop()
+        self.counts = lambda: NOTHING_IN_FLIGHT
+        self.crash = lambda error: None
+
+    def statistics(self, counts: FanOutStatistics | None = None) -> RouterStatistics:
         """Return what happened on each track so far."""
         now = self.clock.now()
+        counts = counts or self.counts()
         return RouterStatistics(
+            in_flight=counts.in_flight,
+            unread=counts.unread,
+            waiting=counts.waiting,
+            waiting_by_priority=counts.waiting_by_priority,
             tracks=types.MappingProxyType(
                 {name: line.statistics(now) for name, line in self._lines.items()}
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.fanout import FanOutStatistics
 from harness.flow._attempts import Calls
 from harness.flow._batches import Batches
 from harness.flow._gate import Gate
@@ -60,7 +61,9 @@ def stations_for(stages: Sequence[Stage], *, buffer: int) -> tuple[Station, ...]
     )
 
 
-def statistics_of(stations: Sequence[Station], clock: Clock) -> PipelineStatistics:
+def statistics_of(
+    stations: Sequence[Station], clock: Clock, counts: FanOutStatistics
+) -> PipelineStatistics:
     """Return what happened at each stage so far."""
     now, seconds = clock.now(), clock.seconds()
     lines = [station.line for station in stations]
@@ -84,4 +87,9 @@ def statistics_of(stations: Sequence[Station], clock: Clock) -> PipelineStatisti
                 throughput=meter.items / seconds if seconds else 0.0,
             )
         )
-    return PipelineStatistics(stages=tuple(found), seconds=seconds)
+    return PipelineStatistics(
+        in_flight=counts.in_flight,
+        unread=counts.unread,
+        stages=tuple(found),
+        seconds=seconds,
+    )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 import trio
+
+from harness.fanout import FanOutStatistics, Hedges
+
+NOTHING_IN_FLIGHT = FanOutStatistics(in_flight=0, unread=0)
 
 
 class Meter:
@@ -117,7 +121,7 @@ class StageStatistics:
 
 
 @attrs.frozen(kw_only=True)
-class PipelineStatistics:
+class PipelineStatistics(FanOutStatistics):
     """What happened in a pipeline so far. Reads well as text."""
 
     stages: tuple[StageStatistics, ...]
@@ -183,8 +187,8 @@ class TrackStatistics:
 
 
 @attrs.frozen(kw_only=True)
-class RouterStatistics:
-    """What happened in a router so far."""
+class RouterStatistics(FanOutStatistics):
+    """What happened in a router so far. Reads well as text."""
 
     tracks: Mapping[str, TrackStatistics]
     """By the track's name; read-only."""
@@ -200,6 +204,16 @@ class RouterStatistics:
             + (f", {one.escalated:,} escalated" if one.escalated else "")
             for one in self.tracks.values()
         )
+
+
+def sum_of_hedges(parts: Iterable[Hedges]) -> Hedges:
+    """Return what the hedges of several stages or tracks cost and brought together."""
+    found = list(parts)
+    return Hedges(
+        sum(one.started for one in found),
+        sum(one.won for one in found),
+        sum(one.seconds_saved for one in found),
+    )
 
 
 class Clock:
