@@ -590,8 +590,8 @@ class Run:
         if self._status != "running":
             raise RunEndedError(
                 f"run {self.path!r} has ended ({self._status}), so {consequence}"
-                f"{where_we_are()}; a task that outlives a run must not carry it: start it with "
-                "harness.start_soon(nursery, fn, run=other_run), or run=None for no run"
+                f"{where_we_are()}; use it inside its block. If this task has outlived it, start "
+                "the task with harness.start_soon(nursery, fn, run=other_run), or run=None"
             )
 
     def _ancestors(self) -> Iterator[Run]:

@@ -308,7 +308,7 @@ def test_those_that_left_do_not_pile_up_behind_a_head_that_waits() -> None:
         waiter = Waiting("impatient")
         line.join(waiter, index % 7 - 10)
         line.leave(waiter)
-    assert len(line._ranks) + len(line._arrivals) < 200
+    assert line._in_lanes + len(line._arrivals) < 200
 
 
 # Estimates -------------------------------------------------------------------------------------
