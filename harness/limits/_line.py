@@ -108,11 +108,10 @@ class Line(Generic[T]):
         """Take the head out of the line, because it got what it waited for."""
         self._gone += 1
         self._others_turn = not self._others_turn
+        # As `leave`, which every grant would have to call.
         head.in_line = False
         self.count -= 1
-        # Who is served stands at the front, or nearly, and so is soon forgotten. But for one
-        # that starves: its lane comes to the front once those before it are empty.
-        if self._in_lanes > 4 * self.count + 64:
+        if self._in_lanes + len(self._arrivals) > 4 * self.count + 64:
             self._tidy()
 
     def leave(self, waiter: T) -> None:

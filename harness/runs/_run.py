@@ -557,7 +557,7 @@ class Run:
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
         self._ended_at = ended_at
-        if status != "ok" and (overrun := self._overran_by(ended_at)):
+        if self._scope.cancel_called and (overrun := self._overran_by(ended_at)):
             logger.warning(
                 "run %r (%s) ended %.1f s after the time for its cleanup: something in it ignored "
                 "its cancel",
