@@ -19,7 +19,8 @@ Charge: TypeAlias = tuple[int, float, Stated, Stated, Stated, Stated]
 
 The first four stand in the order of `KINDS`; ``None`` is what nobody said and no limit needs.
 What a caller stated is kept apart from what was estimated: with the input a total tells the
-output, and an output stated beforehand is the maximum that was asked for. A plain tuple, because every reservation makes two.
+output, and an output stated beforehand is the maximum that was asked for. A plain tuple, because
+every reservation makes two.
 """
 
 NO_TOKENS: Charge = (1, 0, None, None, None, None)
