@@ -294,20 +294,21 @@ class Engine:
           Whether this decided the fan-out: the caller's task then has to `_settle`.
         """
         self._in_flight -= 1
-        self._record(
-            Result(
-                job.index,
-                job.key,
-                job.item,
-                job.run_id,
-                status,
-                value,
-                job.attempts,
-                job.started_at,
-                ended_at,
-                job.degraded,
-            )
+        result = Result(
+            job.index,
+            job.key,
+            job.item,
+            job.run_id,
+            status,
+            value,
+            job.attempts,
+            job.started_at,
+            ended_at,
+            job.degraded,
         )
+        if status != "ok" or self._counts_successes:
+            self._judge(result)
+        self._sink(result)
         if self._join.why is None:
             self.start_next()
             return False
@@ -317,11 +318,10 @@ class Engine:
         self._cut = self._join.why
         return True
 
-    def _record(self, result: Result[Any]) -> None:
-        if self._counts_successes or result.status != "ok":
-            self._cut_short = self._cut_short or result.status == "cancelled"
-            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
-        self._sink(result)
+    def _judge(self, result: Result[Any]) -> None:
+        """Hold a result against the policy; a success only if those count."""
+        self._cut_short = self._cut_short or result.status == "cancelled"
+        self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
 
     async def _settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
@@ -405,7 +405,9 @@ class Engine:
             item = await source.next()
             self._pulling = None
             if self._over:
-                self._record(self._skip(item))
+                skipped = self._skip(item)
+                self._judge(skipped)
+                self._sink(skipped)
             else:
                 self._base.run(self._start, item)
 
