@@ -1,9 +1,11 @@
 """The same work with other libraries, written as their users would write it.
 
 They come with the extra ``bench``; without it `MISSING` is true and nothing here may be called.
+`AIOSTREAM_MISSING` is the same for that library alone.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 try:
     import aiometer
@@ -12,6 +14,13 @@ except ImportError:
     MISSING = True
 else:
     MISSING = False
+
+try:
+    import aiostream
+except ImportError:
+    AIOSTREAM_MISSING = True
+else:
+    AIOSTREAM_MISSING = False
 
 
 async def aiometer_amap(body: Callable[[int], Awaitable[int]], count: int, *, limit: int) -> None:
@@ -33,3 +42,17 @@ async def anyio_task_group(
     async with anyio.create_task_group() as group:
         for item in range(count):
             group.start_soon(one, item)
+
+
+async def aiostream_two_maps(
+    body: Callable[[int], Awaitable[int]], count: int, *, limit: int
+) -> None:
+    async def call(item: Any, *_: Any) -> Any:
+        return await body(item)
+
+    operators: Any = aiostream.stream
+    once = operators.map(operators.range(count), call, ordered=False, task_limit=limit)
+    twice = operators.map(once, call, ordered=False, task_limit=limit)
+    async with twice.stream() as results:
+        async for _ in results:
+            pass

@@ -35,7 +35,11 @@ class RunEndedError(HarnessError):
 
 
 class RunTimedOut(HarnessError, trio.TooSlowError):
-    """A run's own deadline cut it short."""
+    """A run's own deadline cut it short, or that of a stage or track that it was in."""
+
+    run_id: str | None = None
+    """The run whose time it was; that run ends as ``"timed_out"``, any other that the error comes
+    out of as ``"failed"``."""
 
 
 class RunCancelled(HarnessError):
@@ -66,6 +70,27 @@ class ItemSkipped(HarnessError):
 
 class QuorumError(HarnessError):
     """Too few items succeeded, and too few were left for that to change."""
+
+
+class OutputsFailedError(HarnessError):
+    """A stage gave several outputs for an item, and not all of them have a value.
+
+    Its cause is the first error. What became of each output is in `results`.
+    """
+
+    results: Any
+    """The `harness.Results` of the outputs, in the order in which the stage gave them."""
+
+    def __init__(self, message: str, results: Any = ()) -> None:
+        super().__init__(message, results)
+        self.results = results
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownTrackError(HarnessError, ValueError):
+    """A router has no track of the name that was asked for."""
 
 
 class RateLimitedError(HarnessError):

@@ -73,6 +73,26 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("flow", "harness.fanout._engine"): (
+        "a pipeline and a router are the engine with another way for each item; as a public name "
+        "the engine would freeze what is the inside of every fan-out"
+    ),
+    ("flow", "harness.fanout._by_priority"): "a router's priorities are those of a fan-out",
+    ("flow", "harness.fanout._item"): "the job of an item is what walks, and is the engine's own",
+    ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
+    ("flow", "harness.fanout._options"): "arguments are checked by the same code as a fan-out's",
+    ("flow", "harness.fanout._source"): "the items are read by the same code as for a fan-out",
+    ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
+    ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
+    ("flow", "harness.runs._carry"): (
+        "an item, an output and a batch are each the body of a run in a task made for it alone"
+    ),
+    ("flow", "harness.runs._current"): "an item's task enters the run of the pipeline",
+    ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
+    ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
+    ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
 }
 
 

@@ -10,6 +10,7 @@ loaded when first used: they bring hashing along, which few programs need at the
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from harness.fanout._similar import Similar
 
 __all__ = [
+    "DROP",
     "UNDECIDED",
     "Coverage",
+    "Drop",
     "FanOutStatistics",
     "FanOutStream",
     "Fold",

@@ -43,6 +43,11 @@ from harness.runs._scopes import cancel_scope
 class Engine:
     """Runs a function over items. Made for one use, by `fan_out` and its kin."""
 
+    item_work: type[ItemWork] = ItemWork
+    """What happens between the start of an item and its end."""
+    job: type[Job] = Job
+    """What an item is meanwhile."""
+
     def __init__(
         self,
         function: Callable[[Any], Awaitable[Any]],
@@ -69,6 +74,8 @@ class Engine:
         self._window = window
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
+        self.starving = False
+        """Whether a reader waits for a result and there is none for it; told by the stream."""
         self._run: Run  # Since `begin`, like the next; the two after them since `drive`.
         self._base: contextvars.Context
         self._nursery: trio.Nursery
@@ -129,7 +136,9 @@ class Engine:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._items = ItemWork(self._function, self._run, self._base, nursery, host=self)
+                self._items = self.item_work(
+                    self._function, self._run, self._base, nursery, host=self
+                )
                 # Not before: what is asked of a fan-out that was cancelled here needs the above.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if self._within is not None:
@@ -267,7 +276,7 @@ class Engine:
         self._started += 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = Job(index, item)
+        job = self.job(index, item)
         try:
             if key is not None:
                 job.key = key(item)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import trio
 
 from harness.fanout._by_priority import engine_for
+from harness.fanout._engine import Engine
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,
@@ -83,23 +85,37 @@ async def fan_out(
         "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
     )
     order = None if priority is None else as_priority("fan_out(priority=...)", priority)
-    source = open_source("fan_out()", items)
-    run_name = name_of(fn) if name is None else name
-    kept: list[Result[T]] = []
-    join = Join(policy, run_name, keeps_all=True)
-    engine = engine_for(
-        order,
-        fn,
-        source,
-        join=join,
-        limit=limit,
-        within=within,
-        each=each,
-        key=key,
-        sink=kept.append,
+    return await gather(
+        functools.partial(
+            engine_for,
+            order,
+            fn,
+            open_source("fan_out()", items),
+            limit=limit,
+            within=within,
+            each=each,
+            key=key,
+        ),
+        policy=policy,
+        run_name=name_of(fn) if name is None else name,
     )
 
-    def results(status: RunStatus = "failed") -> Results[T]:
+
+async def gather(
+    make_engine: Callable[..., Engine], *, policy: JoinPolicy, run_name: str
+) -> Results[Any]:
+    """Run an engine to its end, in a run of its own, and return all results or raise its error.
+
+    Args:
+      make_engine: Makes the engine, when called with the ``join`` and ``sink`` for it.
+      policy: What the results are held against.
+      run_name: The name of the run.
+    """
+    kept: list[Result[Any]] = []
+    join = Join(policy, run_name, keeps_all=True)
+    engine = make_engine(join=join, sink=kept.append)
+
+    def results(status: RunStatus = "failed") -> Results[Any]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
         return Results(kept, name=run.path, status=status, hedges=engine.hedges)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, Hedges
 from harness.policies import Hedge
-from harness.runs import Run
 from harness.runs._run import Ending
 
 HEDGES_IN_ANY_CASE = 10
@@ -29,7 +28,15 @@ class Hedging:
     stragglers are hedged, and not the first.
     """
 
-    __slots__ = ("_in_line", "_items_started", "_seconds_saved", "_started", "_won", "latencies")
+    __slots__ = (
+        "_in_line",
+        "_items_started",
+        "_seconds_saved",
+        "_started",
+        "_under_way",
+        "_won",
+        "latencies",
+    )
 
     def __init__(self, items_started: Callable[[], int]) -> None:
         self.latencies = Latencies()
@@ -37,13 +44,69 @@ class Hedging:
         self._started = 0
         self._won = 0
         self._seconds_saved = 0.0
-        self._in_line: dict[SideBySide, float] = {}
+        self._in_line: dict[SideBySide[Any], float] = {}
+        self._under_way: set[SideBySide[Any]] = set()
 
     def hedges(self) -> Hedges:
         """Return how many there were so far, and what they brought."""
         return Hedges(self._started, self._won, self._seconds_saved)
 
-    def spend(self, tries: SideBySide, share: float) -> bool:
+    async def attend(
+        self,
+        tries: SideBySide[Any],
+        hedge: Hedge,
+        *,
+        launch: Callable[[trio.Nursery], None],
+        closing: Callable[[], bool],
+    ) -> None:
+        """Launch an attempt, and another one beside it if it is late; wait until both have ended.
+
+        Args:
+          tries: Where the attempts tell how they ended.
+          hedge: When an attempt is late, and what hedges may cost.
+          launch: Starts an attempt in a nursery.
+          closing: Returns whether no further attempt is to be started.
+
+        Raises:
+          BaseExceptionGroup: of what came out of an attempt's task.
+
+        Checkpoint: always.
+
+        Cancellation: the attempts are cancelled too, and have ended.
+        """
+        self._under_way.add(tries)
+        self.item_started()
+        try:
+            async with trio.open_nursery() as nursery:
+                launch(nursery)
+                while (wait := tries.seconds_until_late(hedge, self.latencies)) is not None:
+                    if wait > 0:
+                        self.not_late(tries)
+                        with trio.move_on_after(wait):
+                            await tries.news()
+                    elif closing():
+                        break
+                    elif self.spend(tries, hedge.budget):
+                        launch(nursery)
+                        break
+                    else:
+                        await tries.news()
+        finally:
+            self._under_way.discard(tries)
+            self.ended(tries)
+
+    def learn(self, seconds: float, *, cut: bool) -> None:
+        """Learn from a first attempt; once enough is known, all look again whether they are late.
+
+        Args:
+          seconds: How long it took.
+          cut: Whether it had no answer by then, and was cut because the other one had.
+        """
+        if self.latencies.add(seconds, cut=cut):
+            for tries in self._under_way:
+                tries.look_again()
+
+    def spend(self, tries: SideBySide[Any], share: float) -> bool:
         """Take a hedge out of the budget; or return False, and ``tries`` stand in line for one."""
         if not self._allows(share):
             self._in_line[tries] = share
@@ -52,7 +115,7 @@ class Hedging:
         self._started += 1
         return True
 
-    def not_late(self, tries: SideBySide) -> None:
+    def not_late(self, tries: SideBySide[Any]) -> None:
         """Take ``tries`` out of the line; more may have been learned of what is late."""
         self._in_line.pop(tries, None)
 
@@ -63,7 +126,7 @@ class Hedging:
                 tries.look_again()
             return
 
-    def ended(self, tries: SideBySide) -> None:
+    def ended(self, tries: SideBySide[Any]) -> None:
         """Take ``tries`` out of the line, and what they took into account."""
         self._in_line.pop(tries, None)
         if tries.saved_after is not None:
@@ -74,7 +137,17 @@ class Hedging:
         return self._started < max(HEDGES_IN_ANY_CASE, share * self._items_started())
 
 
-class SideBySide:
+class Cancellable(Protocol):
+    """An attempt under way: the run of one, or the scope of one inside a run."""
+
+    def cancel(self, reason: str) -> None:
+        """Cut it short."""
+
+
+AttemptT = TypeVar("AttemptT", bound=Cancellable)
+
+
+class SideBySide(Generic[AttemptT]):
     """The attempts made side by side for one item."""
 
     __slots__ = (
@@ -88,44 +161,48 @@ class SideBySide:
     )
 
     def __init__(self, *, needs_grant: bool) -> None:
-        self.live: list[Run] = []
+        self.live: list[AttemptT] = []
         self.saved_after: float | None = None
         """If the second attempt answered before the first: how long that had then taken."""
-        self._first: Run | None = None
-        self._ended: list[tuple[Run, Ending, Any]] = []
+        self._first: AttemptT | None = None
+        self._ended: list[tuple[AttemptT, Ending, Any]] = []
         self._event = trio.Event()
         self._needs_grant = needs_grant
-        self._granted_at: dict[Run, float] = {}
+        self._granted_at: dict[AttemptT, float] = {}
 
-    def began(self, run: Run) -> None:
+    def began(self, attempt: AttemptT) -> None:
         """Note an attempt."""
-        self.live.append(run)
+        self.live.append(attempt)
         if self._first is None:
-            self._first = run
+            self._first = attempt
+        if not self._needs_grant:
+            self._granted_at[attempt] = trio.current_time()
 
-    def granted(self, run: Run) -> None:
+    def granted(self, attempt: AttemptT) -> None:
         """Note that the limiter let an attempt go: from now on it can be late."""
-        self._granted_at[run] = trio.current_time()
+        self._granted_at[attempt] = trio.current_time()
         self.look_again()
 
-    def granted_at(self, run: Run) -> float:
+    def granted_at(self, attempt: AttemptT) -> float:
         """Return since when the time of an attempt runs; inf if it waits for its grant."""
-        return self._granted_at.get(run, math.inf) if self._needs_grant else run.started_at
+        return self._granted_at.get(attempt, math.inf)
 
-    def ended(self, run: Run, status: Ending, result: Any, learn: Callable[..., object]) -> None:
+    def ended(
+        self, attempt: AttemptT, status: Ending, result: Any, learn: Callable[..., object]
+    ) -> None:
         """Note how an attempt ended. A success cancels the others.
 
         Args:
-          run: The attempt's.
+          attempt: The attempt's.
           status, result: How it ended.
           learn: Takes the seconds that the first attempt took, and ``cut=``.
         """
-        self.live.remove(run)
-        self._ended.append((run, status, result))
+        self.live.remove(attempt)
+        self._ended.append((attempt, status, result))
         if status == "ok":
             assert self._first is not None
             seconds = trio.current_time() - self.granted_at(self._first)
-            if run is self._first:
+            if attempt is self._first:
                 learn(seconds, cut=False)
             elif self._first in self.live and seconds >= 0:  # Else it still waits for its grant.
                 learn(seconds, cut=True)
@@ -160,7 +237,7 @@ class SideBySide:
         """Return how many attempts failed with an error for which ``test`` is true."""
         return sum(status == "failed" and test(result) for _, status, result in self._ended)
 
-    def decision(self) -> tuple[Run, Ending, Any]:
+    def decision(self) -> tuple[AttemptT, Ending, Any]:
         """Return the attempt that counts: the first success, else the first failure, else any."""
         for wanted in (frozenset({"ok"}), FAILURES):
             for one in self._ended:

@@ -12,9 +12,8 @@ share no context variables, and none sees what another item did to its own.
 from __future__ import annotations
 
 import contextvars
+import functools
 import math
-import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -24,7 +23,8 @@ from harness.errors import RunCancelled
 from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import FAILURES, Hedges, ResultStatus
-from harness.policies import Retry, is_rate_limit, retry_after_seconds
+from harness.fanout._tries import Tries, too_late
+from harness.policies import is_rate_limit
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._current import current
@@ -32,37 +32,27 @@ from harness.runs._endings import most_telling, set_context
 from harness.runs._functions import not_awaitable_error
 from harness.runs._run import Ending
 
-WAIT_SECONDS_AT_MOST = 600.0
-"""How long one item may wait for rate limits in all, or because one error asks for it; beyond that
-the error is final."""
-
-RATE_LIMIT_SECONDS_AT_LEAST = 0.1
-"""The wait for a rate limit after the first. One of 0, which spends no attempt, would never end."""
-
 Ended = tuple[Ending, Any]
 """How a try ended, and the value if that is ok, else the error."""
 
 
-class Job:
+class Job(Tries):
     """One item on its way to its result."""
 
     __slots__ = (
-        "attempts",
         "degraded",
         "failure",
-        "failures",
         "index",
         "item",
         "key",
         "name",
         "plan",
-        "rate_limit_seconds",
-        "rate_limits",
         "run_id",
         "started_at",
     )
 
     def __init__(self, index: int, item: Any) -> None:
+        super().__init__()
         self.index = index
         self.item = item
         self.key: Any = index
@@ -72,12 +62,6 @@ class Job:
         """When its first attempt began."""
         self.run_id: str | None = None
         """The run of its latest attempt, in the end of the one that decided."""
-        self.attempts = 0
-        """Attempts that began, hedges included; rate-limited ones are taken back."""
-        self.failures = 0
-        """Tries that failed for another reason than a rate limit."""
-        self.rate_limits = 0
-        self.rate_limit_seconds = 0.0
         self.degraded = False
         """Whether the fallback gave the value."""
         self.failure: Ended | None = None
@@ -127,11 +111,11 @@ class ItemWork:
     ) -> None:
         self._function = function
         self._run = run
+        self._now = run._above.tree.now
         self._base = base
         self._nursery = nursery
         self._host = host
         self._hedging = Hedging(lambda: host.started)
-        self._side_by_side: set[SideBySide] = set()
         self._naps: set[trio.CancelScope] = set()
 
     @property
@@ -171,19 +155,19 @@ class ItemWork:
             if further is None:
                 return
             status, result = further
-        if self._host.end(job, status, result, trio.current_time()):
+        if self._host.end(job, status, result, self._now()):
             current.set(self._run)
             await self._host.settle()
 
     async def refuse(self, job: Job, error: Exception) -> None:
         """End an item that the caller's own key= or each= function choked on."""
-        job.started_at = trio.current_time()
+        job.started_at = self._now()
         if self._host.end(job, "failed", error, job.started_at):
             await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
         plan = job.plan
-        now = trio.current_time()
+        now = self._now()
         if job.run_id is None:
             job.started_at = now
         deadline = math.inf
@@ -229,20 +213,9 @@ class ItemWork:
         retry = job.plan.retry
         if retry is None or not self._base.run(retry.applies_to, error):
             return None
-        if is_rate_limit(error):
-            delay = _rate_limit_delay(job, retry, error)
-        else:
-            job.failures += 1
-            if job.failures >= retry.attempts:
-                return None
-            asked = retry_after_seconds(error, now=time.time())
-            if asked is not None and asked > WAIT_SECONDS_AT_MOST:
-                return None
-            delay = retry.delay_seconds(job.failures, draw=random.random(), at_least=asked)
-        if delay is None or self._host.closing():
+        delay = job.delay_seconds(retry, error)
+        if delay is None or self._host.closing() or too_late(delay):
             return None
-        if trio.current_time() + delay >= trio.current_effective_deadline():
-            return None  # It would sleep past the end; the real error says more than a timeout.
         return delay
 
     async def _nap(self, seconds: float) -> bool:
@@ -265,13 +238,13 @@ class ItemWork:
             value = fallback(job.item, error)
             return await value if isinstance(value, Awaitable) else value
 
-        run = Run(job.name, self._run, trio.current_time())
+        run = Run(job.name, self._run, self._now())
         run._item_index = job.index
         status, result = await carry(run, call)
         if status != "ok":
             set_context(result, error)
         job.degraded = status == "ok"
-        if self._host.end(job, status, result, trio.current_time()):
+        if self._host.end(job, status, result, self._now()):
             current.set(self._run)
             await self._host.settle()
 
@@ -293,7 +266,7 @@ class ItemWork:
                 job.attempts += 1
                 if plan.timeout is not None:
                     scope = current_run()._scope
-                    scope.deadline = min(scope.deadline, trio.current_time() + plan.timeout)
+                    scope.deadline = min(scope.deadline, self._now() + plan.timeout)
                 if granted is not None:
                     granted(run)
                 awaitable = self._function(job.item)
@@ -307,8 +280,7 @@ class ItemWork:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = job.plan.hedge
         assert hedge is not None
-        tries = SideBySide(needs_grant=job.plan.limiter is not None)
-        self._side_by_side.add(tries)
+        tries: SideBySide[Run] = SideBySide(needs_grant=job.plan.limiter is not None)
 
         async def attempt(run: Run) -> None:
             if job.plan.limiter is not None:
@@ -316,63 +288,26 @@ class ItemWork:
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
-            tries.ended(run, status, result, self._learn)
+            tries.ended(run, status, result, self._hedging.learn)
 
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
             tries.began(run)
-            nursery.start_soon(attempt, run, name=job.name)
+            self._base.run(functools.partial(nursery.start_soon, attempt, run, name=job.name))
 
         current.set(self._run)
-        hedging = self._hedging
-        hedging.item_started()
         try:
-            async with trio.open_nursery() as nursery:
-                self._base.run(launch, nursery)
-                while (wait := tries.seconds_until_late(hedge, hedging.latencies)) is not None:
-                    if wait > 0:
-                        hedging.not_late(tries)
-                        with trio.move_on_after(wait):
-                            await tries.news()
-                    elif self._host.closing():
-                        break
-                    elif hedging.spend(tries, hedge.budget):
-                        self._base.run(launch, nursery)
-                        break
-                    else:
-                        await tries.news()
+            await self._hedging.attend(tries, hedge, launch=launch, closing=self._host.closing)
         except BaseException as error:
             # A cancel is told by the tries themselves, which have ended as cancelled.
             if not isinstance(most_telling(error), trio.Cancelled):
                 raise most_telling(error) from None
-        finally:
-            self._side_by_side.discard(tries)
-            hedging.ended(tries)
         run, status, result = tries.decision()
         job.run_id = run.id
         if status == "failed" and is_rate_limit(result):
             # The one that counts is taken back with its wait; so are others of its kind.
             job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
-
-    def _learn(self, seconds: float, *, cut: bool) -> None:
-        if self._hedging.latencies.add(seconds, cut=cut):
-            for tries in self._side_by_side:
-                tries.look_again()
-
-
-def _rate_limit_delay(job: Job, retry: Retry, error: Exception) -> float | None:
-    """Return the seconds to wait for a rate limit, which spends no attempt; None if too many."""
-    job.attempts -= 1
-    job.rate_limits += 1
-    asked = retry_after_seconds(error, now=time.time())
-    delay = retry.delay_seconds(job.rate_limits, draw=random.random(), at_least=asked)
-    if job.rate_limits > 1:
-        delay = max(delay, RATE_LIMIT_SECONDS_AT_LEAST)
-    if job.rate_limit_seconds + delay > WAIT_SECONDS_AT_MOST:
-        return None
-    job.rate_limit_seconds += delay
-    return delay
 
 
 def _given_up(why: str, error: Exception) -> RunCancelled:

@@ -15,6 +15,7 @@ from outcome import Error, Outcome, Value
 
 from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError
+from harness.fanout._drop import DROP
 from harness.runs import RunStatus
 
 T_co = TypeVar("T_co", covariant=True)
@@ -311,8 +312,12 @@ class Results(Sequence[Result[T_co]]):
         return _rebuild, (self._results, self.name, self.status, self._hedges)
 
     def values(self) -> list[T_co]:
-        """Return the values of the items that are ok, in input order."""
-        return [result.value for result in self._results if result.status == "ok"]
+        """Return the values of the items that are ok, in input order; without dropped ones."""
+        return [
+            result.value
+            for result in self._results
+            if result.status == "ok" and result._ended_with is not DROP
+        ]
 
     @property
     def failed(self) -> Results[T_co]:

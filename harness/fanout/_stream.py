@@ -7,17 +7,19 @@ policy that ends the fan-out never cancels the reader. What was not read isn't l
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 
 from harness._arguments import check_count
 from harness.errors import FanOutError
 from harness.fanout._by_priority import engine_for
+from harness.fanout._engine import Engine
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,
@@ -122,18 +124,19 @@ class FanOutStream(Generic[T]):
         within: float | None,
         each: Attempt | Callable[[Any], Attempt],
         key: Callable[[Any], Any] | None,
-        priority: Priority | None,
+        priority: Priority | None = None,
         name: str,
         ordered: bool,
         window: int,
         keep: bool,
+        engine: Callable[..., Engine] | None = None,
+        call: str = "open_fan_out()",
     ) -> None:
         self._name = name
         self._join = Join(policy, name, keeps_all=keep)
-        self._engine = engine_for(
-            priority,
+        self._engine = (functools.partial(engine_for, priority) if engine is None else engine)(
             fn,
-            open_source("open_fan_out()", items),
+            open_source(call, items),
             join=self._join,
             limit=limit,
             within=within,
@@ -208,7 +211,7 @@ class FanOutStream(Generic[T]):
             raise self._not_entered()
         return self._engine.statistics()
 
-    async def __aenter__(self) -> FanOutStream[T]:
+    async def __aenter__(self) -> Self:
         """Start the fan-out.
 
         Checkpoint: always.
@@ -260,7 +263,7 @@ class FanOutStream(Generic[T]):
             raise self._error
         try_note(exc, f"the fan-out had failed before: {self._error}")
 
-    def __aiter__(self) -> FanOutStream[T]:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Result[T]:
@@ -299,6 +302,7 @@ class FanOutStream(Generic[T]):
                     f"another task already reads the fan-out {self._name!r}; "
                     "one task reads and hands on"
                 )
+            self._engine.starving = True
             self._engine.start_next()
             self._reader = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
@@ -369,10 +373,12 @@ class FanOutStream(Generic[T]):
     def _wake_reader(self) -> None:
         if self._reader is not None and (self._finished or self._is_ready()):
             reader, self._reader = self._reader, None
+            self._engine.starving = False
             trio.lowlevel.reschedule(reader)
 
     def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._reader = None
+        self._engine.starving = False
         return trio.lowlevel.Abort.SUCCEEDED
 
     def _not_entered(self) -> RuntimeError:

@@ -22,7 +22,7 @@ from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
 from harness.runs._current import current
-from harness.runs._endings import add_note, is_only_cancelled, timed_out_error
+from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
 from harness.runs._run import Run
 from harness.runs._waiting import join_tasks
@@ -193,7 +193,7 @@ class RunBlock:
             run._note_foreign_cancel(remaining)
             run._end("cancelled", now)
         else:
-            run._end("failed", now)
+            run._end(status_of(remaining, run), now)
             add_note(remaining, run)
         if remaining is exc:
             return False

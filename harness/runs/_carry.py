@@ -18,6 +18,7 @@ from harness.runs._current import current
 from harness.runs._endings import (
     add_note,
     is_only_cancelled,
+    status_of,
     timed_out_error,
     unwrap_single,
     without_cancelled,
@@ -77,7 +78,7 @@ async def carry(
     except BaseException as error:
         stuck_at = None  # Or this frame would hold the traceback that holds this frame.
         return _ending_by_error(run, error, function, awaitable)
-    now = trio.current_time()
+    now = run._above.tree.now()
     if value is not _NOTHING:
         run._end("ok", now)
         return "ok", value
@@ -100,15 +101,18 @@ def _ending_by_error(
         run._note_foreign_cancel(error)
         run._end("cancelled", now)
         return "cancelled", RunCancelled(run._cancel_reason)
-    run._end("failed", now)
     failure = without_cancelled(error)
     if not isinstance(failure, Exception):
+        run._end("failed", now)
         raise failure
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | _Nothing):
+        run._end("failed", now)
         raise not_awaitable_error(function, awaitable)
     failure = unwrap_single(without_first_frame(failure))
+    status = status_of(failure, run)
+    run._end(status, now)
     add_note(failure, run)
-    return "failed", failure
+    return status, failure
 
 
 class _Nothing:

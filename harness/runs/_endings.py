@@ -13,7 +13,7 @@ import trio
 
 from harness.errors import RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
-from harness.runs._run import Run
+from harness.runs._run import Ending, Run
 
 NOTES_AT_MOST = 8
 """Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
@@ -118,4 +118,13 @@ def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedO
     """Return the error for a run whose own deadline took effect, saying where it was."""
     seconds = (run._ended_at or 0.0) - run._started_at
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
-    return RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error.run_id = run.id
+    return error
+
+
+def status_of(error: BaseException, run: Run) -> Ending:
+    """Return how a run ends that raised: timed out if the error says so of this very run."""
+    if isinstance(error, RunTimedOut) and error.run_id == run.id:
+        return "timed_out"
+    return "failed"

@@ -12,10 +12,12 @@ import trio
 class Tree:
     """What all runs of one tree share: where they live, and whether anybody listens."""
 
-    __slots__ = ("any_stopping", "listeners", "thread_id", "token")
+    __slots__ = ("any_stopping", "listeners", "now", "thread_id", "token")
 
     def __init__(self) -> None:
         self.token = trio.lowlevel.current_trio_token()
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        """The time, as `trio.current_time` gives it after looking up the clock, which is felt."""
         self.thread_id = threading.get_ident()
         self.listeners = 0
         """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""

@@ -1,0 +1,51 @@
+"""Let a single call ``await pipeline(item)`` be the host of what it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from harness.flow._attempts import NotAsync
+from harness.flow._gate import Walker
+from harness.runs import Run, current_run
+
+
+class CallHost:
+    """What a flow asks of whoever calls: there is no engine, and nothing is pulled."""
+
+    decided = False
+
+    @property
+    def run(self) -> Run:
+        """The run of the call."""
+        return current_run()
+
+    def why_cut(self) -> None:
+        """Return None: it never is."""
+
+    def more_may_come(self) -> bool:
+        """Return False: a call is one item."""
+        return False
+
+    def give_back(self, walker: Walker) -> None:
+        """Do nothing: nobody waits to be let in but at the gate of the first stage."""
+
+    def start_task(
+        self,
+        nursery: trio.Nursery | None,
+        function: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+    ) -> None:
+        """Start a task in the caller's context, which is the one at hand."""
+        assert nursery is not None, "a call gathers nothing"
+        nursery.start_soon(function, *args, name=name)
+
+    def crash(self, error: NotAsync) -> None:
+        """Do nothing: the error comes out of the call."""
+
+
+CALLS = CallHost()
+"""The host of all calls, as it holds nothing; and where there is nothing to ask any more."""

@@ -1,0 +1,390 @@
+"""Walk items through the stages of a pipeline: one task and one run each, from end to end.
+
+An item goes from gate to gate. It keeps the slot of a stage until it has a slot or a place before
+the next, so a slow stage holds up those behind it, one by one, up to the entry, where nothing more
+is pulled then. Its task holds its run, its context and its cancellation all the way; nothing is
+handed from task to task.
+
+For stages that gather, the flow knows how many walkers may still arrive there: when none can, a
+batch goes with what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.flow._attempts import Calls, NotAsync, not_async
+from harness.flow._batches import Batches, call_with_list
+from harness.flow._calls import CALLS
+from harness.flow._gate import Gate, Holdable, Walker
+from harness.flow._outputs import Outputs
+from harness.flow._places import note_place
+from harness.flow._stage import Stage
+from harness.flow._station import Station, stations_for, statistics_of
+from harness.flow._statistics import (
+    NOTHING_IN_FLIGHT,
+    Clock,
+    Meter,
+    PipelineStatistics,
+    sum_of_hedges,
+)
+from harness.runs import Run, open_run
+from harness.runs._endings import is_only_cancelled
+
+
+class Host(Protocol):
+    """What starts the walkers of a flow: the engine of a pipeline, or a single call.
+
+    A walker begins by holding the host, which at the entry of a pipeline stands for a slot of the
+    first stage.
+    """
+
+    @property
+    def run(self) -> Run:
+        """The run that the items are below."""
+        ...
+
+    @property
+    def decided(self) -> bool:
+        """Whether everything is being cut short."""
+        ...
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        ...
+
+    def more_may_come(self) -> bool:
+        """Return whether items may still start that are not on their way yet."""
+        ...
+
+    def give_back(self, walker: Walker) -> None:
+        """Note that a walker has room behind the first stage, so that another may start."""
+
+    def start_task(
+        self,
+        nursery: trio.Nursery | None,
+        function: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+    ) -> None:
+        """Start a task, by default in the host's own nursery, in the context of the caller."""
+
+    def crash(self, error: NotAsync) -> None:
+        """End everything with a mistake in the program."""
+
+
+class Flow:
+    """The stages of a pipeline under way, and who is where."""
+
+    def __init__(self, stages: Sequence[Stage], *, buffer: int, fail_fast: bool) -> None:
+        self.clock = Clock()
+        self._stations = stations_for(stages, buffer=buffer)
+        self._fail_fast = fail_fast
+        self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
+        """How many items are in flight."""
+        self._host: Host
+        self._calls_in_flight = 0
+        self._way: Sequence[tuple[Station, Any, Callable[[Any], Any] | None, Meter]] = ()
+        """For each stage itself, its gate, its function if that is all there is, its meter."""
+        self._now: Callable[[], float]
+        """The clock itself: `trio.current_time` has to look it up first, which is felt."""
+        self.gathers: list[int] = []
+        """The indexes of the stages that gather."""
+        self._before: dict[int, int] = {}
+        """For each of them, how many walkers are on their way to it."""
+        self.items_set_out = 0
+        """Items whose task has begun; counted only where a stage gathers and has to know."""
+
+    @property
+    def capacity(self) -> int:
+        """How many items there is room for at once."""
+        return sum(station.capacity for station in self._stations)
+
+    # How it is entered ------------------------------------------------------------------------
+
+    def belong_to_engine(self, host: Host) -> int:
+        """Let an engine start the items; return how many may be at the entry at once."""
+        self._host = host
+        for station in self._stations:
+            batch = station.given.batch
+            if batch is not None:
+                self.gathers.append(station.index)
+                self._before[station.index] = 0
+                station.gate = None
+                station.batches = Batches(
+                    self,
+                    station.index,
+                    station.name,
+                    station.given.function,
+                    batch=batch,
+                    limit=station.given.limit,
+                    places=station.places,
+                    each=station.given.each,
+                    meter=station.meter,
+                )
+                station.calls = station.batches.calls
+        first = self._stations[0]
+        if first.batches is None:
+            first.gate = host
+        self._set_way()
+        return first.given.limit if first.batches is None else first.places
+
+    def belong_to_calls(self) -> None:
+        """Let any task `call` it with an item; a stage that gathers gets a list of one."""
+        self._host = CALLS
+        self.counts = lambda: FanOutStatistics(in_flight=self._calls_in_flight, unread=0)
+        for station in self._stations:
+            if station.given.batch is not None:
+                station.function = _alone(station)
+                station.calls = Calls(station.what, station.function, station.given.each)
+        self._set_way()
+
+    def _set_way(self) -> None:
+        self._way = tuple(
+            (station, station.gate, station.function if station.is_plain else None, station.meter)
+            for station in self._stations
+        )
+
+    def begin_output(self, position: int, item: Any, held: Holdable) -> Walker:
+        """Return a walker for an output on its way to the stage ``position``."""
+        walker = Walker()
+        walker.item = item
+        walker.position = position
+        walker.held = held
+        self._set_out(walker)
+        return walker
+
+    def end(self) -> None:
+        """Stop the clock, and let go of the host: whoever keeps the flow, keeps numbers only."""
+        self.clock.stop()
+        self.counts = lambda: NOTHING_IN_FLIGHT
+        self._host = CALLS
+        for station in self._stations:
+            if station.gate is not None and not isinstance(station.gate, Gate):
+                station.gate = None
+        self._way = ()
+
+    def start_clock(self) -> None:
+        """Take the time from now on, unless that was done before."""
+        self._now = trio.lowlevel.current_clock().current_time
+        self.clock.start()
+
+    def _set_out(self, walker: Walker) -> None:
+        """Count a walker among those that are on their way to the stages that gather."""
+        for index in self.gathers:
+            if index >= walker.position:
+                self._before[index] += 1
+
+    # The way ----------------------------------------------------------------------------------
+
+    async def call(self, item: Any) -> Any:
+        """Take a single item through, in the task and run of the caller."""
+        walker = Walker()
+        walker.item, walker.started_at = item, trio.current_time()
+        self.start_clock()
+        self._calls_in_flight += 1
+        try:
+            return await self.walk(walker)
+        finally:
+            self._calls_in_flight -= 1
+            self.clock.touch()
+
+    async def walk(self, walker: Walker) -> Any:
+        """Take an item through the stages from the walker's position on; return what comes out.
+
+        Raises:
+          Exception: of the stage that failed, with a note of its name.
+
+        Checkpoint: as the stages do.
+
+        Cancellation: the walker holds nothing, and is on its way to nowhere.
+        """
+        position, value, now = walker.position, walker.item, walker.started_at
+        if not position:
+            walker.held = self._host
+            if self.gathers:
+                self.items_set_out += 1
+                self._set_out(walker)
+        station, awaitable = self._stations[0], None
+        in_call = False  # Here, and not in a method that is called from here.
+        try:
+            for station, gate, function, meter in self._way[position:] if position else self._way:
+                if walker.held is not gate and gate is not None:
+                    if gate.free:
+                        gate.free -= 1
+                        held, walker.held = walker.held, gate
+                        held.give_back(walker)  # type: ignore[union-attr] # Never None here.
+                    else:
+                        in_call = False
+                        await gate.wait(walker)
+                        now = self._now()
+                if function is None:
+                    in_call = False
+                    value = await self._not_plain(station, walker, value, now)
+                    now = self._now()
+                    if value is DROP:
+                        return DROP
+                    if station.given.gives_several:
+                        return value
+                    continue
+                meter.calls += 1
+                meter.busy -= now
+                in_call = True
+                awaitable = function(value)
+                value = await awaitable
+                now = self._now()
+                meter.busy += now
+                if value is DROP:
+                    meter.dropped += 1
+                    return DROP
+                meter.ok += 1
+            return value
+        except BaseException as error:
+            if in_call:
+                self._failed(station, error)
+                if isinstance(error, TypeError) and not isinstance(awaitable, Awaitable | None):
+                    mistake = not_async(station.what, station.function, awaitable)
+                    self._host.crash(mistake)
+                    raise mistake from None
+            raise
+        finally:
+            held, walker.held = walker.held, None
+            # At the entry it is the host that counts, when it takes the item's result.
+            if held is not None and held is not self._host:
+                held.give_back(walker)
+            if self.gathers:
+                self._arrive_nowhere(walker)
+
+    async def _not_plain(self, station: Station, walker: Walker, value: Any, now: float) -> Any:
+        """Do at a stage what is more than to call its function."""
+        if station.batches is not None:
+            return await self._gather(station, station.batches, walker, value)
+        if station.given.gives_several:
+            return await self._spread(station, walker, value)
+        meter = station.meter
+        meter.begin(now)
+        try:
+            value = await station.calls.call(value, walker)
+        except BaseException as error:
+            self._failed(station, error)
+            raise
+        meter.end("dropped" if value is DROP else "ok", self._now())
+        return value
+
+    async def _gather(self, station: Station, batches: Batches, walker: Walker, value: Any) -> Any:
+        """Be in a batch."""
+        try:
+            value = await batches.join(walker, value)
+        except Exception as error:
+            note_place(error, station.what, station.name)
+            raise
+        if value is DROP:
+            station.meter.extra_items -= 1
+        return value
+
+    async def _spread(self, station: Station, walker: Walker, value: Any) -> Any:
+        """Send each output of a stage that yields several on a way of its own."""
+        outputs = Outputs(
+            station.name,
+            station.calls,
+            station.meter,
+            walk=self.walk,
+            begin=self.begin_output,
+            start_task=self._host.start_task,
+            next_position=station.index + 1,
+            fail_fast=self._fail_fast,
+        )
+
+        def given_back() -> None:
+            walker.let_go()
+            self._arrive_nowhere(walker)
+
+        try:
+            return await outputs.collect(value, walker, given_back)
+        except NotAsync as error:
+            self._host.crash(error)
+            raise
+
+    def _failed(self, station: Station, error: BaseException) -> None:
+        """Note in which stage an error arose; a function that isn't async ends everything."""
+        status = "cancelled" if is_only_cancelled(error) else "failed"
+        station.meter.end(status, self._now())
+        if not isinstance(error, Exception):
+            return
+        note_place(error, station.what, station.name)
+        if isinstance(error, NotAsync):
+            self._host.crash(error)
+
+    def _arrive_nowhere(self, walker: Walker) -> None:
+        """Count a walker no more among those that are on their way, as it is going to end."""
+        position, walker.position = walker.position, len(self._stations)
+        for index in self.gathers:
+            if index >= position:
+                self._before[index] -= 1
+        self.look()
+
+    # What stages that gather ask ----------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """The pipeline's run."""
+        return self._host.run
+
+    @property
+    def decided(self) -> bool:
+        """Whether the pipeline is being cut short."""
+        return self._host.decided
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        return self._host.why_cut()
+
+    def look(self) -> None:
+        """Let batches go that wait for something that can't come any more."""
+        for index in self.gathers:
+            batches = self._stations[index].batches
+            assert batches is not None
+            batches.look()
+
+    def may_come(self, index: int) -> bool:
+        """Return whether another item may still arrive at the stage ``index``."""
+        return self._before[index] > 0 or self._host.more_may_come()
+
+    def arrived(self, walker: Walker, index: int) -> None:
+        """Note that a walker is at the stage ``index``."""
+        walker.position = index + 1
+        self._before[index] -= 1
+
+    def start_call(self, function: Callable[..., Any], *args: Any, name: str) -> None:
+        """Start a task for the call of a batch."""
+        self._host.start_task(None, function, *args, name=name)
+
+    def crash(self, error: NotAsync) -> None:
+        """End everything with a mistake in the program."""
+        self._host.crash(error)
+
+    # What happened ------------------------------------------------------------------------------
+
+    @property
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return sum_of_hedges(station.calls.hedges for station in self._stations)
+
+    def statistics(self, counts: FanOutStatistics | None = None) -> PipelineStatistics:
+        """Return what happened at each stage so far."""
+        return statistics_of(self._stations, self.clock, counts or self.counts())
+
+
+def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
+    """Return a function of one item that calls a stage that gathers with a list of it."""
+
+    async def call(item: Any) -> Any:
+        async with open_run(station.name):
+            values = await call_with_list(station.what, station.given.function, [item])
+            return values[0]
+
+    return call

@@ -1,0 +1,131 @@
+"""Let so many in at once, first come first served, and so many more wait right before it.
+
+A `Gate` stands before each stage. It has slots, which are for work, and places, which are for
+waiting: together they are the stage's limit and the buffer before it. What passes is a `Walker`,
+in a task of its own. It keeps the slot of the stage behind it until it has a slot or a place
+here; that is all there is to backpressure.
+
+Invariants, at every checkpoint: a slot is free only if nobody waits, and a place is free only if
+nobody waits outside, or whoever gave it up is about to run. So whatever frees one hands it on at
+once, and a walker parks once, however far it has to come.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import trio
+
+
+class Holdable(Protocol):
+    """What a walker holds until there is room for it further on."""
+
+    def give_back(self, walker: Walker) -> None:
+        """Take back what ``walker`` held. Plain code, called in any task."""
+
+
+class Walker:
+    """One item, or one output of it, on its way through the gates.
+
+    What it starts with stands on the class: the items of a pipeline are walkers themselves, and
+    making one should cost nothing more.
+    """
+
+    item: Any = None
+    """What it brings to the first of its stages."""
+    started_at = 0.0
+    """When it was started, as `trio.current_time`."""
+    position = 0
+    """The index of the stage that it goes to; beyond a stage that gathers, once it is there."""
+    held: Holdable | None = None
+    """What it has to give back once there is room for it further on."""
+    past_entry = False
+    """Whether it has left the entry of its pipeline."""
+    attempts = 0
+    """Attempts made on its way; at each stage only those beyond the first count."""
+    degraded = False
+    """Whether a fallback gave a value on its way."""
+    task: trio.lowlevel.Task | None = None
+    """Its task, once it has waited."""
+
+    def let_go(self) -> None:
+        """Give back what it holds: there is room for it further on."""
+        held, self.held = self.held, None
+        if held is not None:
+            held.give_back(self)
+
+
+class Gate:
+    """So many slots, and so many places to wait for one."""
+
+    __slots__ = ("_near", "_outside", "_places", "_words", "free")
+
+    def __init__(self, what: str, *, slots: int, places: int) -> None:
+        self.free = slots
+        """Slots that nobody has. Whoever finds one may take it, by counting it down."""
+        self._places = places
+        self._words = f"a slot of {what}"
+        self._near: OrderedDict[Walker, None] = OrderedDict()
+        self._outside: OrderedDict[Walker, None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in the places before it."""
+        return len(self._near)
+
+    @property
+    def held_up(self) -> int:
+        """How many wait for a place, and hold up the stage behind them meanwhile."""
+        return len(self._outside)
+
+    async def wait(self, walker: Walker) -> None:
+        """Get a slot when it is the walker's turn; what it holds goes back when it has a place.
+
+        Checkpoint: always. To be called when no slot is free.
+
+        Cancellation: the walker has left the line, and holds what it held or nothing.
+        """
+        waiting_for = self._words  # noqa: F841 (read by `dump`)
+        if len(self._near) < self._places and not self._outside:
+            walker.let_go()
+            line = self._near
+        else:
+            line = self._outside
+        walker.task = trio.lowlevel.current_task()
+        line[walker] = None
+
+        def leave(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self._near.pop(walker, None)
+            self._outside.pop(walker, None)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        try:
+            await trio.lowlevel.wait_task_rescheduled(leave)
+        except BaseException:
+            # Here and not in ``leave``: who moves up may let the next item in, and no task may be
+            # started while trio walks over those that it cancels.
+            self._move_up()
+            raise
+
+    def give_back(self, walker: Walker) -> None:
+        """Take back a slot, for the first in line."""
+        line = self._near or self._outside
+        if not line:
+            self.free += 1
+            return
+        first, _ = line.popitem(last=False)
+        held, first.held = first.held, self
+        assert first.task is not None
+        trio.lowlevel.reschedule(first.task)
+        if held is not None:
+            held.give_back(first)
+        self._move_up()
+
+    def _move_up(self) -> None:
+        """Give a place, if one came free, to the first of those outside."""
+        if self._outside and len(self._near) < self._places:
+            first, _ = self._outside.popitem(last=False)
+            self._near[first] = None
+            first.let_go()

@@ -1,0 +1,205 @@
+"""Send each item along a track of a router under way."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import trio
+
+from harness.errors import UnknownTrackError
+from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.flow._attempts import Calls, NotAsync
+from harness.flow._gate import Gate, Walker
+from harness.flow._places import note_place
+from harness.flow._statistics import (
+    NOTHING_IN_FLIGHT,
+    Clock,
+    Meter,
+    RouterStatistics,
+    TrackStatistics,
+    sum_of_hedges,
+)
+from harness.flow._track import Track
+from harness.runs import current_run
+from harness.runs._endings import is_only_cancelled
+from harness.runs._functions import name_of
+
+
+class Line:
+    """One track of a router under way."""
+
+    def __init__(self, name: str, given: Track) -> None:
+        self.name = name
+        self.given = given
+        self.what = f"track {name!r}"
+        self.calls = Calls(self.what, given.function, given.each)
+        self.meter = Meter()
+        self.escalated = 0
+        self._gate = None if given.limit is None else Gate(self.what, slots=given.limit, places=0)
+
+    async def take(self, walker: Walker) -> Any:
+        """Call the track's function for an item, when there is a slot for it."""
+        gate = self._gate
+        if gate is not None:
+            if gate.free:
+                gate.free -= 1
+            else:
+                await gate.wait(walker)
+                walker.held = None
+        self.meter.begin(trio.current_time())
+        status = "failed"
+        try:
+            value = await self.calls.call(walker.item, walker)
+            status = "dropped" if value is DROP else "ok"
+            return value
+        except Exception as error:
+            note_place(error, self.what, self.name)
+            raise
+        except BaseException as error:
+            status = "cancelled" if is_only_cancelled(error) else "failed"
+            raise
+        finally:
+            self.meter.end(status, trio.current_time())
+            if gate is not None:
+                gate.give_back(walker)
+
+    def statistics(self, now: float) -> TrackStatistics:
+        """Return what happened here so far."""
+        meter = self.meter
+        return TrackStatistics(
+            name=self.name,
+            limit=self.given.limit,
+            working=meter.working,
+            waiting=0 if self._gate is None else self._gate.held_up,
+            taken=meter.calls,
+            ok=meter.ok,
+            failed=meter.failed,
+            dropped=meter.dropped,
+            cancelled=meter.cancelled,
+            escalated=self.escalated,
+            busy_seconds=meter.busy_seconds(now),
+        )
+
+
+class Routing:
+    """The tracks of a router under way."""
+
+    def __init__(
+        self,
+        classify: Callable[[Any], Any],
+        tracks: Mapping[str, Track],
+        default: str | None,
+    ) -> None:
+        self.clock = Clock()
+        self.crash: Callable[[NotAsync], None] = lambda error: None
+        """Ends everything with a mistake in the program; here the error does that by itself."""
+        self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
+        """How many items are in flight, and wait for their turn."""
+        self._calls_in_flight = 0
+        self._classify = classify
+        self._classifier = f"classifier {name_of(classify)!r}"
+        self._lines = {name: Line(name, given) for name, given in tracks.items()}
+        self._default = default
+
+    async def call(self, item: Any) -> Any:
+        """Send a single item along its track, in the task and run of the caller."""
+        walker = Walker()
+        walker.item = item
+        self.counts = lambda: FanOutStatistics(in_flight=self._calls_in_flight, unread=0)
+        self.clock.start()
+        self._calls_in_flight += 1
+        try:
+            return await self.route(walker)
+        finally:
+            self._calls_in_flight -= 1
+            self.clock.touch()
+
+    async def route(self, walker: Walker) -> Any:
+        """Classify an item, send it along its track, and if it fails there once along another.
+
+        Raises:
+          UnknownTrackError: if the classifier chose a track that there isn't.
+          Exception: of the classifier, or of the track.
+
+        Checkpoint: as the functions do.
+
+        Cancellation: the item is on no track and in no line.
+        """
+        line = await self._choose(walker.item)
+        try:
+            return await line.take(walker)
+        except NotAsync as error:
+            self.crash(error)
+            raise
+        except Exception as error:
+            escalate = line.given.escalate
+            if escalate is None or current_run().stopping:
+                raise
+            failure = error
+        line.escalated += 1
+        walker.attempts += 1
+        try:
+            return await self._lines[escalate].take(walker)
+        except NotAsync as error:
+            self.crash(error)
+            raise
+        except Exception as error:
+            if error.__context__ is None and error is not failure:
+                error.__context__ = failure
+            said = f"{type(failure).__name__}: {failure}"
+            error.add_note(f"escalated from {line.what}, which failed with {said:.300}")
+            raise
+        finally:
+            del failure  # It holds the frame that holds it.
+
+    async def _choose(self, item: Any) -> Line:
+        try:
+            chosen = self._classify(item)
+            if isinstance(chosen, Awaitable):
+                chosen = await chosen
+        except Exception as error:
+            note_place(error, self._classifier, name_of(self._classify))
+            raise
+        try:
+            line = self._lines.get(chosen)
+        except TypeError:  # Not even hashable.
+            line = None
+        if line is None and self._default is not None:
+            line = self._lines[self._default]
+        if line is None:
+            unknown = UnknownTrackError(
+                f"{self._classifier} chose the track {chosen!r:.200}, and there is none of that "
+                f"name; there are {', '.join(map(repr, self._lines))}; add it to tracks=, or name "
+                "one of those as default="
+            )
+            note_place(unknown, self._classifier, name_of(self._classify))
+            raise unknown
+        return line
+
+    @property
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return sum_of_hedges(line.calls.hedges for line in self._lines.values())
+
+    def end(self) -> None:
+        """Stop the clock, and let go of the engine: whoever keeps this, keeps numbers only."""
+        self.clock.stop()
+        self.counts = lambda: NOTHING_IN_FLIGHT
+        self.crash = lambda error: None
+
+    def statistics(self, counts: FanOutStatistics | None = None) -> RouterStatistics:
+        """Return what happened on each track so far."""
+        now = self.clock.now()
+        counts = counts or self.counts()
+        return RouterStatistics(
+            in_flight=counts.in_flight,
+            unread=counts.unread,
+            waiting=counts.waiting,
+            waiting_by_priority=counts.waiting_by_priority,
+            tracks=types.MappingProxyType(
+                {name: line.statistics(now) for name, line in self._lines.items()}
+            ),
+            seconds=self.clock.seconds(),
+        )
