@@ -23,7 +23,7 @@ def names() -> list[str]:
 def line(row: Row) -> str:
     """Return a row as a line of the table."""
     measured = "–" if row.measured is None else f"{row.measured:.2f} {row.unit}"
-    verdict = {True: "ok", False: "OVER", None: ""}[row.ok]
+    verdict = {True: "ok", False: "over", None: ""}[row.ok]
     return FORMAT.format(row.what, row.budget, measured, verdict, row.note).rstrip()
 
 

@@ -1,6 +1,9 @@
 """How Sphinx builds the docs: offline, with warnings as errors (`make docs`)."""
 
 import importlib.metadata
+from typing import Any
+
+from sphinx.util.nodes import make_refnode
 
 project = "harness"
 author = "the harness authors"
@@ -25,3 +28,44 @@ autodoc_typehints = "signature"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 myst_heading_anchors = 3
+
+# Where a docstring's `Name` is looked for, if its own module has no such name.
+MODULES = (
+    "harness",
+    "harness.errors",
+    "harness.runs",
+    "harness.policies",
+    "harness.fanout",
+    "harness.limits",
+    "harness.testing.provider",
+)
+
+
+def keep_as_text(
+    app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep napoleon from reading an attribute's ``This: that`` as its type and a description.
+
+    It looks at the first line only, so that one becomes an empty comment.
+    """
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]
+
+
+def find_in_our_modules(app: Any, environment: Any, node: Any, content: Any) -> Any:
+    """Link an unqualified name to the module that documents it."""
+    domain = environment.get_domain("py")
+    for module in MODULES:
+        target = f"{module}.{node.get('reftarget')}"
+        entry = domain.objects.get(target)
+        if entry is not None and node.get("refdomain") == "py":
+            return make_refnode(
+                app.builder, node["refdoc"], entry.docname, entry.node_id, content, target
+            )
+    return None
+
+
+def setup(app: Any) -> None:
+    """Connect the two, the first one before napoleon."""
+    app.connect("autodoc-process-docstring", keep_as_text, priority=400)
+    app.connect("missing-reference", find_in_our_modules)

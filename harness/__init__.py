@@ -1,18 +1,10 @@
 """Run many agents at once, and trust every result. Built on trio."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from harness import errors
-from harness.fanout import (
-    Fold,
-    Result,
-    Results,
-    Similar,
-    coverage,
-    fan_out,
-    merge,
-    open_fan_out,
-    race,
-    resolve,
-)
+from harness.fanout import Result, Results, fan_out, open_fan_out, race
 from harness.policies import (
     Attempt,
     BestEffort,
@@ -36,6 +28,9 @@ from harness.runs import (
     run_sync_soon,
     start_soon,
 )
+
+if TYPE_CHECKING:
+    from harness.fanout import Fold, Similar, coverage, merge, resolve
 
 __all__ = [
     "Attempt",
@@ -69,3 +64,11 @@ __all__ = [
     "run_sync_soon",
     "start_soon",
 ]
+
+_LOADED_WHEN_USED = frozenset({"Fold", "Similar", "coverage", "merge", "resolve"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOADED_WHEN_USED:
+        return getattr(import_module("harness.fanout"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

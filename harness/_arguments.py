@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 
@@ -21,9 +20,12 @@ def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> 
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} takes a number of seconds, not {value!r}; {advice}")
-    if math.isnan(value) or value < least:
+    if not value >= least:  # Put so that nan fails too.
         raise ValueError(f"{name} takes seconds from {least:g} upwards, not {value!r}; {advice}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} takes seconds, and 10 ** 308 are too many; {advice}") from None
 
 
 def check_count(name: str, value: Any, *, advice: str, least: int = 1) -> int:

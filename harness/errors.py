@@ -118,6 +118,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
     keep `results`.
     """
 
+    # Any, since Results lives floors above, and errors import nothing of harness.
     results: Any
     """The `harness.Results` of everything that ended, in input order."""
 
@@ -134,10 +135,51 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         pass
 
     def derive(self, excs: Sequence[_OtherT], /) -> FanOutError[_OtherT]:  # type: ignore[override]
-        """Return a group of ``excs`` with the same message and results, as ``split`` asks."""
+        """Return a group of ``excs`` with the same message and results, as ``split`` asks.
+
+        With something that is no `Exception` among them it can only be a `BaseExceptionGroup`.
+        """
         if not all(isinstance(error, Exception) for error in excs):
             return BaseExceptionGroup(self.message, excs)  # type: ignore[return-value]
         return FanOutError(self.message, excs, self.results)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
+
+
+class QuotaExhaustedError(HarnessError):
+    """A quota for a day, a month or an account is used up, so a retry can't help.
+
+    It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for rate
+    limits must not wait for this one. Fail, or go to another provider.
+    """
+
+    resets_after: float | None
+    """Seconds until the quota is full again; None if the provider didn't say."""
+
+    def __init__(self, message: str, resets_after: float | None = None) -> None:
+        super().__init__(message, resets_after)
+        self.resets_after = resets_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NestedReservationError(HarnessError):
+    """A limiter was asked for a reservation by code that runs inside one of its own.
+
+    With enough such callers, each holds what another waits for. Reserve once per request to
+    the provider, never around code that makes requests of its own.
+    """
+
+
+class ReservationError(HarnessError, RuntimeError):
+    """A reservation was used in a way that its state doesn't allow.
+
+    Settled or refunded twice, entered twice, settled before it was granted, or asked for where
+    there is none.
+    """
+
+
+class LimiterRunError(HarnessError, RuntimeError):
+    """A limiter that belongs to one ``trio.run`` was used in another one."""

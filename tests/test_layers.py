@@ -19,6 +19,8 @@ FLOORS = {
     "errors": 0,
     "_version": 0,
     "_arguments": 0,
+    "_http_dates": 0,
+    "_words": 0,
     "runs": 1,
     "policies": 1,
     "fanout": 2,
@@ -40,6 +42,8 @@ CORE = {
     "errors",
     "_version",
     "_arguments",
+    "_http_dates",
+    "_words",
     "runs",
     "policies",
     "fanout",
@@ -53,11 +57,11 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
-    ("fanout", "harness.runs._block"): (
+    ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it would "
         "let users make runs that no block waits for"
     ),
-    ("fanout", "harness.runs._run"): (
+    ("fanout", "harness.runs._current"): (
         "an item's task enters the run of the fan-out; as a public name the variable would let "
         "any code change the run it belongs to"
     ),
@@ -65,28 +69,30 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the owner of an async source can't enter a cleanup block, which would not nest with the "
         "scopes a generator holds open; it gives its own scope the deadline of one"
     ),
+    ("fanout", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
+    ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with another way for each item; as a public name "
         "the engine would freeze what is the inside of every fan-out"
     ),
+    ("flow", "harness.fanout._by_priority"): "a router's priorities are those of a fan-out",
     ("flow", "harness.fanout._item"): "the job of an item is what walks, and is the engine's own",
-    ("flow", "harness.fanout._fan_out"): (
-        "arguments are checked, and results gathered, by the same code as for a fan-out"
-    ),
+    ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
+    ("flow", "harness.fanout._options"): "arguments are checked by the same code as a fan-out's",
     ("flow", "harness.fanout._source"): "the items are read by the same code as for a fan-out",
     ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
     ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
-    ("flow", "harness.fanout._by_priority"): "a router starts items by priority as a fan-out does",
-    ("flow", "harness.runs._block"): (
+    ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
-    ("flow", "harness.runs._run"): (
-        "an item's task enters the run of the pipeline; cancels say why where trio has reasons"
-    ),
+    ("flow", "harness.runs._current"): "an item's task enters the run of the pipeline",
+    ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
-    ("fanout", "harness.runs._frames"): (
-        "a refused argument is reported with the line that called, as by runs; of no use to users"
-    ),
+    ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
+    ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
 }
 
 

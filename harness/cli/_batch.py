@@ -21,6 +21,7 @@ from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input, open_output
 from harness.cli._keys import with_keys
+from harness.cli._limits import check_limits, limiter_of
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._options import BatchOptions, input_options, output_options, work_options
@@ -32,6 +33,7 @@ from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
+from harness.cli._token_counts import tokens_of, with_token_counts
 from harness.cli._writer import LineWriter
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
@@ -81,6 +83,7 @@ def _run(options: BatchOptions) -> int:
         )
     if options.priority is not None:
         _check_priority(options, form)
+    check_limits(options, form)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
@@ -166,6 +169,8 @@ def _records(
         records = with_keys(records, options.key, source=input_.name)
     if options.priority is not None:
         records = with_priorities(records, options.priority, source=input_.name)
+    if isinstance(options.tokens, str):
+        records = with_token_counts(records, options.tokens, source=input_.name)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
@@ -201,6 +206,8 @@ def _run_into_output(
         attempts=options.retry,
         hedge=options.hedge,
         by_priority=options.priority is not None,
+        limiter=limiter_of(options),
+        tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
         ordered=options.ordered,
         grace=options.grace,
     )

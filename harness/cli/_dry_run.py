@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from harness.cli._limits import plan_text
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format, Record
 from harness.cli._source import Reading
@@ -27,6 +28,7 @@ def describe(
     limits.append("one attempt each" if options.retry == 1 else f"up to {options.retry} attempts")
     if options.hedge is not None:
         limits.append(_late(options.hedge))
+    limits += plan_text(options)
     limits.append(options.policy)
     if options.priority is not None:
         limits.append(f"the largest {options.priority} first")

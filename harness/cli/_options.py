@@ -66,6 +66,18 @@ class BatchOptions:
     hedge: Hedge | None
     """When to start a second attempt beside one that is late; None: never."""
 
+    rpm: int | None
+    """Calls a minute; None: any."""
+
+    tpm: int | None
+    """Tokens a minute; None: any."""
+
+    concurrent: int | None
+    """Calls at once; None: any."""
+
+    tokens: int | str | None
+    """How many tokens each record uses, or the field that says so."""
+
     policy: PolicyName
     """What a failed item does to the others."""
 
@@ -153,6 +165,24 @@ def _hedge(context: click.Context, parameter: click.Parameter, given: str | None
         f"{given} is neither a number of seconds above 0, such as 2.0, nor a percentile between "
         "p0 and p100, such as p95; leave it out for single attempts"
     )
+
+
+def _tokens(
+    context: click.Context, parameter: click.Parameter, given: str | None
+) -> int | str | None:
+    """Take a number of tokens, or the name of a field: what reads as a number is one."""
+    if given is None:
+        return None
+    try:
+        number = float(given)
+    except ValueError:
+        return given
+    if not 1 <= number < math.inf or number != int(number):
+        raise click.BadParameter(
+            f"{given} is not a whole number from 1 upwards; say how many tokens a record uses, "
+            "or name the field that does"
+        )
+    return int(number)
 
 
 def _complete_files(
@@ -268,6 +298,36 @@ work_options = _together(
         help="Start the records with the largest number in this field first, among the 100 that "
         "are read ahead. None is overtaken by more than 100 others. By default they start in the "
         "order of the input.",
+    ),
+    click.option(
+        "--rpm",
+        type=str,
+        metavar="N",
+        callback=_count("say how many calls the provider allows in a minute"),
+        help="Make at most N calls in any minute.",
+    ),
+    click.option(
+        "--tpm",
+        type=str,
+        metavar="N",
+        callback=_count("say how many tokens the provider allows in a minute"),
+        help="Use at most N tokens in any minute. Needs --tokens.",
+    ),
+    click.option(
+        "--tokens",
+        type=str,
+        metavar="N|FIELD",
+        callback=_tokens,
+        help="How many tokens a record uses, input and output: a number for all, or the field "
+        "that holds it.",
+    ),
+    click.option(
+        "--concurrent",
+        type=str,
+        metavar="N",
+        callback=_count("say how many calls the provider allows at once"),
+        help="Make at most N calls at once. Unlike --limit it doesn't hold back what waits for "
+        "another limit or for a retry.",
     ),
     click.option(
         "--policy",

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from harness.cli._limits import now_text
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
+from harness.limits import Limiter, LimiterStatistics
 
 _BAR_INTERVAL_SECONDS = 0.25
 _FIRST_LINE_SECONDS = 1.0
@@ -46,6 +48,9 @@ class Progressed:
     per_second: float
     """How many items ended per second of late."""
 
+    limits: LimiterStatistics | None = None
+    """The state of the limits, if there are any."""
+
     @property
     def seconds_left(self) -> float | None:
         """How long the rest takes at this pace, where that can be told."""
@@ -56,9 +61,10 @@ class Progressed:
     def __str__(self) -> str:
         of = "" if self.expected is None else f" of {'' if self.certain else '~'}{self.expected:,}"
         left = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
+        limits = "" if self.limits is None else f"; {now_text(self.limits)}"
         return (
             f"{self.done:,}{of} done, {self.failed:,} failed, {self.in_flight:,} in flight, "
-            f"{rate(self.per_second)}{left}"
+            f"{rate(self.per_second)}{left}{limits}"
         )
 
 
@@ -123,7 +129,12 @@ def open_display(*, quiet: bool) -> Iterator[Display]:
 
 
 async def show_progress(
-    display: Display, tally: Tally, reading: Reading, *, clock: Callable[[], float]
+    display: Display,
+    tally: Tally,
+    reading: Reading,
+    *,
+    clock: Callable[[], float],
+    limiter: Limiter | None = None,
 ) -> None:
     """Show progress until cancelled.
 
@@ -143,6 +154,7 @@ async def show_progress(
                 expected=reading.expected(),
                 certain=reading.total is not None,
                 per_second=pace.per_second(clock(), tally.done),
+                limits=None if limiter is None else limiter.statistics(),
             )
         )
 

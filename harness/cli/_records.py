@@ -54,6 +54,9 @@ class Record:
     priority: float = 0.0
     """How urgent it is: of the records read ahead, the one with the largest number is first."""
 
+    tokens: int = 0
+    """How many tokens it uses, input and output, where a field says so."""
+
 
 class BadRecordError(Exception):
     """A record that can't be read stands among the results as failed, with this error."""

@@ -8,6 +8,7 @@ failed item), every item that ended is in the output before this returns.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -26,6 +27,7 @@ from harness.cli._target import Target
 from harness.cli._writer import LineWriter
 from harness.errors import FanOutError
 from harness.fanout import FanOutStream, Result, open_fan_out
+from harness.limits import Limiter
 from harness.policies import Attempt, BestEffort, FailFast, Hedge, Retry
 
 
@@ -60,6 +62,12 @@ class Work:
     by_priority: bool = False
     """Whether the most urgent of the records read ahead is started first."""
 
+    limiter: Limiter | None = None
+    """What each call reserves from."""
+
+    tokens: int | Callable[[Record], int] | None = None
+    """How many tokens a record uses."""
+
 
 async def run_batch(
     work: Work, source: RecordSource, reading: Reading, writer: LineWriter, display: Display
@@ -77,15 +85,17 @@ async def run_batch(
     report = Report(Tally())
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_show, display, report.tally, reading)
+        nursery.start_soon(_show, display, report.tally, reading, work.limiter)
         await _Batch(work, source, writer, display, report).run()
         nursery.cancel_scope.cancel()
     report.seconds = trio.current_time() - started_at
+    if work.limiter is not None:
+        report.limits = work.limiter.statistics()
     return report
 
 
-async def _show(display: Display, tally: Tally, reading: Reading) -> None:
-    await show_progress(display, tally, reading, clock=trio.current_time)
+async def _show(display: Display, tally: Tally, reading: Reading, limiter: Limiter | None) -> None:
+    await show_progress(display, tally, reading, clock=trio.current_time, limiter=limiter)
 
 
 class _Batch:
@@ -109,11 +119,17 @@ class _Batch:
     async def run(self) -> None:
         """Run it to its end, whatever that is."""
         work = self._work
-        each = Attempt(
+        unlimited = Attempt(
             timeout=work.timeout,
             retry=Retry(work.attempts, on=_is_worth_another_attempt),
             hedge=work.hedge,
         )
+        limited = attrs.evolve(unlimited, limiter=work.limiter, tokens=work.tokens)
+
+        def each(record: Record) -> Attempt:
+            # What can't be read calls nobody, so it has nothing to wait for.
+            return unlimited if record.problem is not None else limited
+
         with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
             try:
                 async with open_fan_out(
@@ -121,7 +137,7 @@ class _Batch:
                     self._source,
                     policy=work.policy,
                     limit=work.limit,
-                    each=each,
+                    each=unlimited if work.limiter is None else each,
                     key=_key_of,
                     priority=_priority_of if work.by_priority else None,
                     ordered=work.ordered,
@@ -175,9 +191,12 @@ class _Batch:
     def _stop(self, what_happened: str) -> None:
         self._report.interrupted = True
         running, grace = self._report.tally.running, self._work.grace
-        if running and grace:
+        limiter = self._work.limiter
+        waiting = 0 if limiter is None else limiter.statistics().waiting
+        if (running or waiting) and grace:
+            also = f" and {waiting:,} that wait for the limits" if waiting else ""
             self._display.say(
-                f"stopping after {what_happened}: {running:,} in flight may finish "
+                f"stopping after {what_happened}: {running:,} in flight{also} may finish "
                 f"within {grace:g} s; Ctrl-C cancels them at once"
             )
         # Also for a signal that comes before there is a run to stop: then nothing starts.

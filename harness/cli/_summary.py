@@ -10,9 +10,11 @@ from typing import Any
 import attrs
 
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._limits import as_json, end_text
 from harness.cli._progress import rate
 from harness.cli._tally import Tally
 from harness.fanout import Hedges
+from harness.limits import LimiterStatistics
 
 _KINDS_SHOWN = 5
 
@@ -29,6 +31,9 @@ class Report:
 
     interrupted: bool = False
     """Whether Ctrl-C or a termination signal ended it."""
+
+    limits: LimiterStatistics | None = None
+    """What the limits did, if there were any."""
 
     input_error: str | None = None
     """Why the input could not be read to its end, if so."""
@@ -87,6 +92,8 @@ def summary_text(report: Report, *, output: str) -> str:
             f"hedges: {report.hedges.started:,}, of which {report.hedges.won:,} answered first, "
             f"saving about {report.hedges.seconds_saved:.1f} s over all items"
         )
+    if report.limits is not None:
+        lines.append(end_text(report.limits))
     if report.interrupted:
         lines.append("interrupted: what was not started is not in the results")
     lines.append(f"results: {output}")
@@ -125,6 +132,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "seconds": round(report.seconds, 6),
         "items_per_second": round(report.items_per_second, 3),
         "errors": dict(tally.error_kinds.most_common()),
+        "limits": None if report.limits is None else as_json(report.limits),
         "interrupted": report.interrupted,
         "input_error": report.input_error,
         "output_error": report.output_error,

@@ -26,6 +26,7 @@ from typing import Any
 
 import trio
 
+from harness._words import error_in_words
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
@@ -34,9 +35,9 @@ from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, FailFast
 from harness.runs import Run
-from harness.runs._block import most_telling
 from harness.runs._cleanup import cleanup_deadline
-from harness.runs._run import cancel_scope
+from harness.runs._endings import most_telling
+from harness.runs._scopes import cancel_scope
 
 
 class Engine:
@@ -75,32 +76,43 @@ class Engine:
         """Results that wait for a reader; the stream counts them up and down."""
         self.starving = False
         """Whether a reader waits for a result and there is none for it; told by the stream."""
-        self._run: Run
-        self._now: Callable[[], float]
+        self._run: Run  # Since `begin`, like the next; the two after them since `drive`.
         self._base: contextvars.Context
         self._nursery: trio.Nursery
         self._items: ItemWork
-        self._over = False
-        self._exhausted = False
         self._started = 0
+        """Items that have a number: those pulled, and in the end those that were skipped."""
         self._in_flight = 0
-        self._cut: str | None = None
+        self._over = False
+        """Whether nothing more is pulled or started. What is in flight may go on."""
+        self._exhausted = False
+        """Whether the source said that it has no more, so that there is nothing to close."""
+        self.cut: str | None = None
+        """In words, why what is in flight is cut short; None as long as it isn't."""
+        self._stopped: str | None = None
+        """In words, why the run was stopped or cancelled; None as long as it wasn't."""
+        self._skipped: ItemSkipped | None = None
         self._cut_short = False
+        """Whether an item ended as cancelled: a cancel from outside may be behind it."""
         self._left = False
+        """Whether the reader left first. Then an unmet policy is no news to anybody."""
         self._source_error: Exception | None = None
         self._driver: trio.lowlevel.Task | None = None
+        """The task in `drive`, while it waits for the fan-out to be over."""
         self._owner: trio.lowlevel.Task | None = None
+        """The task that pulls from an async source and closes it."""
         self._owner_parked = False
+        """Whether that task waits for room."""
         self._pulling: trio.CancelScope | None = None
+        """The owner's scope while it waits for an item, for a stop to cancel."""
 
     # The whole --------------------------------------------------------------------------------
 
     def begin(self, run: Run) -> None:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self._run = run
-        self._now = run._above.tree.now
         self._base = contextvars.copy_context()
-        run._why_cut = self._why_cut
+        run._why_cut = self.why_cut
         run._on_stop = [*(run._on_stop or ()), self._stop]
 
     async def drive(self) -> None:
@@ -113,28 +125,22 @@ class Engine:
 
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
-        await trio.lowlevel.checkpoint_if_cancelled()
+        waiting_for: object = self._in_words
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
-        self._cut = self._join.why
-        if self._cut is not None or self._run.stopping:
+        self.cut = self._join.why
+        self._stopped = self._run._stop_words()
+        if self.cut or self._stopped:
             self._start_no_more()
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._items = self.item_work(
-                    self._function,
-                    self._run,
-                    self._base,
-                    nursery,
-                    end=self._end,
-                    settle=self._settle,
-                    closing=self._closing,
-                    why_cut=self._why_cut,
-                    items_started=lambda: self._started,
+                    self._function, self._run, self._base, nursery, host=self
                 )
+                # Not before: what is asked of a fan-out that was cancelled here needs the above.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 if self._within is not None:
                     self._run._cut_at = self._run.started_at + self._within
                     nursery.cancel_scope.deadline = self._run._cut_at
@@ -146,6 +152,8 @@ class Engine:
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
         finally:
+            # A traceback is worded later, when these words no longer hold.
+            waiting_for = None  # noqa: F841
             self._start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
@@ -165,15 +173,10 @@ class Engine:
             return error
         what = (
             f"the items of run {self._run.path!r} could not be read beyond the first "
-            f"{self._started:,}: {type(self._source_error).__name__}: {self._source_error}"
+            f"{self._started:,}: {error_in_words(self._source_error)}"
         )
         entries = [] if error is None else list(error.exceptions)
         return FanOutError(what, [*entries, self._source_error], results())
-
-    @property
-    def broken(self) -> bool:
-        """Whether the policy was broken, so that whoever reads should know at once."""
-        return self._join.broken
 
     @property
     def hedges(self) -> Hedges:
@@ -203,8 +206,8 @@ class Engine:
     def close(self, why: str) -> None:
         """Cut everything short: nothing more is started, what is in flight is cancelled."""
         self._start_no_more()
-        self._cut = self._cut or why
-        cancel_scope(self._nursery.cancel_scope, self._cut)
+        self.cut = self.cut or why
+        self._cancel_items(self.cut)
 
     # Start ------------------------------------------------------------------------------------
 
@@ -255,7 +258,10 @@ class Engine:
             except Exception as error:
                 self._source_failed(error)
             else:
-                self._start(item)
+                if self._over:  # The source itself stopped or cancelled the run.
+                    self._record(self._skip(item))
+                else:
+                    self._start(item)
 
     def _start(self, item: Any, index: int | None = None, problem: Exception | None = None) -> None:
         """Start the task of one item. To be called in the base context.
@@ -270,7 +276,7 @@ class Engine:
         self._started += 1
         self._in_flight += 1
         each, key = self._each, self._key
-        job = self.job(index, index, item, "", _UNPLANNED, self._now())
+        job = self.job(index, item)
         try:
             if key is not None:
                 job.key = key(item)
@@ -287,14 +293,14 @@ class Engine:
 
     # End --------------------------------------------------------------------------------------
 
-    def _end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
         """Take an item's result, and let the next one start.
 
         Returns:
-          Whether this decided the fan-out: the caller's task then has to `_settle`.
+          Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         self._in_flight -= 1
-        result = Result(
+        result: Result[Any] = Result(
             job.index,
             job.key,
             job.item,
@@ -313,21 +319,33 @@ class Engine:
             self.start_next()
             return False
         self._start_no_more()
-        if self._cut is not None:
+        if self.cut is not None:
             return False
-        self._cut = self._join.why
+        self.cut = self._join.why
         return True
 
-    def _judge(self, result: Result[Any]) -> None:
-        """Hold a result against the policy; a success only if those count."""
-        self._cut_short = self._cut_short or result.status == "cancelled"
-        self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+    def _record(self, result: Result[Any]) -> None:
+        """Take the result of an item that was not started."""
+        self._judge(result)
+        self._sink(result)
 
-    async def _settle(self) -> None:
+    def _judge(self, result: Result[Any]) -> None:
+        """Hold a result against the policy. A success need not come here unless those count."""
+        if result.failed:
+            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+        else:
+            self._cut_short = self._cut_short or result.status == "cancelled"
+            self._join.add(result)
+
+    async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
-        assert self._cut is not None
+        assert self.cut is not None
         await trio.lowlevel.cancel_shielded_checkpoint()
-        cancel_scope(self._nursery.cancel_scope, self._cut)
+        self._cancel_items(self.cut)
+
+    def _cancel_items(self, why: str) -> None:
+        cancel_scope(self._nursery.cancel_scope, why)
+        self._run._cut_below(why)
 
     def _skip(self, item: Any, index: int | None = None) -> Result[Any]:
         """Return the result of an item that is never started."""
@@ -337,31 +355,36 @@ class Engine:
         key: Any = index
         if self._key is not None:
             try:
-                key = self._key(item)
+                key = self._base.run(self._key, item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
-        why = self._why_cut() or "the fan-out was over before its turn"
-        skipped = ItemSkipped(f"item {key!r} was never started: {why}")
+        if self._skipped is None:
+            # One for all: there may be a million of them, and they differ in nothing.
+            why = self.why_cut() or "the fan-out was over before its turn"
+            self._skipped = ItemSkipped(f"the item was never started: {why}")
         now = trio.current_time()
-        return Result(index, key, item, None, "skipped", skipped, 0, now, now)
+        return Result(index, key, item, None, "skipped", self._skipped, 0, now, now)
 
-    def _closing(self) -> bool:
+    @property
+    def started(self) -> int:
+        """How many items were started, or skipped."""
+        return self._started
+
+    def closing(self) -> bool:
         """Return whether no further attempt is to be started."""
-        return self._cut is not None or self._run.stopping
+        return self.cut is not None or self._stopped is not None
 
-    def _why_cut(self) -> str | None:
+    def why_cut(self) -> str | None:
         """Return in words why items were cut short by this fan-out itself; None if they weren't."""
-        if self._cut is not None:
-            return self._cut
+        if self.cut is not None:
+            return self.cut
         if self._within is not None and self._nursery.cancel_scope.cancel_called:
             return f"the {self._within:g} s of within= were over"
-        if self._run.stopping:
-            reason = self._run._stop_reason
-            return "the run was asked to stop" + (f": {reason}" if reason else "")
-        return None
+        return self._stopped
 
     def _stop(self) -> None:
-        """Start nothing more: the run was asked to stop. Called in any task, so only flags here."""
+        """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
+        self._stopped = self._run._halt_words()
         self._start_no_more()
         if self._pulling is not None:
             self._pulling.cancel()
@@ -379,24 +402,30 @@ class Engine:
         """Pull items one after another, as there is room, and close the source at the end.
 
         One scope around it all, and none around a single pull: a generator may hold scopes of its
-        own open while it yields, and scopes have to nest.
+        own open while it yields, and scopes have to nest. For the same reason it is closed inside
+        that scope; unless a stop has cancelled the scope, and a generator has ended with that.
         """
         self._owner = trio.lowlevel.current_task()
-        with trio.CancelScope() as scope:
-            try:
-                await self._pull_all(source, scope)
-            except Exhausted:
-                self._no_more_items()
-            except Exception as error:
-                self._source_failed(error)
-            finally:
-                self._pulling = None
-                self._start_no_more()
-                scope.deadline, scope.shield = cleanup_deadline(), True
+        interrupted = False
+        try:
+            with trio.CancelScope() as scope:
                 try:
-                    await source.close()
+                    await self._pull_all(source, scope)
+                except Exhausted:
+                    self._no_more_items()
                 except Exception as error:
                     self._source_failed(error)
+                finally:
+                    self._pulling = None
+                    self._start_no_more()
+                    interrupted = scope.cancel_called
+                    if not interrupted:
+                        scope.deadline, scope.shield = cleanup_deadline(), True
+                        await self._close_async(source)
+        finally:
+            if interrupted:
+                with trio.CancelScope(deadline=cleanup_deadline(), shield=True):
+                    await self._close_async(source)
 
     async def _pull_all(self, source: AsyncSource, scope: trio.CancelScope) -> None:
         """Pull and start items until none is wanted; raise what the source ends with."""
@@ -405,11 +434,15 @@ class Engine:
             item = await source.next()
             self._pulling = None
             if self._over:
-                skipped = self._skip(item)
-                self._judge(skipped)
-                self._sink(skipped)
+                self._record(self._skip(item))
             else:
                 self._base.run(self._start, item)
+
+    async def _close_async(self, source: AsyncSource) -> None:
+        try:
+            await source.close()
+        except Exception as error:
+            self._source_failed(error)
 
     async def _room(self) -> bool:
         """Wait until another item may be pulled; return False when none ever may."""
@@ -427,9 +460,9 @@ class Engine:
         """Wait, as the owner of the source, until `_wake_owner`."""
         waiting_for = "an item to end, or a result to be read"  # noqa: F841 (read by `dump`)
         self._owner_parked = True
-        await trio.lowlevel.wait_task_rescheduled(self._leave)
+        await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
 
-    def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._owner_parked = False
         return trio.lowlevel.Abort.SUCCEEDED
 
@@ -453,9 +486,9 @@ class Engine:
             self._cut_soon("the items could not be read further, and the policy is FailFast()")
 
     def _cut_soon(self, why: str) -> None:
-        if self._cut is None:
-            self._cut = why
-            self._nursery.start_soon(self._settle)
+        if self.cut is None:
+            self.cut = why
+            self._nursery.start_soon(self.settle)
 
     def _close_sync(self, source: SyncSource) -> None:
         if self._exhausted or source.size is not None:
@@ -464,9 +497,6 @@ class Engine:
             self._base.run(source.close)
         except Exception as error:
             self._source_error = self._source_error or error
-
-
-_UNPLANNED = Attempt()
 
 
 def _plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import operator
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from harness._arguments import check_count, check_seconds
-from harness.fanout._by_priority import PriorityEngine
+import trio
+
+from harness.fanout._by_priority import engine_for
 from harness.fanout._engine import Engine
 from harness.fanout._join import Join
-from harness.fanout._result import Result, Results
+from harness.fanout._options import (
+    FAIL_FAST,
+    LIMIT,
+    ONE_ATTEMPT,
+    check_function,
+    check_options,
+)
+from harness.fanout._result import Result, Results, by_index
 from harness.fanout._source import open_source
-from harness.policies import Attempt, FailFast, JoinPolicy, Priority, as_priority, check_policy
-from harness.runs import open_run
-from harness.runs._frames import caller
+from harness.policies import Attempt, JoinPolicy, Priority, as_priority
+from harness.runs import RunStatus, open_run
+from harness.runs._functions import name_of
+
+ITEMS_PER_CHECKPOINT = 1_000
+"""How many items are recorded as skipped before other tasks get a turn."""
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
-
-FAIL_FAST = FailFast()
-ONE_ATTEMPT = Attempt()
-LIMIT = 100
-"""Items in flight unless told otherwise: many for a provider, few for a machine."""
 
 
 async def fan_out(
@@ -73,7 +77,8 @@ async def fan_out(
     Checkpoint: always.
 
     Cancellation: everything in flight is cancelled and has ended before the cancel goes on.
-    Cancelling the fan-out's own run returns the results instead.
+    Cancelling or stopping the fan-out's own run returns the results instead, unless a quorum was
+    not reached.
     """
     check_function("fan_out()", fn)
     check_options(
@@ -110,7 +115,7 @@ async def gather(
     join = Join(policy, run_name, keeps_all=True)
     engine = make_engine(join=join, sink=kept.append)
 
-    def results(status: str = "failed") -> Results[Any]:
+    def results(status: RunStatus = "failed") -> Results[Any]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
         return Results(kept, name=run.path, status=status, hedges=engine.hedges)
@@ -119,103 +124,12 @@ async def gather(
         join.run_path = run.path
         engine.begin(run)
         await engine.drive()
+        for count, result in enumerate(engine.skipped(), 1):
+            kept.append(result)
+            if count % ITEMS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
         if error := engine.error(results):
             raise error
     if run.status == "cancelled" and (error := engine.error(results)):
         raise error  # The block swallowed the run's own cancel; the policy still has its say.
     return results(run.status)
-
-
-def engine_for(priority: Priority | None, *given: Any, **options: Any) -> Engine:
-    """Return the engine, with a look-ahead if items have priorities; see `Engine` for the rest."""
-    if priority is None:
-        return Engine(*given, **options)
-    return PriorityEngine(*given, **options, priority=priority)
-
-
-by_index = operator.attrgetter("index")
-"""Returns an item's place in the input."""
-
-
-def name_of(fn: Any) -> str:
-    """Return a name for people: of the function, the method, or the class of a callable."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-    return str(name).rpartition("<locals>.")[2]
-
-
-def check_callable(call: str, fn: Any) -> None:
-    """Refuse what is no function.
-
-    Raises:
-      TypeError: if ``fn`` is a coroutine, or can't be called.
-    """
-    if inspect.iscoroutine(fn):
-        fn.close()
-        raise TypeError(
-            f"{call} takes an async function, not the coroutine {fn.__qualname__}(); in "
-            f"{caller()} write {fn.__name__} instead of {fn.__name__}(...)"
-        )
-    if not callable(fn):
-        raise TypeError(f"{call} takes an async function, not {fn!r}; see {caller()}")
-
-
-def check_function(call: str, fn: Any) -> None:
-    """Refuse what can't be called with an item, before anything runs.
-
-    Raises:
-      TypeError: if ``fn`` is a coroutine, an async generator, not callable, or takes no argument.
-    """
-    check_callable(call, fn)
-    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        raise TypeError(
-            f"{call} takes an async function that returns a value, not the generator function "
-            f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
-        )
-    try:
-        inspect.signature(fn).bind(None)
-    except TypeError as mismatch:
-        raise TypeError(
-            f"{call} calls {name_of(fn)} with one item, which its parameters don't allow "
-            f"({mismatch}); define it as `async def {name_of(fn)}(item)`"
-        ) from None
-    except ValueError:
-        pass  # Some callables written in C don't tell their parameters.
-
-
-def check_options(
-    call: str,
-    *,
-    policy: object,
-    limit: object,
-    within: object,
-    each: object,
-    key: object,
-    name: object,
-) -> None:
-    """Refuse options that make no sense, before anything runs.
-
-    Raises:
-      TypeError: if one has the wrong type.
-      ValueError: if a number is out of range.
-    """
-    check_policy(f"{call}(policy=...)", policy)
-    check_count(f"{call}(limit=...)", limit, advice="say how many items may be in flight at once")
-    if within is not None:
-        check_seconds(f"{call}(within=...)", within, advice="None is for no limit")
-    if not isinstance(each, Attempt) and (not callable(each) or isinstance(each, type)):
-        raise TypeError(
-            f"{call}(each=...) takes an Attempt, or a function of the item that returns one, not "
-            f"{each!r}; write each=harness.Attempt(...)"
-        )
-    if name is not None and (not isinstance(name, str) or not name):
-        raise TypeError(
-            f"{call}(name=...) takes a name for people, not {name!r}; "
-            "leave it out for the function's name"
-        )
-    if key is not None and not callable(key):
-        raise TypeError(
-            f"{call}(key=...) takes a function of the item, not {key!r}; "
-            "write key=lambda item: item.id"
-        )

@@ -12,8 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from harness.fanout._latency import Latencies
-from harness.fanout._result import FAILURES, Hedges, ResultStatus
+from harness.fanout._result import FAILURES, Hedges
 from harness.policies import Hedge
+from harness.runs._run import Ending
 
 HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
@@ -149,49 +150,63 @@ AttemptT = TypeVar("AttemptT", bound=Cancellable)
 class SideBySide(Generic[AttemptT]):
     """The attempts made side by side for one item."""
 
-    __slots__ = ("_ended", "_event", "_first", "_granted_at", "live", "saved_after")
+    __slots__ = (
+        "_ended",
+        "_event",
+        "_first",
+        "_granted_at",
+        "_needs_grant",
+        "live",
+        "saved_after",
+    )
 
-    def __init__(self, *, granted: bool) -> None:
+    def __init__(self, *, needs_grant: bool) -> None:
         self.live: list[AttemptT] = []
         self.saved_after: float | None = None
         """If the second attempt answered before the first: how long that had then taken."""
         self._first: AttemptT | None = None
-        self._ended: list[tuple[AttemptT, ResultStatus, Any]] = []
+        self._ended: list[tuple[AttemptT, Ending, Any]] = []
         self._event = trio.Event()
-        self._granted_at = trio.current_time() if granted else None
+        self._needs_grant = needs_grant
+        self._granted_at: dict[AttemptT, float] = {}
 
     def began(self, attempt: AttemptT) -> None:
         """Note an attempt."""
         self.live.append(attempt)
         if self._first is None:
             self._first = attempt
+        if not self._needs_grant:
+            self._granted_at[attempt] = trio.current_time()
 
-    def first_granted(self) -> None:
-        """Note that the limiter let an attempt go: from the first on, it can be late."""
-        if self._granted_at is None:
-            self._granted_at = trio.current_time()
-            self.look_again()
+    def granted(self, attempt: AttemptT) -> None:
+        """Note that the limiter let an attempt go: from now on it can be late."""
+        self._granted_at[attempt] = trio.current_time()
+        self.look_again()
+
+    def granted_at(self, attempt: AttemptT) -> float:
+        """Return since when the time of an attempt runs; inf if it waits for its grant."""
+        return self._granted_at.get(attempt, math.inf)
 
     def ended(
-        self, attempt: AttemptT, status: ResultStatus, result: Any, learn: Callable[..., object]
+        self, attempt: AttemptT, status: Ending, result: Any, learn: Callable[..., object]
     ) -> None:
         """Note how an attempt ended. A success cancels the others.
 
         Args:
-          attempt: Which.
+          attempt: The attempt's.
           status, result: How it ended.
           learn: Takes the seconds that the first attempt took, and ``cut=``.
         """
         self.live.remove(attempt)
         self._ended.append((attempt, status, result))
         if status == "ok":
-            if self._granted_at is not None:
-                seconds = trio.current_time() - self._granted_at
-                if attempt is self._first:
-                    learn(seconds, cut=False)
-                elif self._first in self.live:
-                    learn(seconds, cut=True)
-                    self.saved_after = seconds
+            assert self._first is not None
+            seconds = trio.current_time() - self.granted_at(self._first)
+            if attempt is self._first:
+                learn(seconds, cut=False)
+            elif self._first in self.live and seconds >= 0:  # Else it still waits for its grant.
+                learn(seconds, cut=True)
+                self.saved_after = seconds
             for other in self.live:
                 other.cancel("another attempt at the same item answered first")
         self.look_again()
@@ -207,19 +222,23 @@ class SideBySide(Generic[AttemptT]):
         self._event = trio.Event()
 
     def seconds_until_late(self, hedge: Hedge, latencies: Latencies) -> float | None:
-        """Return when the attempt will be late: inf if that isn't known yet, None if it ended."""
+        """Return the seconds until the attempt is late: inf if unknown, None if it ended."""
         if self._ended:
             return None
         after = hedge.after
         if after is None:
             assert hedge.percentile is not None
             after = latencies.percentile(hedge.percentile)
-        if after is None or self._granted_at is None:
+        if after is None or self._first is None:
             return math.inf
-        return max(0.0, self._granted_at + after - trio.current_time())
+        return max(0.0, self.granted_at(self._first) + after - trio.current_time())
 
-    def decision(self) -> tuple[AttemptT, ResultStatus, Any]:
-        """Return the attempt that counts: the first success, else the first failure."""
+    def count_failures(self, test: Callable[[Exception], bool]) -> int:
+        """Return how many attempts failed with an error for which ``test`` is true."""
+        return sum(status == "failed" and test(result) for _, status, result in self._ended)
+
+    def decision(self) -> tuple[AttemptT, Ending, Any]:
+        """Return the attempt that counts: the first success, else the first failure, else any."""
         for wanted in (frozenset({"ok"}), FAILURES):
             for one in self._ended:
                 if one[1] in wanted:

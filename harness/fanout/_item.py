@@ -2,7 +2,8 @@
 
 Each attempt is a fresh run in a task of its own. The first is the item's own task; before a
 retry that task sleeps, starts the next one in the fan-out's nursery, and ends. So an item is never
-more than one task, except while a hedge runs beside its first attempt.
+more than one task, except while a hedge runs beside its first attempt. The two together are one
+*try*: a retry follows a try, not an attempt.
 
 Every task is started in the base context, the one copied when the fan-out was called: attempts
 share no context variables, and none sees what another item did to its own.
@@ -14,43 +15,86 @@ import contextvars
 import functools
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
 from harness.errors import RunCancelled
 from harness.fanout._hedge import Hedging, SideBySide
+from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.fanout._tries import Tries, too_late
-from harness.policies import Attempt
+from harness.policies import is_rate_limit
 from harness.runs import Run, current_run
-from harness.runs._block import carry, most_telling, not_awaitable
-from harness.runs._run import current
+from harness.runs._carry import carry
+from harness.runs._current import current
+from harness.runs._endings import most_telling, set_context
+from harness.runs._functions import not_awaitable_error
+from harness.runs._run import Ending
 
-Ended = tuple[ResultStatus, Any]
+Ended = tuple[Ending, Any]
 """How a try ended, and the value if that is ok, else the error."""
 
 
 class Job(Tries):
-    """One item on its way to its result.
+    """One item on its way to its result."""
 
-    What most items never need stands on the class, so that making a job costs little.
-    """
+    __slots__ = (
+        "degraded",
+        "failure",
+        "index",
+        "item",
+        "key",
+        "name",
+        "plan",
+        "run_id",
+        "started_at",
+    )
 
-    run_id: str | None = None
-    """The run of its latest attempt, in the end of the one that decided."""
-    degraded = False
-    """Whether the fallback gave the value."""
-
-    def __init__(
-        self, index: int, key: Any, item: Any, name: str, plan: Attempt, started_at: float
-    ) -> None:
+    def __init__(self, index: int, item: Any) -> None:
+        super().__init__()
         self.index = index
-        self.key = key
         self.item = item
-        self.name = name
-        self.plan = plan
-        self.started_at = started_at
+        self.key: Any = index
+        self.name = ""
+        self.plan = ONE_ATTEMPT
+        self.started_at = 0.0
+        """When its first attempt began."""
+        self.run_id: str | None = None
+        """The run of its latest attempt, in the end of the one that decided."""
+        self.degraded = False
+        """Whether the fallback gave the value."""
+        self.failure: Ended | None = None
+        """How the try before this one failed."""
+
+
+class Host(Protocol):
+    """The fan-out that items belong to, as far as they need to know it."""
+
+    def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
+        """Take an item's result; return whether it decided the fan-out.
+
+        If so, the caller has to await `settle` in its own task, as the last thing it does.
+        """
+        ...
+
+    async def settle(self) -> None:
+        """Cancel what is in flight, once all that was woken in this step has been heard."""
+        ...
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
+    @property
+    def started(self) -> int:
+        """How many items were started so far; the budget of hedges is a share of them."""
+        ...
+
+    @property
+    def cut(self) -> str | None:
+        """In words, why what is in flight is cut short; None as long as it isn't."""
+        ...
 
 
 class ItemWork:
@@ -63,22 +107,15 @@ class ItemWork:
         base: contextvars.Context,
         nursery: trio.Nursery,
         *,
-        end: Callable[[Job, ResultStatus, Any, float], bool],
-        settle: Callable[[], Awaitable[None]],
-        closing: Callable[[], bool],
-        why_cut: Callable[[], str | None],
-        items_started: Callable[[], int],
+        host: Host,
     ) -> None:
         self._function = function
         self._run = run
         self._now = run._above.tree.now
         self._base = base
         self._nursery = nursery
-        self._end = end
-        self._settle = settle
-        self._closing = closing
-        self._why_cut = why_cut
-        self._hedging = Hedging(items_started)
+        self._host = host
+        self._hedging = Hedging(lambda: host.started)
         self._naps: set[trio.CancelScope] = set()
 
     @property
@@ -94,13 +131,23 @@ class ItemWork:
     async def work(self, job: Job) -> None:
         """Try an item once, in a task of its own; then end it, or see to its next try."""
         plan = job.plan
-        if plan.hedge is not None:
+        if job.failure is not None and self._host.closing():
+            # Decided, or stopped, in the step in which this retry was about to begin.
+            status, result = self._last_word(*job.failure)
+        elif plan.hedge is not None:
             status, result = await self._try_with_hedge(job)
         elif plan.limiter is not None:
             status, result = await self._try_with_limiter(job, self._new_run(job))
         else:
-            job.attempts = job.attempts + 1
-            status, result = await carry(self._new_run(job), self._function, job.item)
+            job.attempts += 1
+            run = self._new_run(job)
+            status, result = await carry(run, self._function, job.item)
+            if status == "ok":  # As most do, and then nothing more is to be asked.
+                assert run._ended_at is not None
+                if self._host.end(job, status, result, run._ended_at):
+                    current.set(self._run)
+                    await self._host.settle()
+                return
         if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
             # The attempt's run is over. What follows belongs to the fan-out.
             current.set(self._run)
@@ -108,18 +155,21 @@ class ItemWork:
             if further is None:
                 return
             status, result = further
-        if self._end(job, status, result, self._now()):
+        if self._host.end(job, status, result, self._now()):
             current.set(self._run)
-            await self._settle()
+            await self._host.settle()
 
     async def refuse(self, job: Job, error: Exception) -> None:
         """End an item that the caller's own key= or each= function choked on."""
-        if self._end(job, "failed", error, trio.current_time()):
-            await self._settle()
+        job.started_at = self._now()
+        if self._host.end(job, "failed", error, job.started_at):
+            await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
         plan = job.plan
-        now = job.started_at if job.run_id is None else trio.current_time()
+        now = self._now()
+        if job.run_id is None:
+            job.started_at = now
         deadline = math.inf
         if plan.timeout is not None and plan.limiter is None:
             deadline = now + plan.timeout
@@ -133,24 +183,29 @@ class ItemWork:
 
     # After a failure --------------------------------------------------------------------------
 
-    async def _after_failure(
-        self, job: Job, status: ResultStatus, error: Exception
-    ) -> Ended | None:
+    async def _after_failure(self, job: Job, status: Ending, error: Exception) -> Ended | None:
         """Retry, or fall back, in another task; or return what the item ends with."""
         try:
             delay = self._retry_delay(job, error)
             if delay is not None and await self._nap(delay):
+                job.failure = status, error
                 self._start_task(self.work, job)
                 return None
         except trio.Cancelled as cancelled:
-            given_up = RunCancelled(self._why_cut() or self._run._who_cancelled(cancelled))
-            given_up.__cause__ = error
-            return "cancelled", given_up
+            why = self._run._cancels_with_words() or self._run._who_cancelled(cancelled)
+            return "cancelled", _given_up(why, error)
         except Exception as raised:  # By the caller's ``on=``.
-            return "failed", raised
+            set_context(raised, error)
+            error = raised
         if job.plan.fallback is not None and not _cancelled():
             self._start_task(self._fall_back, job, error)
             return None
+        return status, error
+
+    def _last_word(self, status: Ending, error: Exception) -> Ended:
+        """Return what an item ends with whose next attempt is not made any more."""
+        if self._host.cut is not None:
+            return "cancelled", _given_up(self._host.cut, error)
         return status, error
 
     def _retry_delay(self, job: Job, error: Exception) -> float | None:
@@ -159,7 +214,7 @@ class ItemWork:
         if retry is None or not self._base.run(retry.applies_to, error):
             return None
         delay = job.delay_seconds(retry, error)
-        if delay is None or self._closing() or too_late(delay):
+        if delay is None or self._host.closing() or too_late(delay):
             return None
         return delay
 
@@ -183,20 +238,20 @@ class ItemWork:
             value = fallback(job.item, error)
             return await value if isinstance(value, Awaitable) else value
 
-        run = Run(job.name, self._run, trio.current_time())
+        run = Run(job.name, self._run, self._now())
         run._item_index = job.index
         status, result = await carry(run, call)
-        if status != "ok" and result.__context__ is None:
-            result.__context__ = error
+        if status != "ok":
+            set_context(result, error)
         job.degraded = status == "ok"
-        if self._end(job, status, result, trio.current_time()):
+        if self._host.end(job, status, result, self._now()):
             current.set(self._run)
-            await self._settle()
+            await self._host.settle()
 
     # Limiter and hedge ------------------------------------------------------------------------
 
     async def _try_with_limiter(
-        self, job: Job, run: Run, granted: Callable[[], None] | None = None
+        self, job: Job, run: Run, granted: Callable[[Run], None] | None = None
     ) -> Ended:
         """Make one attempt that calls the function once the limiter lets it.
 
@@ -211,12 +266,12 @@ class ItemWork:
                 job.attempts += 1
                 if plan.timeout is not None:
                     scope = current_run()._scope
-                    scope.deadline = min(scope.deadline, trio.current_time() + plan.timeout)
+                    scope.deadline = min(scope.deadline, self._now() + plan.timeout)
                 if granted is not None:
-                    granted()
+                    granted(run)
                 awaitable = self._function(job.item)
                 if not isinstance(awaitable, Awaitable):
-                    raise not_awaitable(self._function, awaitable)
+                    raise not_awaitable_error(self._function, awaitable)
                 return await awaitable
 
         return await carry(run, call)
@@ -225,11 +280,11 @@ class ItemWork:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = job.plan.hedge
         assert hedge is not None
-        tries: SideBySide[Run] = SideBySide(granted=job.plan.limiter is None)
+        tries: SideBySide[Run] = SideBySide(needs_grant=job.plan.limiter is not None)
 
         async def attempt(run: Run) -> None:
             if job.plan.limiter is not None:
-                status, result = await self._try_with_limiter(job, run, tries.first_granted)
+                status, result = await self._try_with_limiter(job, run, tries.granted)
             else:
                 job.attempts += 1
                 status, result = await carry(run, self._function, job.item)
@@ -242,14 +297,24 @@ class ItemWork:
 
         current.set(self._run)
         try:
-            await self._hedging.attend(tries, hedge, launch=launch, closing=self._closing)
+            await self._hedging.attend(tries, hedge, launch=launch, closing=self._host.closing)
         except BaseException as error:
             # A cancel is told by the tries themselves, which have ended as cancelled.
             if not isinstance(most_telling(error), trio.Cancelled):
                 raise most_telling(error) from None
         run, status, result = tries.decision()
         job.run_id = run.id
+        if status == "failed" and is_rate_limit(result):
+            # The one that counts is taken back with its wait; so are others of its kind.
+            job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
+
+
+def _given_up(why: str, error: Exception) -> RunCancelled:
+    """Return what stands for an item that was cut short between its attempts."""
+    given_up = RunCancelled(why)
+    given_up.__cause__ = error
+    return given_up
 
 
 def _cancelled() -> bool:

@@ -11,9 +11,11 @@ from typing import Any
 
 import attrs
 
+from harness._words import repr_of
 from harness.errors import FanOutError, QuorumError
-from harness.fanout._result import Result, Results, fan_out_error
+from harness.fanout._result import Result, Results, by_index, fan_out_error
 from harness.policies import BestEffort, FailFast, FirstSuccess, JoinPolicy, Quorum
+from harness.runs._endings import try_note
 
 FAILURES_IN_STREAM_ERROR = 1_000
 """Failures that a stream keeps for the error of a quorum; it is flat for a million items."""
@@ -56,12 +58,13 @@ class Join:
         self._ended += 1
         if result.status == "ok":
             self._ok += 1
-        elif result.failure and self._counts(result):
+        elif result.failed and self._counts(result):
             self._failure_count += 1
             if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
                 self._failures.append(result)
             if isinstance(self.policy, (FailFast, BestEffort)):
-                self._decide(f"item {result.key!r} failed, and the policy is {self.policy!r}", True)
+                why = f"item {repr_of(result.key)} failed, and the policy is {repr_of(self.policy)}"
+                self._decide(why, True)
         self._look_at_quorum()
 
     def expect(self, total: int) -> None:
@@ -76,9 +79,10 @@ class Join:
           results: Gives all that was done; asked only if there is an error.
         """
         if self._needed is not None and self._ok < self._needed:
+            of = "" if self._total is None else f" of {self._total:,} items"
             entry = QuorumError(
-                f"{self._needed:,} successes were needed, and {self._ok:,} of "
-                f"{self._ended:,} items succeeded"
+                f"{self._needed:,} successes were needed{of}; {self._ended:,} ended, and "
+                f"{self._ok:,} of those succeeded"
             )
             what = f"run {self.run_path!r} reached {self._ok:,} of {self._needed:,} successes"
             return fan_out_error(what, self._in_order(), results(), others=[entry])
@@ -89,7 +93,7 @@ class Join:
         return fan_out_error(what, self._in_order(), results(), others=self._extra)
 
     def _in_order(self) -> list[Result[Any]]:
-        return sorted(self._failures, key=lambda failure: failure.index)
+        return sorted(self._failures, key=by_index)
 
     @property
     def _needed(self) -> int | None:
@@ -106,7 +110,7 @@ class Join:
             return bool(self.policy.critical(result.item))
         except Exception as error:
             # Whether it is critical can't be known, and carrying on could hide that for hours.
-            error.add_note(f"raised by critical() for item {result.key!r}, which had failed")
+            try_note(error, f"raised by critical() for item {repr_of(result.key)}, which failed")
             self._extra.append(error)
             return True
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from harness.errors import FanOutError, QuorumError
-from harness.fanout._fan_out import check_callable, fan_out, name_of
+from harness.errors import FanOutError
+from harness.fanout._fan_out import fan_out
+from harness.fanout._options import check_function
+from harness.fanout._result import fan_out_error
 from harness.policies import FirstSuccess
+from harness.runs._functions import name_of
 
 T = TypeVar("T")
 
@@ -19,12 +22,17 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
 
     Args:
       fns: Async functions without arguments; use `functools.partial` to give them some.
-      name: The name of the race's run.
+      name: The name of the race's run; by default ``race``.
+
+    Returns:
+      The value of the first that succeeded.
 
     Raises:
-      FanOutError: if all failed; one group with the error of each.
+      FanOutError: if all failed; one group with the error of each. If the race's own run was
+        cancelled or stopped before one succeeded there may be none, and a `QuorumError` says so.
       ValueError: if there is no function.
-      TypeError: if one is not a function.
+      TypeError: if one is not a function, or takes an argument.
+      RuntimeError: outside trio.
 
     Checkpoint: always.
 
@@ -33,7 +41,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
     if not fns:
         raise ValueError("race() takes at least one async function, and got none")
     for fn in fns:
-        check_callable("race()", fn)
+        check_function("race()", fn, items=0)
     try:
         results = await fan_out(
             _call,
@@ -44,9 +52,11 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
             name="race" if name is None else name,
         )
     except FanOutError as error:
-        failures = [e for e in error.exceptions if not isinstance(e, QuorumError)]
-        if failures:
-            raise FanOutError(error.message, failures, error.results) from None
+        if error.results.failed:
+            # A race counts no successes, so it doesn't speak of a quorum.
+            path = error.results.name
+            what = f"no function of run {path!r} succeeded"
+            raise fan_out_error(what, error.results.failed, error.results) from None
         raise
     value: T = results.values()[0]
     return value

@@ -6,21 +6,21 @@ plain facts: no run, no agent, and never a stored `trio.Cancelled`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import attrs
 from outcome import Error, Outcome, Value
 
+from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError
 from harness.fanout._drop import DROP
+from harness.runs import RunStatus
 
 T_co = TypeVar("T_co", covariant=True)
 
 ResultStatus = Literal["ok", "failed", "timed_out", "cancelled", "skipped"]
-
-WORDS_OF_AN_ERROR = 300
-"""Characters of an item's error that the message about all of them quotes."""
 
 FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
 """What counts as a failure: for policies, for retries, for fallbacks."""
@@ -31,7 +31,8 @@ class Result(Generic[T_co]):
     """What one item of a fan-out ended as. Read-only.
 
     Properties over private fields, and not a frozen class: one is made per item, and attrs takes
-    twice as long to fill a frozen one.
+    twice as long to fill a frozen one. Hashed by value all the same, as a frozen one would be: that
+    asks for an item and a value that can be hashed.
     """
 
     _index: int
@@ -117,7 +118,7 @@ class Result(Generic[T_co]):
         return self.status == "ok"
 
     @property
-    def failure(self) -> bool:
+    def failed(self) -> bool:
         """Whether it failed or timed out. Cancelled and skipped items did not fail."""
         return self.status in FAILURES
 
@@ -127,12 +128,10 @@ class Result(Generic[T_co]):
         return self._ended_at - self._started_at
 
     def __repr__(self) -> str:
-        said = repr(self._ended_with)
-        return f"<Result of item {self._key!r}: {self._status}, {said}>"
+        return f"<Result of item {repr_of(self._key)}: {self._status}, {repr_of(self._ended_with)}>"
 
 
-@attrs.frozen
-class Hedges:
+class Hedges(NamedTuple):
     """What second attempts, started beside late ones, cost and brought."""
 
     started: int = 0
@@ -210,16 +209,16 @@ class Summary:
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 
 
-@attrs.define(eq=False, repr=False)
 class Tally:
     """Counts results as they come; flat, however many."""
 
-    counts: dict[ResultStatus, int] = attrs.field(factory=dict)
-    degraded: int = 0
-    attempts: int = 0
-    run_seconds: float = 0.0
-    first_start: float | None = None
-    last_end: float = 0.0
+    def __init__(self) -> None:
+        self.counts: dict[ResultStatus, int] = {}
+        self.degraded = 0
+        self.attempts = 0
+        self.run_seconds = 0.0
+        self.first_start: float | None = None
+        self.last_end = 0.0
 
     def add(self, result: Result[Any]) -> None:
         """Count a result."""
@@ -259,6 +258,10 @@ class Tally:
         )
 
 
+by_index = operator.attrgetter("index")
+"""Returns an item's place in the input."""
+
+
 class Results(Sequence[Result[T_co]]):
     """The results of a fan-out: a sequence in input order, read-only."""
 
@@ -267,21 +270,22 @@ class Results(Sequence[Result[T_co]]):
     name: str
     """The path of the fan-out's run."""
 
-    status: str
-    """How the fan-out's own run ended: ok (also after a stop), cancelled or failed."""
+    status: RunStatus
+    """How the fan-out's own run ended: ok (also after a stop), cancelled or failed; ``"running"``
+    if they were taken from a stream inside its block."""
 
     def __init__(
         self,
         results: Iterable[Result[T_co]],
         *,
         name: str = "",
-        status: str = "ok",
+        status: RunStatus = "ok",
         hedges: Hedges = NO_HEDGES,
     ) -> None:
         self._results = tuple(results)
         self._hedges = hedges
         self.name = name
-        self.status = status
+        self.status: RunStatus = status
 
     def __len__(self) -> int:
         return len(self._results)
@@ -318,7 +322,7 @@ class Results(Sequence[Result[T_co]]):
     @property
     def failed(self) -> Results[T_co]:
         """Those that failed or timed out."""
-        return self._where(lambda result: result.failure)
+        return self._where(lambda result: result.failed)
 
     @property
     def gaps(self) -> Results[T_co]:
@@ -360,10 +364,13 @@ class Results(Sequence[Result[T_co]]):
         return self._part(result for result in self._results if test(result))
 
     def _part(self, results: Iterable[Result[T_co]]) -> Results[T_co]:
+        # Without the hedges: how many belong to these items isn't known.
         return Results(results, name=self.name, status=self.status)
 
 
-def _rebuild(results: tuple[Any, ...], name: str, status: str, hedges: Hedges) -> Results[Any]:
+def _rebuild(
+    results: tuple[Any, ...], name: str, status: RunStatus, hedges: Hedges
+) -> Results[Any]:
     return Results(results, name=name, status=status, hedges=hedges)
 
 
@@ -375,18 +382,9 @@ def fan_out_error(
     others: Sequence[Exception] = (),
 ) -> FanOutError[Exception]:
     """Return one flat error with an entry per gap, its message naming the first."""
-    errors = [gap.error for gap in gaps]
-    entries = [error for error in errors if isinstance(error, Exception)]
+    failures = [(gap, gap.error) for gap in gaps if isinstance(gap.error, Exception)]
     message = what
-    if entries:
-        first = gaps[errors.index(entries[0])]
-        message += f"; the first is item {first.key!r}: {error_in_words(entries[0])}"
-    return FanOutError(message, [*entries, *others], results)
-
-
-def error_in_words(error: BaseException) -> str:
-    """Return the error's type and message, not longer than is good for a message of ours."""
-    text = str(error)
-    if len(text) > WORDS_OF_AN_ERROR:
-        text = f"{text[:WORDS_OF_AN_ERROR]}..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if failures:
+        gap, error = failures[0]
+        message += f"; the first is item {repr_of(gap.key)}: {error_in_words(error)}"
+    return FanOutError(message, [*(error for _, error in failures), *others], results)

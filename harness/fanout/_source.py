@@ -19,7 +19,7 @@ class SyncSource:
     """Items of a plain iterable."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        self.size = len(items) if isinstance(items, Sized) else None
+        self.size = _size_of(items)
         self.iterator: Iterator[Any] = iter(items)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class AsyncSource:
     """Items of an async iterable. All methods are to be called by one task."""
 
     def __init__(self, items: AsyncIterable[Any]) -> None:
-        self.size = len(items) if isinstance(items, Sized) else None
+        self.size = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
 
     async def next(self) -> Any:
@@ -55,6 +55,13 @@ class AsyncSource:
             await close()
 
 
+def _size_of(items: object) -> int | None:
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except OverflowError:  # range(10**20) has a length that can't be told.
+        return None
+
+
 Source = SyncSource | AsyncSource
 
 
@@ -66,10 +73,8 @@ def open_source(call: str, items: Any) -> Source:
     """
     if isinstance(items, AsyncIterable):
         return AsyncSource(items)
-    try:
+    # Asked beforehand: a TypeError of the caller's own ``__iter__`` is not about what may be given.
+    if isinstance(items, Iterable) or hasattr(type(items), "__getitem__"):
         return SyncSource(items)
-    except TypeError:
-        raise TypeError(
-            f"{call} takes items as an iterable or async iterable, not {items!r}; "
-            "for a single item write [item]"
-        ) from None
+    advice = "call it" if callable(items) else "for a single item write [item]"
+    raise TypeError(f"{call} takes items as an iterable or async iterable, not {items!r}; {advice}")

@@ -18,24 +18,23 @@ import trio
 
 from harness._arguments import check_count
 from harness.errors import FanOutError
+from harness.fanout._by_priority import engine_for
 from harness.fanout._engine import Engine
-from harness.fanout._fan_out import (
+from harness.fanout._join import Join
+from harness.fanout._options import (
     FAIL_FAST,
     LIMIT,
     ONE_ATTEMPT,
-    by_index,
     check_function,
     check_options,
-    engine_for,
-    name_of,
 )
-from harness.fanout._join import Join
-from harness.fanout._result import Result, Results, Summary, Tally
+from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._source import open_source
 from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import Run, open_run
-from harness.runs._block import most_telling
+from harness.runs._endings import most_telling, try_note
+from harness.runs._functions import name_of
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -104,11 +103,11 @@ def open_fan_out(
         within=within,
         each=each,
         key=key,
+        priority=order,
         name=name_of(fn) if name is None else name,
         ordered=ordered,
         window=default_window if window is None else window,
         keep=keep,
-        engine=functools.partial(engine_for, order),
     )
 
 
@@ -125,16 +124,17 @@ class FanOutStream(Generic[T]):
         within: float | None,
         each: Attempt | Callable[[Any], Attempt],
         key: Callable[[Any], Any] | None,
+        priority: Priority | None = None,
         name: str,
         ordered: bool,
         window: int,
         keep: bool,
-        engine: Callable[..., Engine],
+        engine: Callable[..., Engine] | None = None,
         call: str = "open_fan_out()",
     ) -> None:
         self._name = name
         self._join = Join(policy, name, keeps_all=keep)
-        self._engine = engine(
+        self._engine = (functools.partial(engine_for, priority) if engine is None else engine)(
             fn,
             open_source(call, items),
             join=self._join,
@@ -164,10 +164,7 @@ class FanOutStream(Generic[T]):
     def run(self) -> Run:
         """The run of the fan-out: to cancel or stop it, or to listen to its events."""
         if self._run is None:
-            raise RuntimeError(
-                f"the fan-out {self._name!r} has no run before its block is entered; "
-                "write `async with open_fan_out(...) as stream:`"
-            )
+            raise self._not_entered()
         return self._run
 
     @property
@@ -178,29 +175,40 @@ class FanOutStream(Generic[T]):
     @property
     def results(self) -> Results[T]:
         """What was not read, in input order; with ``keep=True`` everything. Final after the block,
-        which then has a result for every item whose number was known beforehand."""
+        which then has a result for every item whose number was known beforehand.
+
+        Raises:
+          RuntimeError: before the block.
+        """
         if self._kept is not None:
             results = self._kept
         else:
             unread = self._unread
             results = list(unread.values() if isinstance(unread, dict) else unread)
-        if self._closed:
-            if self._left_over is None:
-                self._left_over = list(self._engine.skipped())
-            results = [*results, *self._left_over]
         return Results(
-            sorted(results, key=by_index),
+            sorted([*results, *self._skipped()], key=by_index),
             name=self.run.path,
             status=self.run.status,
             hedges=self._engine.hedges,
         )
 
     def summary(self) -> Summary:
-        """Return how many items ended as what so far, read or not."""
+        """Return how many items ended as what so far, read or not; after the block, of all.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        self._skipped()
         return self._tally.summary(hedges=self._engine.hedges)
 
     def statistics(self) -> FanOutStatistics:
-        """Return how many items are in flight, wait to be read, or wait for their turn."""
+        """Return how many items are in flight, wait to be read, or wait for their turn.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        if self._run is None:
+            raise self._not_entered()
         return self._engine.statistics()
 
     async def __aenter__(self) -> Self:
@@ -253,7 +261,7 @@ class FanOutStream(Generic[T]):
         if exc is None:
             self._raised = True
             raise self._error
-        exc.add_note(f"the fan-out had failed before: {self._error}")
+        try_note(exc, f"the fan-out had failed before: {self._error}")
 
     def __aiter__(self) -> Self:
         return self
@@ -266,6 +274,7 @@ class FanOutStream(Generic[T]):
           FanOutError: once, if the policy is broken or the items can't be read further.
           trio.BusyResourceError: if another task is waiting for a result of this stream.
           trio.ClosedResourceError: if the block has been left.
+          RuntimeError: if the block was not entered.
 
         Checkpoint: if no result is ready; and once in 64 that were.
 
@@ -276,6 +285,8 @@ class FanOutStream(Generic[T]):
             raise trio.ClosedResourceError(
                 f"the block of fan-out {self._name!r} was left; what was not read is in .results"
             )
+        if self._run is None:
+            raise self._not_entered()
         if self._is_ready():
             self._ready_reads += 1
             if self._ready_reads % READS_PER_CHECKPOINT == 0:
@@ -294,7 +305,7 @@ class FanOutStream(Generic[T]):
             self._engine.starving = True
             self._engine.start_next()
             self._reader = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._leave)
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
         unread = self._unread
         if isinstance(unread, dict):
             result = unread.pop(self._next_index)
@@ -323,6 +334,21 @@ class FanOutStream(Generic[T]):
             self._finished = True
             self._wake_reader()
 
+    def _skipped(self) -> list[Result[T]]:
+        """Return a result for each item that was never started; none before that is certain.
+
+        Made when asked for: a reader who leaves early seldom wants a million of them.
+        """
+        if self._run is None:
+            raise self._not_entered()
+        if not self._closed:
+            return []
+        if self._left_over is None:
+            self._left_over = list(self._engine.skipped())
+            for result in self._left_over:
+                self._tally.add(result)
+        return self._left_over
+
     def _unread_results(self) -> Results[T]:
         return self.results
 
@@ -339,7 +365,7 @@ class FanOutStream(Generic[T]):
         self._wake_reader()
 
     def _is_ready(self) -> bool:
-        if self._engine.broken and not self._raised:
+        if self._join.broken and not self._raised:
             return False  # The reader hears of a broken policy before anything else.
         unread = self._unread
         return self._next_index in unread if isinstance(unread, dict) else bool(unread)
@@ -350,10 +376,16 @@ class FanOutStream(Generic[T]):
             self._engine.starving = False
             trio.lowlevel.reschedule(reader)
 
-    def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._reader = None
         self._engine.starving = False
         return trio.lowlevel.Abort.SUCCEEDED
+
+    def _not_entered(self) -> RuntimeError:
+        return RuntimeError(
+            f"the fan-out {self._name!r} does not run before its block is entered; "
+            "write `async with harness.open_fan_out(...) as stream:`"
+        )
 
     def _in_words(self) -> str:
         return f"a result of {self._name}"

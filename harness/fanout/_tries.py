@@ -10,38 +10,46 @@ import time
 
 import trio
 
-from harness.policies import Retry, asked_seconds, is_rate_limit
+from harness.policies import Retry, is_rate_limit, retry_after_seconds
 
-RATE_LIMIT_SECONDS_AT_MOST = 600.0
-"""How long one item may wait for rate limits in all; then the error is final."""
+WAIT_SECONDS_AT_MOST = 600.0
+"""How long one item may wait for rate limits in all, or because one error asks for it; beyond that
+the error is final."""
+
+RATE_LIMIT_SECONDS_AT_LEAST = 0.1
+"""The wait for a rate limit after the first. One of 0, which spends no attempt, would never end."""
 
 
 class Tries:
-    """The tries at one thing so far.
+    """The tries at one thing so far."""
 
-    The counts start on the class: most things succeed at once, and then cost nothing here.
-    """
+    __slots__ = ("attempts", "failures", "rate_limit_seconds", "rate_limits")
 
-    attempts = 0
-    """Attempts that began, hedges included; rate-limited ones are taken back."""
-    failures = 0
-    """Tries that failed for another reason than a rate limit."""
-    rate_limits = 0
-    rate_limit_seconds = 0.0
+    def __init__(self) -> None:
+        self.attempts = 0
+        """Attempts that began, hedges included; rate-limited ones are taken back."""
+        self.failures = 0
+        """Tries that failed for another reason than a rate limit."""
+        self.rate_limits = 0
+        self.rate_limit_seconds = 0.0
 
     def delay_seconds(self, retry: Retry, error: Exception) -> float | None:
         """Note a failure; return the seconds to wait before the next try, None if there is none."""
-        asked = asked_seconds(error, now=time.time())
+        asked = retry_after_seconds(error, now=time.time())
         if is_rate_limit(error):
             self.attempts -= 1
             self.rate_limits += 1
             delay = retry.delay_seconds(self.rate_limits, draw=random.random(), at_least=asked)
-            if self.rate_limit_seconds + delay > RATE_LIMIT_SECONDS_AT_MOST:
+            if self.rate_limits > 1:
+                delay = max(delay, RATE_LIMIT_SECONDS_AT_LEAST)
+            if self.rate_limit_seconds + delay > WAIT_SECONDS_AT_MOST:
                 return None
             self.rate_limit_seconds += delay
             return delay
         self.failures += 1
         if self.failures >= retry.attempts:
+            return None
+        if asked is not None and asked > WAIT_SECONDS_AT_MOST:
             return None
         return retry.delay_seconds(self.failures, draw=random.random(), at_least=asked)
 

@@ -11,6 +11,7 @@ What is the same as in a fan-out is the same code: when to retry, when to hedge,
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Awaitable, Callable
@@ -20,15 +21,17 @@ import attrs
 import trio
 
 from harness.errors import RunTimedOut
-from harness.fanout import Hedges, ResultStatus
+from harness.fanout import Hedges
 from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._tries import Tries, too_late
 from harness.flow._gate import Walker
 from harness.policies import Attempt
 from harness.runs import current_run
-from harness.runs._block import most_telling, not_awaitable, unwrap_single
+from harness.runs._endings import most_telling, set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
-from harness.runs._run import cancel_scope
+from harness.runs._functions import not_awaitable_error
+from harness.runs._run import Ending
+from harness.runs._scopes import cancel_scope
 
 PLAIN = Attempt()
 """One attempt, with nothing around it."""
@@ -132,7 +135,7 @@ class Calls:
         plan: Attempt,
         item: Any,
         tries: Tries,
-        granted: Callable[[], None] | None = None,
+        granted: Callable[[], object] | None = None,
     ) -> Any:
         """Make one attempt; its time runs from the grant of its limiter."""
         if plan.timeout is None and plan.limiter is None:
@@ -174,14 +177,16 @@ class Calls:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
         hedge = plan.hedge
         assert hedge is not None
-        both: SideBySide[OneOfTwo] = SideBySide(granted=plan.limiter is None)
+        both: SideBySide[OneOfTwo] = SideBySide(needs_grant=plan.limiter is not None)
 
         async def attempt(one: OneOfTwo) -> None:
-            status: ResultStatus = "cancelled"
+            status: Ending = "cancelled"
             result: Any = None
             try:
                 with one.scope:
-                    result = await self.once(plan, item, tries, both.first_granted)
+                    result = await self.once(
+                        plan, item, tries, functools.partial(both.granted, one)
+                    )
                     status = "ok"
             except NotAsync:
                 raise
@@ -240,8 +245,7 @@ async def fall_back(plan: Attempt, item: Any, failure: Exception, walker: Walker
         if isinstance(value, Awaitable):
             value = await value
     except Exception as error:
-        if error.__context__ is None and error is not failure:
-            error.__context__ = failure
+        set_context(error, failure)
         raise
     walker.degraded = True
     return value
@@ -260,4 +264,4 @@ def timed_out(what: str, plan: Attempt, stuck_at: types.TracebackType | None) ->
 
 def not_async(what: str, function: Callable[..., Any], returned: Any) -> NotAsync:
     """Return the error for a function that returned what can't be awaited."""
-    return NotAsync(f"{what}: {not_awaitable(function, returned)}")
+    return NotAsync(f"{what}: {not_awaitable_error(function, returned)}")

@@ -24,7 +24,7 @@ from harness.flow._gate import Walker
 from harness.flow._stage import Batch, EachItem
 from harness.flow._statistics import Meter
 from harness.runs import Run, current_run
-from harness.runs._block import carry
+from harness.runs._carry import carry
 
 
 class Surroundings(Protocol):

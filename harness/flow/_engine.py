@@ -23,15 +23,12 @@ from harness.flow._gate import Walker
 from harness.flow._routing import Routing
 from harness.flow._statistics import PipelineStatistics, RouterStatistics
 from harness.runs import Run
-from harness.runs._block import carry
-from harness.runs._run import current
+from harness.runs._carry import carry
+from harness.runs._current import current
 
 
 class WalkingJob(Job, Walker):
     """An item that is on its way itself."""
-
-    # The first attempt is counted as it begins, and stages count those beyond.
-    attempts = 1
 
 
 class OneRun(ItemWork):
@@ -39,13 +36,12 @@ class OneRun(ItemWork):
 
     async def work(self, job: Job) -> None:
         """Call the function with the job, which it may note things on, and end the item."""
-        run = Run(job.name, self._run, job.started_at)
-        run._item_index = job.index
-        job.run_id = run.id
+        run = self._new_run(job)
+        job.attempts = 1  # Counted as it begins; stages count those beyond.
         status, result = await carry(run, self._function, job)
-        if self._end(job, status, result, run._ended_at or 0.0):
+        if self._host.end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)
-            await self._settle()
+            await self._host.settle()
 
 
 class WalkEngine(Engine):
@@ -111,12 +107,12 @@ class PipelineEngine(WalkEngine):
         super().__init__(flow.walk, source, limit=flow.belong_to_engine(self), **options)
 
     # Any: that the job is a `WalkingJob` is known here, and asking would be felt.
-    def _end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
+    def end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
         if job.past_entry:
             self._limit -= 1
         if job.position:  # It has arrived somewhere, so it was counted.
             self._flow.items_set_out -= 1
-        return Engine._end(self, job, status, value, ended_at)  # super() would be felt here.
+        return Engine.end(self, job, status, value, ended_at)  # super() would be felt here.
 
     async def drive(self) -> None:
         """Do what `Engine.drive` does, and take the time."""
@@ -161,11 +157,7 @@ class PipelineEngine(WalkEngine):
     @property
     def decided(self) -> bool:
         """Whether everything is being cut short."""
-        return self._cut is not None or self._join.why is not None
-
-    def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
-        return self._why_cut()
+        return self.cut is not None or self._join.why is not None
 
     def more_may_come(self) -> bool:
         """Return whether an item may still set out: one that isn't pulled, or is only started.

@@ -33,7 +33,7 @@ from harness.flow._statistics import (
     sum_of_hedges,
 )
 from harness.runs import Run, open_run
-from harness.runs._block import is_only_cancelled
+from harness.runs._endings import is_only_cancelled
 
 
 class Host(Protocol):

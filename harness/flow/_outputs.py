@@ -28,8 +28,9 @@ from harness.flow._places import copy_places, note_place
 from harness.flow._statistics import Meter
 from harness.policies import Attempt
 from harness.runs import Run, current_run
-from harness.runs._block import carry, most_telling, unwrap_single
-from harness.runs._run import cancel_scope
+from harness.runs._carry import carry
+from harness.runs._endings import most_telling, unwrap_single
+from harness.runs._scopes import cancel_scope
 
 Walk = Callable[[Walker], Coroutine[Any, Any, Any]]
 StartTask = Callable[..., None]

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from harness._arguments import check_count
 from harness.fanout import FanOutStream, Results
-from harness.fanout._fan_out import FAIL_FAST, ONE_ATTEMPT, check_options, gather
+from harness.fanout._fan_out import gather
+from harness.fanout._options import FAIL_FAST, ONE_ATTEMPT, check_options
 from harness.fanout._source import open_source
 from harness.flow._engine import PipelineEngine
 from harness.flow._flow import Flow

@@ -10,15 +10,8 @@ from typing import Any, cast
 from harness._arguments import check_count
 from harness.errors import UnknownTrackError
 from harness.fanout import FanOutStream, Results
-from harness.fanout._fan_out import (
-    FAIL_FAST,
-    LIMIT,
-    ONE_ATTEMPT,
-    check_callable,
-    check_options,
-    gather,
-    name_of,
-)
+from harness.fanout._fan_out import gather
+from harness.fanout._options import FAIL_FAST, LIMIT, ONE_ATTEMPT, check_options
 from harness.fanout._source import open_source
 from harness.flow._engine import PriorityRouterEngine, RouterEngine
 from harness.flow._routing import Routing
@@ -28,6 +21,7 @@ from harness.flow._statistics import RouterStatistics
 from harness.flow._track import Track, TrackFunction, track
 from harness.policies import JoinPolicy, Priority, as_priority
 from harness.runs import open_run
+from harness.runs._functions import check_callable, name_of
 
 NAME = "router"
 

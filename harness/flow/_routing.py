@@ -10,7 +10,6 @@ import trio
 
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
-from harness.fanout._fan_out import name_of
 from harness.flow._attempts import Calls, NotAsync
 from harness.flow._gate import Gate, Walker
 from harness.flow._places import note_place
@@ -24,7 +23,8 @@ from harness.flow._statistics import (
 )
 from harness.flow._track import Track
 from harness.runs import current_run
-from harness.runs._block import is_only_cancelled
+from harness.runs._endings import is_only_cancelled
+from harness.runs._functions import name_of
 
 
 class Line:

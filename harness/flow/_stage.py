@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count, check_seconds
-from harness.fanout._fan_out import ONE_ATTEMPT, check_callable, name_of
+from harness.fanout._options import ONE_ATTEMPT
 from harness.policies import Attempt
+from harness.runs._functions import check_callable, name_of
 
 StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
 """What a stage calls: gives one value for an item, or as an async generator several."""

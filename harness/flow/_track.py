@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
-from harness.fanout._fan_out import ONE_ATTEMPT, check_callable, name_of
+from harness.fanout._options import ONE_ATTEMPT
 from harness.flow._stage import EachItem, check_each, check_takes_one, is_async_generator
+from harness.runs._functions import check_callable, name_of
 
 TrackFunction = Callable[[Any], Awaitable[Any]]
 """What a track calls: an async function, an agent, a pipeline, another router."""

@@ -1,6 +1,5 @@
 """Policies: frozen values that say what should happen. No clock, no `await`."""
 
-from harness.policies._asks import asked_seconds, is_rate_limit
 from harness.policies._attempt import Attempt, ReservingLimiter
 from harness.policies._hedge import Hedge
 from harness.policies._join import (
@@ -13,6 +12,7 @@ from harness.policies._join import (
 )
 from harness.policies._priority import Priority, as_priority
 from harness.policies._retry import Retry, RetryOn
+from harness.policies._retry_after import is_rate_limit, retry_after_seconds
 
 __all__ = [
     "Attempt",
@@ -27,7 +27,7 @@ __all__ = [
     "Retry",
     "RetryOn",
     "as_priority",
-    "asked_seconds",
     "check_policy",
     "is_rate_limit",
+    "retry_after_seconds",
 ]

@@ -7,6 +7,7 @@ skipped items never break a policy.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,9 @@ from harness._arguments import check_count
 
 
 def _check_critical(instance: object, attribute: object, value: Any) -> None:
-    if value is not None and not callable(value):
+    if value is not None and (not callable(value) or inspect.iscoroutinefunction(value)):
         raise TypeError(
-            f"BestEffort(critical=...) takes a function of an item, not {value!r}; "
+            f"BestEffort(critical=...) takes a plain function of an item, not {value!r}; "
             "leave it out if no item is critical"
         )
 

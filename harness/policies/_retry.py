@@ -5,6 +5,7 @@ Plain arithmetic: no clock, no randomness, no `await`. Whoever makes the attempt
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
+from harness.errors import QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
@@ -36,9 +38,13 @@ def _check_on(instance: object, attribute: object, value: Any) -> None:
     classes = value if isinstance(value, tuple) else (value,)
     if all(isinstance(c, type) and issubclass(c, Exception) for c in classes):
         return
-    if isinstance(value, (type, tuple)) or not callable(value):
+    if (
+        isinstance(value, (type, tuple))
+        or not callable(value)
+        or inspect.iscoroutinefunction(value)
+    ):
         raise TypeError(
-            "Retry(on=...) takes an exception class, a tuple of them, or a function of the "
+            "Retry(on=...) takes an exception class, a tuple of them, or a plain function of the "
             f"error, not {value!r}"
         )
 
@@ -53,7 +59,8 @@ class Retry:
     sleep past the deadline isn't made: the real error comes out at once.
 
     An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
-    no attempt; the waits for those end at the deadline, or after ten minutes in all.
+    no attempt; the waits for those end at the deadline, or after ten minutes in all. One that says
+    that a quota is used up (`QuotaExhaustedError`) is final.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
@@ -82,7 +89,12 @@ class Retry:
     """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
 
     def applies_to(self, error: Exception) -> bool:
-        """Return whether this error is one to retry."""
+        """Return whether this error is one to retry.
+
+        A `QuotaExhaustedError` never is, whatever `on` says: it stays until the quota is full.
+        """
+        if isinstance(error, QuotaExhaustedError):
+            return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)
         return bool(self.on(error))
@@ -98,7 +110,7 @@ class Retry:
         try:
             grown = min(self.first_delay * self.factor ** (retry - 1), self.max_delay)
         except OverflowError:  # A doubling delay gets here near retry 1,000.
-            grown = self.max_delay
+            grown = self.max_delay if self.first_delay else 0.0
         if at_least is None:
             return grown * (1 - self.jitter * draw)
         return max(grown, at_least) + self.jitter * draw * grown

@@ -5,13 +5,14 @@ Everything here is about one run at a time; for many see `harness.fanout`.
 
 from harness.runs._block import RunBlock, open_run
 from harness.runs._cleanup import Cleanup, cleanup
+from harness.runs._current import current_run, current_run_or_none
 from harness.runs._dump import dump
 from harness.runs._events import Event, Subscription
 from harness.runs._inbox import Inbox
 from harness.runs._local import RunLocal
 from harness.runs._log import LogFilter
 from harness.runs._observers import observing
-from harness.runs._run import Run, RunStatus, current_run, current_run_or_none
+from harness.runs._run import Run, RunStatus
 from harness.runs._strays import Stray, StrayTasks
 from harness.runs._tasks import run_sync_soon, start_soon
 

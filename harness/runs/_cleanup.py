@@ -19,7 +19,8 @@ import attrs
 import trio
 
 from harness._arguments import check_seconds
-from harness.runs._run import CLEANUP_SECONDS, Run, current
+from harness.runs._current import current
+from harness.runs._run import CLEANUP_SECONDS, Run
 
 
 @attrs.define(eq=False, repr=False)
@@ -50,7 +51,9 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
       max_seconds: Seconds after the cancel. A block inside another ends with it at the latest.
 
     Raises:
-      ValueError: if ``max_seconds`` is negative or nan.
+      TypeError: if ``max_seconds`` is not a number.
+      ValueError: if it is negative or nan.
+      RuntimeError: on entry, outside trio.
 
     Cancellation: when its time is over the code inside is cancelled; the block is then left
     quietly, and the cancel that started it all goes on at the next checkpoint.
@@ -60,8 +63,13 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
 
 
 def cleanup_deadline() -> float:
-    """Return until when a `cleanup` block that is entered now may go on at most."""
-    return Cleanup(CLEANUP_SECONDS)._place()
+    """Return until when cleanup of ours may go on that begins now.
+
+    As in a `cleanup` block; and without a cancel the clock starts now, since nobody asked us to
+    wait for ever.
+    """
+    deadline = _clock(_live_run(), _enclosing_block(), CLEANUP_SECONDS)[0]
+    return min(deadline, trio.current_time() + CLEANUP_SECONDS)
 
 
 class Cleanup:
@@ -79,40 +87,18 @@ class Cleanup:
 
     def __enter__(self) -> trio.CancelScope:
         """Raise the shield; return its scope, whose deadline may be brought nearer."""
-        self._scope.deadline = self._shared.deadline = self._place()
+        self._run = run = _live_run()
+        self._around = _enclosing_block()
+        deadline, foreign_cancel_at = _clock(run, self._around, self._max_seconds)
+        self._shared = _Enclosing(deadline, foreign_cancel_at)
+        self._scope.deadline = deadline
         self._scope.__enter__()
         self._token = enclosing_cleanup.set(self._shared)
-        run = self._run
         if run is not None:
             if run._cleanups is None:
                 run._cleanups = []
             run._cleanups.append(self)
         return self._scope
-
-    def _place(self) -> float:
-        """Find the run and block around this one; return the deadline that follows from them."""
-        run = current.get()
-        if run is not None and run._status != "running":
-            run = None
-        self._run = run
-        enclosing = enclosing_cleanup.get()
-        if enclosing is not None and enclosing.left:
-            enclosing = None  # Copied into a task that outlived that block.
-        self._around = enclosing
-        starts_at = _cancel_moment(run)
-        if starts_at is None:
-            # The moment of the cancel if it comes by a deadline; -inf if it came from elsewhere.
-            starts_at = trio.current_effective_deadline()
-            if enclosing is not None and starts_at == enclosing.deadline:
-                starts_at = math.inf  # That is the end of the block around us, not a cancel.
-            if starts_at == -math.inf or starts_at <= trio.current_time():
-                starts_at = self._foreign_clock(enclosing)
-        deadline = starts_at + self._max_seconds
-        if enclosing is None:
-            return deadline
-        if self._shared.foreign_cancel_at is None:
-            self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
-        return min(deadline, enclosing.deadline)
 
     def __exit__(
         self,
@@ -138,12 +124,38 @@ class Cleanup:
         if deadline < self._scope.deadline:
             self._scope.deadline = self._shared.deadline = deadline
 
-    def _foreign_clock(self, enclosing: _Enclosing | None) -> float:
-        if enclosing is not None and enclosing.foreign_cancel_at is not None:
-            self._shared.foreign_cancel_at = enclosing.foreign_cancel_at
-        else:
-            self._shared.foreign_cancel_at = trio.current_time()
-        return self._shared.foreign_cancel_at
+
+def _live_run() -> Run | None:
+    """Return the current run, if it is alive and lives in this trio."""
+    run = current.get()
+    if run is None or run._status != "running":
+        return None
+    return run if run._above.tree.token is trio.lowlevel.current_trio_token() else None
+
+
+def _enclosing_block() -> _Enclosing | None:
+    around = enclosing_cleanup.get()
+    # A block that was left is only in the context of a task that outlived it.
+    return None if around is None or around.left else around
+
+
+def _clock(
+    run: Run | None, around: _Enclosing | None, max_seconds: float
+) -> tuple[float, float | None]:
+    """Return until when a block entered now may go on, and when a foreign cancel was noticed."""
+    foreign_cancel_at = None if around is None else around.foreign_cancel_at
+    starts_at = _cancel_moment(run)
+    if starts_at is None:
+        # The moment of the cancel if it comes by a deadline; -inf if it came from elsewhere.
+        starts_at = trio.current_effective_deadline()
+        if around is not None and starts_at == around.deadline:
+            starts_at = math.inf  # That is the end of the block around us, not a cancel.
+        if starts_at <= trio.current_time():
+            if foreign_cancel_at is None:
+                foreign_cancel_at = trio.current_time()
+            starts_at = foreign_cancel_at
+    deadline = starts_at + max_seconds
+    return deadline if around is None else min(deadline, around.deadline), foreign_cancel_at
 
 
 def _cancel_moment(run: Run | None) -> float | None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import attrs
 import trio
 
+from harness.runs._current import current
 from harness.runs._frames import describe_wait, is_plumbing, task_frames
-from harness.runs._run import Run, current
+from harness.runs._run import Run
 
 Stack = tuple[tuple[str, int, str], ...]
 """File, line and function of each frame, outermost first."""
@@ -29,6 +30,7 @@ def dump(run: Run | None = None) -> str:
       run: Show this run and those below it; by default all, and the tasks of no run.
 
     Raises:
+      TypeError: if ``run`` is not a run.
       RuntimeError: outside trio.
     """
     if run is not None and not isinstance(run, Run):
@@ -122,7 +124,7 @@ class _Picture:
         age = (self.now if run.ended_at is None else run.ended_at) - run.started_at
         words = f"{run.path} ({run.id}) {run.status} {age:.1f} s"
         if run.status != "running":
-            return f"{words}, ended, but tasks still carry it"
+            return f"{words}, but tasks still carry it" if self.tasks.get(run) else words
         if run._scope.cancel_called:
             words += " cancelled" if run._cancel_asked else " out of time"
         elif run.stopping:

@@ -41,7 +41,8 @@ class Event(NamedTuple):
     """How many runs stand above that run; 0 for a root."""
 
     sequence: int
-    """Counts what that run has emitted, from 0; a gap means that an event was dropped."""
+    """Counts what that run has emitted, from 0, heard or not. A gap in what one subscription reads
+    means that it missed an event: its buffer was full, or the `Run.emit` was cancelled."""
 
     time: float
     """`trio.current_time` when it was emitted, in seconds."""
@@ -108,6 +109,7 @@ class Subscription:
         "_detach",
         "_dropped",
         "_ended",
+        "_entered",
         "_reader",
         "_ready_reads",
         "_run_path",
@@ -135,6 +137,7 @@ class Subscription:
         self._ready_reads = 0
         self._dropped = 0
         self._ended = False
+        self._entered = False
         self._closed = False
 
     @property
@@ -147,15 +150,17 @@ class Subscription:
 
         Raises:
           RunEndedError: if the run has ended.
+          RuntimeError: if the block was entered before.
 
         Checkpoint: never.
         """
-        if self._closed:
-            raise trio.ClosedResourceError(
-                f"this subscription to run {self._run_path!r} was closed; "
-                "call run.subscribe() again for a new one"
+        if self._entered:  # Attached twice, it would get every event twice.
+            raise RuntimeError(
+                f"the block of this subscription to run {self._run_path!r} was entered before; "
+                "call run.subscribe() for each block"
             )
         self._attach(self)
+        self._entered = True
         return self
 
     async def __aexit__(
@@ -181,6 +186,7 @@ class Subscription:
 
         Raises:
           StopAsyncIteration: if the run has ended and everything was read.
+          RuntimeError: if the subscription's block was not entered; nothing would ever come.
           trio.BusyResourceError: if another task is waiting for an event of this subscription.
           trio.ClosedResourceError: if the subscription's block has been left.
 
@@ -190,7 +196,15 @@ class Subscription:
         """
         waiting_for = "an event of a run"  # noqa: F841 (read by `dump`)
         if self._closed:
-            raise trio.ClosedResourceError(f"this subscription to run {self._run_path!r} is closed")
+            raise trio.ClosedResourceError(
+                f"the block of this subscription to run {self._run_path!r} was left; "
+                "call run.subscribe() for a new one"
+            )
+        if not self._entered:
+            raise RuntimeError(
+                f"this subscription to run {self._run_path!r} hears nothing yet; "
+                "write `async with run.subscribe() as events:` around the loop"
+            )
         if self._buffer:
             self._ready_reads += 1
             if self._ready_reads % READS_PER_CHECKPOINT == 0:
@@ -204,7 +218,7 @@ class Subscription:
                     "give each reader a subscription of its own"
                 )
             self._reader = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._leave)
+            await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
         event = self._buffer.popleft()
         if self._deliveries:
             delivery = self._deliveries.popleft()
@@ -242,7 +256,7 @@ class Subscription:
                 self._buffer.append(delivery.event)
             delivery.arrived()
 
-    def _leave(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+    def _abort_wait(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
         self._reader = None
         return trio.lowlevel.Abort.SUCCEEDED
 

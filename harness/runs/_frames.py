@@ -59,7 +59,7 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
     Args:
       frames: Frames with their current lines, outermost first.
     """
-    fallback = "nothing that Python code can show"
+    library: str | None = None
     for frame, line in reversed(list(frames)):
         code = frame.f_code
         filename = code.co_filename
@@ -70,9 +70,9 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
                     return str(words()) if callable(words) else str(words)
         elif is_user_code(filename):
             return place(code, line)
-        elif fallback.startswith("nothing") and not is_plumbing(filename):
-            fallback = place(code, line)
-    return fallback
+        elif library is None and not is_plumbing(filename):
+            library = place(code, line)
+    return library or "nothing that Python code can show"
 
 
 def task_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]]:
@@ -120,3 +120,14 @@ def traceback_frames(traceback: types.TracebackType | None) -> Iterator[tuple[Fr
     while traceback is not None:
         yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next
+
+
+def where_we_are() -> str:
+    """Return in words which task this is and whose nursery it lives in; empty outside trio."""
+    try:
+        task = trio.lowlevel.current_task()
+    except RuntimeError:
+        return ""
+    nursery = task.parent_nursery
+    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
+    return f" (this is task {task.name!r}{owner})"

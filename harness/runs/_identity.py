@@ -1,7 +1,8 @@
 """Short names for runs that no other process gives out.
 
-An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. Ids of one process
-sort by age; ids of two processes don't meet (40 random bits).
+An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. The counts of
+one process grow with time (as text they don't sort: 9 stands after 10); ids of two processes don't
+meet (40 random bits).
 """
 
 from __future__ import annotations
@@ -9,27 +10,23 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-from collections.abc import Callable, Iterator
 
 
 def _draw_prefix() -> str:
-    return base64.b32encode(os.urandom(5)).decode().lower()
+    return base64.b32encode(os.urandom(5)).decode().lower() + "-"
 
 
-def _ids() -> Iterator[str]:
-    prefix = _draw_prefix()
-    return map(f"{prefix}-{{}}".format, itertools.count(1))
-
-
-new_id: Callable[[], str] = _ids().__next__
-"""Returns an id that no other run has, in this process or another. Call it through the module:
-a forked process has another one."""
+prefix = _draw_prefix()
+numbers = itertools.count(1)
+"""An id is ``prefix + str(next(numbers))``, put together where it is needed: a call costs as much
+again. To be read through the module, since a forked process has another prefix."""
 
 
 def _draw_again_after_fork() -> None:
     # A forked child would go on counting where its parent does, with the same prefix.
-    global new_id
-    new_id = _ids().__next__
+    global prefix, numbers
+    prefix = _draw_prefix()
+    numbers = itertools.count(1)
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork.

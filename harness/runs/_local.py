@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from harness.errors import NoRunError
-from harness.runs._run import Run, current
+from harness.runs._current import current
+from harness.runs._run import Run
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from harness.runs._run import current
+from harness.runs._current import current
 
 OUTSIDE = "-"
 """What the fields hold outside of any run; formats with ``%(run_path)s`` work there too."""

@@ -42,12 +42,8 @@ class Observer:
             )
 
 
-_observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", default=())
-
-
-def observers_here() -> tuple[Observer, ...]:
-    """Return the observers that a run opened here gets."""
-    return _observers.get()
+observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", default=())
+"""Those that a run opened here gets."""
 
 
 @contextlib.contextmanager
@@ -62,8 +58,8 @@ def observing(sink: Callable[[Event], object]) -> Iterator[None]:
     """
     if not callable(sink):
         raise TypeError(f"observing() takes a function of an event, not {sink!r}")
-    token = _observers.set((*_observers.get(), Observer(sink)))
+    token = observers.set((*observers.get(), Observer(sink)))
     try:
         yield
     finally:
-        _observers.reset(token)
+        observers.reset(token)

@@ -15,24 +15,24 @@ long-lived task copied keeps nothing else alive.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import trio
 
 from harness._arguments import check_count, check_seconds
-from harness.errors import NoRunError, RunEndedError
+from harness.errors import RunEndedError
 from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
-from harness.runs._frames import describe_wait, task_frames
+from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
 from harness.runs._observers import Observer
+from harness.runs._scopes import cancel_scope
+from harness.runs._tree import Above, Tree
 
 Ending = Literal["ok", "failed", "timed_out", "cancelled"]
 RunStatus = Literal["running"] | Ending
@@ -43,70 +43,6 @@ CLEANUP_SECONDS = 5.0
 """How long cleanup may take after a cancel. Time for a goodbye to a server; short for a person."""
 
 NO_TAGS: Mapping[str, Any] = types.MappingProxyType({})
-
-current: ContextVar[Run | None] = ContextVar("harness.current_run", default=None)
-"""The run that code belongs to. The one place where runs are ambient."""
-
-_CANCEL_TAKES_REASON = "reason" in inspect.signature(trio.CancelScope.cancel).parameters
-"""Newer trio passes a reason on to the `trio.Cancelled` that the code inside sees."""
-
-
-def current_run() -> Run:
-    """Return the run this code belongs to.
-
-    In a task that outlived its run this is the run that ended; using it raises `RunEndedError`.
-
-    Raises:
-      NoRunError: outside of any run.
-    """
-    run = current.get()
-    if run is None:
-        raise NoRunError(
-            "there is no run here; open one with `async with harness.open_run(name):`, "
-            "or start this task with harness.start_soon(nursery, fn, run=run)"
-        )
-    return run
-
-
-def current_run_or_none() -> Run | None:
-    """Return the run this code belongs to, or None outside of any."""
-    return current.get()
-
-
-def cancel_scope(scope: trio.CancelScope, reason: str) -> None:
-    """Cancel ``scope``, telling trio why if it wants to know."""
-    if _CANCEL_TAKES_REASON:
-        scope.cancel(reason=reason)
-    else:
-        scope.cancel()
-
-
-class Tree:
-    """What all runs of one tree share: where they live, and whether anybody listens."""
-
-    __slots__ = ("any_stopping", "listeners", "now", "thread_id", "token")
-
-    def __init__(self) -> None:
-        self.token = trio.lowlevel.current_trio_token()
-        self.now = trio.lowlevel.current_clock().current_time
-        """The time, as `trio.current_time` gives it after looking up the clock, which is felt."""
-        self.thread_id = threading.get_ident()
-        self.listeners = 0
-        """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
-        self.any_stopping = False
-        """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
-
-
-class Above:
-    """The plain facts about what is above a run. All children of one run share one."""
-
-    __slots__ = ("depth", "parent_id", "path", "tree")
-
-    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
-        self.parent_id = parent_id
-        self.path = path
-        self.depth = depth
-        self.tree = tree
 
 
 class ActiveCleanup(Protocol):
@@ -128,7 +64,8 @@ class Run:
 
     The facts stay readable for ever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
     `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
-    and `deps`, `emit`, `inbox.put`, a `RunLocal` and `start_soon` raise `RunEndedError`.
+    and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
+    `RunEndedError`.
     """
 
     __slots__ = (
@@ -162,6 +99,7 @@ class Run:
         "_stopping",
         "_subscriptions",
         "_tags",
+        "_takes_no_tasks",
         "_task",
         "_tasks",
         "_undelivered",
@@ -179,15 +117,19 @@ class Run:
     def __init__(
         self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
     ) -> None:
-        self.id = _identity.new_id()
+        self.id = _identity.prefix + str(next(_identity.numbers))
         self.name = name
         self._status: RunStatus = "running"
         self._started_at = started_at
         self._ended_at: float | None = None
-        self._scope = trio.CancelScope(deadline=deadline)
+        # Most have no deadline, and a keyword costs time.
+        self._scope = (
+            trio.CancelScope() if deadline == math.inf else trio.CancelScope(deadline=deadline)
+        )
         self._tags = NO_TAGS
         self._private = False
-        self._children: dict[Run, None] | None = None
+        # What most runs never have is None until the first: a live run has to stay small.
+        self._children: dict[Run, None] | None = None  # In order of their start.
         self._cleanups: list[ActiveCleanup] | None = None
         self._subscriptions: list[Subscription] | None = None
         self._inbox: Inbox | None = None
@@ -196,22 +138,28 @@ class Run:
         self._stopping = False
         self._stop_reason: str | None = None
         self._on_stop: list[Callable[[], None]] | None = None
+        # Whether `cancel` takes effect before the run's own deadline: it decides the ending.
         self._cancel_asked = False
         self._cancel_reason: str | None = None
         self._cancelled_at: float | None = None
+        # Until when cleanup in this run, or below it, was allowed; who goes on longer overran.
         self._cleanup_until = -math.inf
         # When and why something inside the run, such as a fan-out, cuts short what is below it.
         self._cut_at = math.inf
         self._why_cut: Callable[[], str | None] | None = None
+        # Which item of its parent this is an attempt at; all attempts at one share a key.
         self._item_index: int | None = None
+        # The tasks of `start_soon`, by scope, with their names; and who waits for the last one.
         self._tasks: dict[trio.CancelScope, str] | None = None
+        self._takes_no_tasks = False
         self._idle: trio.Event | None = None
+        # The task that the run is the body of, and how many nurseries it had open before.
         self._task: trio.lowlevel.Task | None = None
         self._nurseries_at_start = 0
         self._locals: dict[RunKey, Any] | None = None
-        self._forks: tuple[RunKey, ...] = ()
+        self._forks: tuple[RunKey, ...] = ()  # Those of the locals that a child starts with.
         self._parent = parent
-        self._above_children: Above | None = None
+        self._above_children: Above | None = None  # Made for the first child, shared by the others.
         if parent is None:
             self._above = Above(None, None, 0, Tree())
             self._deps: Any = None
@@ -352,8 +300,8 @@ class Run:
         """Cancel this run and all below it; never another.
 
         May be called by any task and from any thread; from another thread it is queued and
-        returns at once. The first cancel or deadline counts, later ones change nothing; a run
-        that has ended is left alone.
+        returns at once. What takes effect first counts: a later call can bring the end nearer,
+        but not put it off or give another reason. A run that has ended is left alone.
 
         Args:
           reason: Why, for `cancel_reason` and whoever reads the errors.
@@ -361,12 +309,12 @@ class Run:
             and cancelled when they are over.
 
         Raises:
-          TypeError: if ``reason`` is not a string.
+          TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
           ValueError: if ``grace`` is negative or nan.
         """
         _check_reason("run.cancel()", reason)
         check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
-        self._in_trio_thread(self._cancel, reason, float(grace))
+        self._above.tree.call(self._cancel, reason, float(grace))
 
     def stop(self, reason: str | None = None) -> None:
         """Ask this run and all below it to end when they can, with what they have.
@@ -378,35 +326,45 @@ class Run:
           TypeError: if ``reason`` is not a string.
         """
         _check_reason("run.stop()", reason)
-        self._in_trio_thread(self._stop, reason)
+        self._above.tree.call(self._stop, reason)
 
     def _cancel(self, reason: str | None, grace: float) -> None:
         scope = self._scope
         if self._status != "running" or scope.cancel_called:
             return
-        if self._cancel_reason is None:
-            self._cancel_reason = reason
+        now = trio.current_time()
         if grace > 0:
             self._stop(reason)
-            cancel_at = trio.current_time() + grace
-            if cancel_at < scope.deadline:
-                scope.deadline = cancel_at
+            if now + grace < scope.deadline:
                 self._cancel_asked = True
+                self._cancel_reason = self._cancel_reason or reason
+                scope.deadline = now + grace
                 for run in self._with_descendants():
                     for task_scope in run._tasks or ():
-                        task_scope.deadline = min(task_scope.deadline, cancel_at)
+                        task_scope.deadline = min(task_scope.deadline, scope.deadline)
                     for cleanup in run._cleanups or ():
-                        cleanup.run_cancelled(cancel_at)
+                        cleanup.run_cancelled(scope.deadline)
             return
         self._cancel_asked = True
-        self._cancelled_at = trio.current_time()
-        words = self._cancel_words()
-        cancel_scope(scope, words)
-        for run in self._with_descendants():
+        self._cancel_reason = self._cancel_reason or reason
+        self._cancelled_at = now
+        cancel_scope(scope, self._cancel_words())
+        self._reach(self._with_descendants(), self._cancel_words())
+
+    def _reach(self, runs: Iterable[Run], words: str) -> None:
+        """Carry a cancel that happens now to what trio's own doesn't reach in these runs."""
+        now = trio.current_time()
+        for run in runs:
             for task_scope in run._tasks or ():
                 cancel_scope(task_scope, words)
             for cleanup in run._cleanups or ():
-                cleanup.run_cancelled(self._cancelled_at)
+                cleanup.run_cancelled(now)
+            for notice in run._on_stop or ():
+                notice()
+
+    def _cut_below(self, words: str) -> None:
+        """Carry the cancel of a scope inside this run to the runs below it."""
+        self._reach((run for run in self._with_descendants() if run is not self), words)
 
     def _stop(self, reason: str | None) -> None:
         if self._status != "running" or self._stopping:
@@ -416,20 +374,6 @@ class Run:
         for run in self._with_descendants():
             for notice in run._on_stop or ():
                 notice()
-
-    def _in_trio_thread(self, function: Callable[..., None], *args: Any) -> None:
-        """Call ``function`` where trio runs: now if that is here, else soon."""
-        try:
-            here = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            here = None
-        if here is self._above.tree.token:
-            function(*args)
-            return
-        try:
-            self._above.tree.token.run_sync_soon(function, *args)
-        except trio.RunFinishedError:
-            pass  # Everything in that trio has ended; there is nothing left to change.
 
     def _cancel_words(self) -> str:
         reason = f": {self._cancel_reason}" if self._cancel_reason else ""
@@ -454,17 +398,49 @@ class Run:
             return 0.0
         return max(0.0, now - max(cancelled_at + CLEANUP_SECONDS, self._cleanup_until))
 
+    def _note_foreign_cancel(self, cancelled: BaseException) -> None:
+        """Note who cancelled this run, if it wasn't its own cancel."""
+        if not self._scope.cancel_called or self._cancel_reason is None:
+            self._cancel_reason = self._who_cancelled(cancelled)
+
     def _who_cancelled(self, cancelled: BaseException) -> str:
         """Return in words who cancelled this run from outside."""
         for run in self._ancestors():
-            if run._scope.cancel_called:
-                if run._cancel_asked:
-                    return run._cancel_words()
-                return f"run {run.path!r} ran out of time"
-            if run._why_cut is not None and (words := run._why_cut()):
+            if words := run._cancels_with_words():
                 return words
         reason = getattr(cancelled, "reason", None)
         return "a cancel scope around the run was cancelled" + (f": {reason}" if reason else "")
+
+    def _cancels_with_words(self) -> str | None:
+        """Return in words why this run cancels what is below it; None if it doesn't."""
+        if self._scope.cancel_called:
+            return (
+                self._cancel_words() if self._cancel_asked else f"run {self.path!r} ran out of time"
+            )
+        return None if self._why_cut is None else self._why_cut()
+
+    def _stop_words(self) -> str | None:
+        """Return in words why this run is stopping; None if it isn't."""
+        for run in (self, *self._ancestors()):
+            if run._stopping:
+                reason = f": {run._stop_reason}" if run._stop_reason else ""
+                return f"the run was asked to stop{reason}"
+        return None
+
+    def _halt_words(self) -> str | None:
+        """Return in words why this run is being cancelled or stopping; None if it isn't."""
+        for run in (self, *self._ancestors()):
+            if run._scope.cancel_called:
+                return run._cancels_with_words()
+        return self._stop_words()
+
+    def _refuse_elsewhere(self, what: str) -> None:
+        """Refuse what would mix two event loops, from a context copied into another trio.run."""
+        if trio.lowlevel.current_trio_token() is not self._above.tree.token:
+            raise RuntimeError(
+                f"run {self.path!r} lives in another trio.run, so {what} here; "
+                "open a run of this one, or go back with trio.from_thread"
+            )
 
     # Events -----------------------------------------------------------------------------------
 
@@ -485,7 +461,7 @@ class Run:
         elif threading.get_ident() == tree.thread_id:
             self._publish(payload)
         else:
-            self._in_trio_thread(self._publish, payload)
+            tree.call(self._publish, payload)
 
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
@@ -500,6 +476,7 @@ class Run:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_ended("it can't emit anything")
+        self._refuse_elsewhere("it can't be emitted from")
         event = self._next_event(payload)
         delivery: Delivery | None = None
         for subscription in self._listening():
@@ -520,7 +497,8 @@ class Run:
           children: Whether to hear the runs below this one too, each with its own identity.
 
         Raises:
-          ValueError: if ``buffer`` is less than 1.
+          TypeError: if ``buffer`` is not a whole number.
+          ValueError: if it is less than 1.
           RunEndedError: if the run has ended.
         """
         check_count("run.subscribe(buffer=...)", buffer, advice="the default is 256")
@@ -561,6 +539,7 @@ class Run:
 
     def _attach(self, subscription: Subscription) -> None:
         self._refuse_if_ended("there is nothing more to hear from it")
+        self._refuse_elsewhere("it can't be listened to")
         if self._subscriptions is None:
             self._subscriptions = []
         self._subscriptions.append(subscription)
@@ -611,7 +590,7 @@ class Run:
         if self._status != "running":
             raise RunEndedError(
                 f"run {self.path!r} has ended ({self._status}), so {consequence}"
-                f"{_where_are_we()}; a task that outlives a run must not carry it: start it with "
+                f"{where_we_are()}; a task that outlives a run must not carry it: start it with "
                 "harness.start_soon(nursery, fn, run=other_run), or run=None for no run"
             )
 
@@ -639,14 +618,3 @@ def _check_reason(call: str, reason: object) -> None:
             f"{call} takes its reason as a string or None, not {reason!r}; "
             "say in words why, for whoever reads the error"
         )
-
-
-def _where_are_we() -> str:
-    """Return in words which task this is and whose nursery it lives in; empty outside trio."""
-    try:
-        task = trio.lowlevel.current_task()
-    except RuntimeError:
-        return ""
-    nursery = task.parent_nursery
-    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
-    return f" (this is task {task.name!r}{owner})"

@@ -11,28 +11,27 @@ step (has that run ended?).
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
-import attrs
 import trio
 from trio.lowlevel import Task
 
-from harness.runs._run import Run, current
+from harness.runs._current import current
+from harness.runs._run import Run
 from harness.runs._tasks import belonging
 
 STRAYS_AT_MOST = 1_000
 """Strays that are kept; what comes after them is only counted."""
 
 
-@attrs.frozen
-class Stray:
+class Stray(NamedTuple):
     """A task that was found outside of the block of the run it carries."""
 
     run_path: str
-    """The run it carries."""
+    """The path of the run it carries."""
 
     task_name: str
-    """The task."""
+    """Its name."""
 
     reason: str
     """What is wrong, and whose nursery it is in."""

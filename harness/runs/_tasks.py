@@ -15,9 +15,12 @@ from typing import Any, TypeVarTuple
 
 import trio
 
-from harness.runs._block import add_note, not_awaitable
 from harness.runs._cleanup import enclosing_cleanup
-from harness.runs._run import Run, cancel_scope, current
+from harness.runs._current import current
+from harness.runs._endings import add_note
+from harness.runs._functions import check_callable, name_of, not_awaitable_error
+from harness.runs._run import Run
+from harness.runs._scopes import cancel_scope
 
 Ts = TypeVarTuple("Ts")
 
@@ -47,19 +50,19 @@ def start_soon(
       RunEndedError: if ``run`` has ended.
       RuntimeError: if ``run`` lives in another ``trio.run``.
     """
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        raise RuntimeError(
+            "start_soon() is to be called by a task; from a worker thread call it with "
+            "trio.from_thread.run_sync(harness.start_soon, nursery, fn)"
+        ) from None
     if not isinstance(nursery, trio.Nursery):
         raise TypeError(
             f"start_soon() takes a trio nursery first, not {nursery!r}; write "
             "start_soon(nursery, fn, arg, run=run)"
         )
-    if inspect.iscoroutine(fn):
-        fn.close()
-        raise TypeError(
-            f"start_soon() takes an async function and its arguments, not the coroutine {fn!r}; "
-            "write start_soon(nursery, fn, arg, run=run) instead of start_soon(nursery, fn(arg))"
-        )
-    if not callable(fn):
-        raise TypeError(f"start_soon() takes an async function to call, not {fn!r}")
+    check_callable("start_soon()", fn)
     if run is None:
         _start_in_context(None, nursery.start_soon, fn, *args, name=name)
         return
@@ -68,21 +71,17 @@ def start_soon(
             f"start_soon(run=...) takes a run, such as current_run(), or None, not {run!r}"
         )
     run._refuse_if_ended("no task can be started for it")
-    if run._above.tree.token is not trio.lowlevel.current_trio_token():
-        raise RuntimeError(
-            f"run {run.path!r} lives in another trio.run, which can't reach a task started here; "
-            "open a run here and start the task for that"
-        )
-    task_name = name or getattr(fn, "__qualname__", None) or repr(fn)
+    run._refuse_elsewhere("it can't reach a task started")
+    task_name = name or name_of(fn)
     scope = trio.CancelScope(deadline=run.deadline)
-    if run._scope.cancel_called or any(above._scope.cancel_called for above in run._ancestors()):
+    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
         cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
 
     def start() -> None:
         # Called here and not in the task, so that a mistake is raised where it was made.
         awaitable = fn(*args)
         if not isinstance(awaitable, Awaitable):
-            raise not_awaitable(fn, awaitable)
+            raise not_awaitable_error(fn, awaitable)
         try:
             nursery.start_soon(belonging, run, scope, awaitable, name=task_name)
         except BaseException:

@@ -219,6 +219,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "hedges_won": 0,
         "hedge_seconds_saved": 0.0,
         "errors": {"ValueError": 1},
+        "limits": None,
         "interrupted": False,
         "input_error": None,
         "output_error": None,

@@ -13,7 +13,7 @@ import pytest
 from trio.testing import MockClock
 
 import harness
-from tests.fanout.probes import Flight, Source, echo, leaves, nothing_left_behind
+from tests.fanout.probes import FakeLimiter, Flight, Source, echo, leaves, nothing_left_behind
 
 
 async def refuse(
@@ -247,3 +247,60 @@ async def test_a_race_without_functions_or_with_a_coroutine_is_refused(
     with pytest.raises(TypeError, match="echo"):
         await harness.race(coroutine)
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+@pytest.mark.parametrize("option", ["key", "each"])
+async def test_an_async_function_in_place_of_a_plain_one_is_refused(
+    autojump_clock: MockClock, option: str
+) -> None:
+    """Every key was a coroutine that nobody awaited; every item failed for its ``each``."""
+
+    async def ask(item: int) -> Any:
+        return item
+
+    arguments: dict[str, Any] = {option: ask}
+    await refuse(TypeError, option, "plain", "ask", **arguments)
+
+
+async def test_a_body_that_returns_none_is_told_what_was_expected(
+    autojump_clock: MockClock,
+) -> None:
+    """The commonest slip, a ``def`` for an ``async def``; None was taken for "not called yet"."""
+
+    def forgot(item: int) -> None:
+        pass
+
+    fn: Any = forgot
+    limited = harness.Attempt(limiter=FakeLimiter())
+    hedged = harness.Attempt(hedge=harness.Hedge(after=1))
+    for each in (harness.Attempt(), limited, hedged):
+        with (
+            nothing_left_behind(),
+            pytest.raises((TypeError, harness.errors.FanOutError)) as caught,
+        ):
+            await harness.fan_out(fn, [1], each=each)
+        [error] = leaves(caught.value)
+        assert type(error) is TypeError
+        assert "forgot() returned None where an awaitable was expected" in str(error)
+
+
+async def test_an_error_of_the_items_own_iter_is_not_about_the_argument(
+    autojump_clock: MockClock,
+) -> None:
+    class Broken:
+        def __iter__(self) -> Any:
+            raise TypeError("a slip in iter")
+
+    with pytest.raises(TypeError, match="a slip in iter"):
+        await harness.fan_out(echo, Broken())
+
+
+@pytest.mark.parametrize("fn", [echo, lambda item: echo(item)])
+async def test_a_racer_that_takes_an_argument_is_refused(
+    autojump_clock: MockClock, fn: Any
+) -> None:
+    """As a failure of that racer it went unseen when another one won."""
+    flight = Flight()
+    with nothing_left_behind(), pytest.raises(TypeError, match="no argument"):
+        await harness.race(partial(flight, 1), fn)
+    assert flight.started == []

@@ -264,3 +264,22 @@ async def test_fan_out_is_a_checkpoint_even_for_nothing(autojump_clock: MockCloc
         await harness.fan_out(nap, [])
     with trio.testing.assert_checkpoints():
         await harness.fan_out(nap, [0])
+
+
+async def test_an_item_cut_short_between_two_attempts_names_the_own_cancel(
+    autojump_clock: MockClock,
+) -> None:
+    """Its last run had ended, so it asked only the runs above the fan-out who had cancelled it."""
+
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise Boom(item)
+
+    each = harness.Attempt(retry=harness.Retry(3, first_delay=10, jitter=0))
+    async with harness.open_fan_out(body, [1], policy=harness.BestEffort(), each=each) as stream:
+        await trio.sleep(1)
+        stream.run.cancel("the operator said so")
+    [result] = stream.results
+    assert isinstance(result.error, RunCancelled)
+    assert "the operator said so" in str(result.error)
+    assert isinstance(result.error.__cause__, Boom)

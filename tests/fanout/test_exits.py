@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from tests.fanout.probes import Flight, Source, nothing_left_behind
+from tests.fanout.probes import FakeLimiter, Flight, Source, nothing_left_behind
 
 POLICIES: list[Any] = [
     harness.FailFast(),
@@ -101,3 +101,34 @@ async def test_a_failure_beside_an_exit_leaves_the_exit_visible(
     for _ in range(10):
         with nothing_left_behind(), pytest.raises(KeyboardInterrupt):
             await harness.fan_out(body, range(2))
+
+
+@pytest.mark.parametrize("form", ["plain", "hedged", "limited", "stream"])
+@pytest.mark.parametrize("exit_type", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("exit_first", [True, False])
+async def test_an_exit_beside_an_error_in_one_group_is_never_swallowed(
+    autojump_clock: MockClock, form: str, exit_type: type[BaseException], exit_first: bool
+) -> None:
+    """An item whose nursery lost two tasks at once.
+
+    The first leaf of the group that was an `Exception` won: with the error before the exit the
+    item had merely failed, and the program went on as if nobody had asked it to end.
+    """
+    leaves = [exit_type(), ValueError("beside it")]
+
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise BaseExceptionGroup("from a nursery", leaves if exit_first else leaves[::-1])
+
+    each = harness.Attempt(
+        hedge=harness.Hedge(after=1) if form == "hedged" else None,
+        limiter=FakeLimiter() if form == "limited" else None,
+    )
+    with nothing_left_behind(), pytest.raises(exit_type) as caught:
+        if form == "stream":
+            async with harness.open_fan_out(body, [1], policy=harness.BestEffort()) as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await harness.fan_out(body, [1], policy=harness.BestEffort(), each=each)
+    assert type(caught.value) is exit_type

@@ -145,3 +145,45 @@ async def test_a_fallback_keeps_the_items_slot(autojump_clock: MockClock) -> Non
 
     await harness.fan_out(fails, range(12), limit=3, each=harness.Attempt(fallback=fallback))
     assert peak == 3
+
+
+async def test_a_fallback_may_raise_the_error_it_was_given(autojump_clock: MockClock) -> None:
+    """The error became its own context: a circle, in which code that walks contexts hangs."""
+
+    def fallback(item: int, error: Exception) -> None:
+        raise error
+
+    each = harness.Attempt(fallback=fallback)
+    [result] = await harness.fan_out(fails, [7], each=each, policy=BEST_EFFORT)
+    assert result.status == "failed"
+    assert isinstance(result.error, Boom)
+    assert result.error.__context__ is None
+
+
+@pytest.mark.parametrize("has_fallback", [True, False])
+async def test_an_on_that_raises_keeps_the_items_error_and_the_fallback(
+    autojump_clock: MockClock, has_fallback: bool
+) -> None:
+    """A slip in ``on=`` hid the error that it was asked about, and took the fallback's place."""
+    seen: list[Exception] = []
+
+    def on(error: Exception) -> bool:
+        raise AttributeError("a slip")
+
+    def fallback(item: int, error: Exception) -> str:
+        seen.append(error)
+        return "guess"
+
+    each = harness.Attempt(
+        retry=harness.Retry(3, on=on), fallback=fallback if has_fallback else None
+    )
+    results: Any = await harness.fan_out(fails, [7], each=each, policy=BEST_EFFORT)
+    [result] = results
+    if has_fallback:
+        assert (result.status, result.value, result.degraded) == ("ok", "guess", True)
+        [slip] = seen
+    else:
+        assert (result.status, result.attempts) == ("failed", 1)
+        slip = result.error
+    assert isinstance(slip, AttributeError)
+    assert isinstance(slip.__context__, Boom)

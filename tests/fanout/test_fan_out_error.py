@@ -144,3 +144,19 @@ async def test_an_outer_nursery_can_split_it_like_any_group(autojump_clock: Mock
     with pytest.RaisesGroup(pytest.RaisesGroup(Boom, OtherError)):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(whole)
+
+
+async def test_a_nested_error_of_one_entry_keeps_its_results(autojump_clock: MockClock) -> None:
+    """A group of one is unwrapped so that its error is found; this group says more than its error.
+
+    What the inner fan-out had done was lost as soon as exactly one of its items failed.
+    """
+
+    async def outer(item: int) -> object:
+        return await harness.fan_out(body, [0, 0, 1])
+
+    [result] = await harness.fan_out(outer, [0], policy=harness.BestEffort())
+    assert isinstance(result.error, FanOutError)
+    assert len(result.error.exceptions) == 1
+    assert len(result.error.results) == 3
+    assert len(result.error.results.failed) == 1

@@ -1,5 +1,7 @@
 """``Attempt(limiter=...)`` reserves once per attempt, and waiting for it is not work."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -125,3 +127,36 @@ async def test_the_limiter_is_reserved_inside_the_items_run(autojump_clock: Mock
         nap, [1, 2], each=harness.Attempt(limiter=Looks()), name="nightly", limit=1
     )
     assert paths == ["nightly/0", "nightly/1"]
+
+
+async def test_a_percentile_learns_from_the_grant(autojump_clock: MockClock) -> None:
+    """The wait for the limiter says nothing about the provider.
+
+    With it counted in, sixty quick answers that had queued for up to a minute taught the hedge that
+    a minute is normal, and a straggler of fifty seconds was left alone.
+    """
+
+    class OnePerSecond:
+        granted = 0
+
+        @asynccontextmanager
+        async def reserve(self, *, tokens: int | None = None) -> AsyncGenerator[object]:
+            wait = self.granted - trio.current_time()
+            self.granted += 1
+            await trio.sleep(max(0, wait))
+            yield object()
+
+    calls: list[int] = []
+
+    async def body(item: int) -> int:
+        calls.append(item)
+        # Each a little quicker than those before it, so that none of them is late.
+        await trio.sleep(50 if len(calls) == 60 else 0.9 - len(calls) / 1_000)
+        return item
+
+    each = harness.Attempt(limiter=OnePerSecond(), hedge=harness.Hedge(percentile=0.95))
+    results = await harness.fan_out(body, range(60), limit=60, each=each)
+    assert results.complete
+    assert results.summary().hedges == 1
+    assert calls[59:] == [calls[59]] * 2, "the straggler got a second attempt"
+    assert 60 < trio.current_time() < 62

@@ -143,3 +143,55 @@ async def test_no_retry_and_no_hedge_starts_once_stopping(autojump_clock: MockCl
         )
     assert attempts == [1]
     assert [result.status for result in results] == ["failed", "skipped", "skipped"]
+
+
+@pytest.mark.parametrize("way", ["failure", "stop"])
+@pytest.mark.strays
+async def test_no_retry_starts_in_the_step_in_which_its_nap_ends(
+    autojump_clock: MockClock, way: str
+) -> None:
+    """The end of the fan-out and the end of the nap are due at the same instant.
+
+    Which of the two tasks trio runs first is drawn at random; when it was the one that ends the
+    fan-out, the other began its next attempt all the same, about every second time.
+    """
+    too_late = 0
+    over = False
+
+    async def stop(run: harness.Run) -> None:
+        nonlocal over
+        await trio.sleep(1)
+        run.stop("enough")
+        over = True
+
+    async def body(item: int) -> None:
+        nonlocal over, too_late
+        too_late += over
+        if item == 0:
+            if way == "failure":
+                await trio.sleep(1)
+                over = True
+                raise Boom(item)
+            return
+        await trio.lowlevel.checkpoint()
+        raise OSError
+
+    nap = harness.Attempt(retry=harness.Retry(5, first_delay=1, jitter=0))
+    policy: Any = harness.FailFast() if way == "failure" else harness.BestEffort()
+    for _ in range(60):
+        over = False
+        async with trio.open_nursery() as nursery:
+            async with harness.open_run("outer") as run:
+                if way == "stop":
+                    nursery.start_soon(stop, run)
+                try:
+                    await harness.fan_out(
+                        body,
+                        [0, 1],
+                        each=lambda item: nap if item else harness.Attempt(),
+                        policy=policy,
+                    )
+                except harness.errors.FanOutError:
+                    assert way == "failure"
+        assert over
+    assert too_late == 0

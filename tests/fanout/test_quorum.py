@@ -190,3 +190,14 @@ async def test_a_loser_is_cancelled_with_a_reason(autojump_clock: MockClock) -> 
     [loser] = [run for run in runs if run.status == "cancelled"]
     assert loser.cancel_reason
     assert loser.cancel_reason in str(results[1].error)
+
+
+async def test_the_words_of_a_missed_quorum_count_needs_endings_and_successes(
+    autojump_clock: MockClock,
+) -> None:
+    with pytest.raises(FanOutError) as caught:
+        await harness.fan_out(fails_if_negative, [1, -2, -3, 90], policy=harness.Quorum(3))
+    [quorum] = [entry for entry in caught.value.exceptions if isinstance(entry, QuorumError)]
+    assert "3 successes were needed of 4 items" in str(quorum)
+    assert "1 of those succeeded" in str(quorum)
+    assert "reached 1 of 3 successes" in str(caught.value)

@@ -1,5 +1,6 @@
 """Waiting out a rate limit spends no attempt, and has an end."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -194,3 +195,92 @@ async def test_a_rate_limit_inside_a_group_of_one_is_recognised(
 
     [result] = await harness.fan_out(body, ["x"], each=retry(2))
     assert result.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "wish"),
+    [({"first_delay": 0}, None), ({"first_delay": 0}, 0), ({"max_delay": 0}, None)],
+)
+async def test_waits_of_zero_are_stretched_from_the_second_on(
+    autojump_clock: MockClock, options: dict[str, Any], wish: float | None
+) -> None:
+    """``Retry(first_delay=0)`` is meant for other errors: those spend attempts, and end.
+
+    For a rate limit it was an endless loop that asked a struggling provider as fast as the
+    machine could: 200,000 calls without a pause.
+    """
+    called_at: list[float] = []
+
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        called_at.append(trio.current_time())
+        if len(called_at) > 1_000:
+            pytest.fail("it asks again and again, without a pause")
+        raise RateLimitedError("slow down", retry_after=wish)
+
+    results = await harness.fan_out(
+        body, [1], each=retry(3, **options), within=5, policy=BEST_EFFORT
+    )
+    assert statuses(results) == ["failed"]
+    gaps = [later - earlier for earlier, later in pairwise(called_at)]
+    assert gaps[0] == 0, "one retry at once, as was asked"
+    assert min(gaps[1:]) >= 0.099
+    assert len(called_at) <= 52
+
+
+async def test_waits_of_zero_end_after_six_hundred_seconds_in_all(
+    autojump_clock: MockClock,
+) -> None:
+    calls = 0
+
+    async def body(item: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 10_000:
+            pytest.fail("it asks again and again")
+        raise RateLimitedError("slow down")
+
+    begin = trio.current_time()
+    [result] = await harness.fan_out(body, [1], each=retry(3, first_delay=0), policy=BEST_EFFORT)
+    assert 599 <= trio.current_time() - begin <= 601
+    assert isinstance(result.error, RateLimitedError)
+    assert calls <= 6_002
+
+
+async def test_a_wish_of_more_than_six_hundred_seconds_gives_up_at_once_for_any_error(
+    autojump_clock: MockClock,
+) -> None:
+    """A ``Retry-After`` of 1e9, whatever the status: the item slept for thirty years."""
+
+    async def body(item: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise StatusError(503, retry_after=1e9)
+
+    begin = trio.current_time()
+    [result] = await harness.fan_out(body, [1], each=retry(5), policy=BEST_EFFORT)
+    assert trio.current_time() == begin
+    assert (result.status, result.attempts) == ("failed", 1)
+    assert isinstance(result.error, StatusError)
+
+
+async def test_attempts_side_by_side_that_all_met_a_rate_limit_count_as_none(
+    autojump_clock: MockClock,
+) -> None:
+    """Only the one that decided was taken back; the hedge beside it stayed in the count."""
+    calls = 0
+
+    async def body(item: str) -> str:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            await trio.sleep(5)
+            raise RateLimitedError("slow down")
+        return item
+
+    each = harness.Attempt(
+        retry=harness.Retry(2, first_delay=1, jitter=0), hedge=harness.Hedge(after=1)
+    )
+    results = await harness.fan_out(body, ["x"], each=each)
+    assert calls == 3
+    assert (results[0].status, results[0].attempts) == ("ok", 1)
+    assert results.summary().attempts == 1

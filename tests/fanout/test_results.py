@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import re
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -199,3 +200,11 @@ async def test_what_a_run_held_is_freed_while_its_result_is_kept(
     gc.collect()
     assert len(results) == 20
     assert Big.alive == 0
+
+
+async def test_one_hedge_is_spoken_of_in_the_singular(autojump_clock: MockClock) -> None:
+    each = harness.Attempt(hedge=harness.Hedge(after=1))
+    one = await harness.fan_out(nap, [5], each=each)
+    assert re.search(r"\b1 hedge\b", str(one.summary()))
+    two = await harness.fan_out(nap, [5, 5], each=each)
+    assert re.search(r"\b2 hedges\b", str(two.summary()))

@@ -1,11 +1,13 @@
 """A fan-out is a run, and every item is a child run named after its key."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 import harness
-from tests.fanout.probes import Boom, echo, nap, nothing_left_behind
+from tests.fanout.probes import AsyncSource, Boom, Source, echo, nap, nothing_left_behind
 
 
 async def test_items_are_children_of_the_fan_outs_run(autojump_clock: MockClock) -> None:
@@ -146,3 +148,21 @@ async def test_events_of_items_reach_the_outer_run(autojump_clock: MockClock) ->
     with nothing_left_behind(), harness.observing(lambda event: paths.append(event.path)):
         await harness.fan_out(body, range(3), name="nightly")
     assert {"nightly/0", "nightly/1", "nightly/2"} <= set(paths)
+
+
+@pytest.mark.parametrize("form", ["sized", "iterator", "async iterator"])
+async def test_a_dump_says_how_many_items_are_in_flight_when_the_last_has_started(
+    autojump_clock: MockClock, form: str
+) -> None:
+    """The fan-out then waits in its nursery, which told no more than a line of trio's."""
+    texts: list[str] = []
+
+    async def body(item: int) -> None:
+        await trio.sleep(1 + item)
+        texts.append(str(harness.dump()))
+        await trio.sleep(5)
+
+    items: Any = {"sized": range(3), "iterator": Source(3), "async iterator": AsyncSource(3)}[form]
+    await harness.fan_out(body, items)
+    of = "0 of 3 ended" if form == "sized" else "0 ended"
+    assert f"3 items in flight ({of})" in texts[0]

@@ -124,3 +124,38 @@ async def test_unread_results_of_an_error_can_be_kept_in_the_error_with_keep(
                 pass
     assert statuses(stream.results) == ["ok", "ok", "failed", "cancelled"]
     assert statuses(caught.value.results) == ["ok", "ok", "failed", "cancelled"]
+
+
+async def test_the_summary_counts_skipped_items_after_the_block(
+    autojump_clock: MockClock,
+) -> None:
+    """It knew only what had ended, and its total was less than the number of items."""
+    async with harness.open_fan_out(nap, [1, 5, 5, 5], limit=2) as stream:
+        async for _ in stream:
+            break
+        assert stream.summary().total == 1
+    for _ in range(2):
+        summary = stream.summary()
+        assert (summary.total, summary.ok, summary.cancelled, summary.skipped) == (4, 1, 2, 1)
+    assert statuses(stream.results) == ["cancelled", "cancelled", "skipped"]
+    assert stream.summary() == summary
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda stream: stream.results, lambda stream: stream.summary(), lambda stream: stream.run],
+    ids=["results", "summary", "run"],
+)
+async def test_before_its_block_a_stream_says_what_to_write(
+    autojump_clock: MockClock, use: Any
+) -> None:
+    stream = harness.open_fan_out(nap, [1])
+    with pytest.raises(RuntimeError, match="async with"):
+        use(stream)
+
+
+async def test_reading_a_stream_without_its_block_is_refused(autojump_clock: MockClock) -> None:
+    """It runs only inside its block, and the reader waited for ever."""
+    with trio.fail_after(60), pytest.raises(RuntimeError, match="async with"):
+        async for _ in harness.open_fan_out(nap, [1]):
+            pytest.fail("there is a result")

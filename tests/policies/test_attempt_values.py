@@ -186,3 +186,27 @@ def test_a_percentile_must_be_a_share(percentile: Any, error: type[Exception]) -
     """Above all 95 in place of 0.95."""
     with pytest.raises(error, match="percentile"):
         Hedge(percentile=percentile)
+
+
+def test_an_async_on_is_refused() -> None:
+    """The coroutine that it returned was true: every error was tried again."""
+
+    async def on(error: Exception) -> bool:
+        return False
+
+    with pytest.raises(TypeError, match="plain function"):
+        Retry(3, on=on)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: Attempt(timeout=value),
+        lambda value: Hedge(after=value),
+        lambda value: Retry(3, first_delay=value),
+    ],
+)
+def test_seconds_beyond_any_float_are_refused(make: Any) -> None:
+    """An int has no end, and became an `OverflowError` at the first sum with a time."""
+    with pytest.raises(ValueError, match="too many"):
+        make(10**400)

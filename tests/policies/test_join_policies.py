@@ -54,3 +54,13 @@ def test_a_critical_that_is_no_function_is_refused(critical: Any) -> None:
     with pytest.raises(TypeError, match="critical") as caught:
         BestEffort(critical=critical)
     assert repr(critical) in str(caught.value)
+
+
+def test_an_async_critical_is_refused() -> None:
+    """The coroutine that it returned was true: every item was critical."""
+
+    async def critical(item: int) -> bool:
+        return False
+
+    with pytest.raises(TypeError, match="plain function"):
+        BestEffort(critical=critical)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import Retry
-from harness.policies import asked_seconds, is_rate_limit
+from harness.policies import is_rate_limit, retry_after_seconds
 
 seconds = st.floats(0, 1e6)
 
@@ -93,7 +93,7 @@ class Carrying(Exception):
     ],
 )
 def test_what_an_error_asks_for(error: Exception, expected: float | None) -> None:
-    assert asked_seconds(error, now=0.0) == expected
+    assert retry_after_seconds(error, now=0.0) == expected
 
 
 @pytest.mark.parametrize(

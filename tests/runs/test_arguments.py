@@ -149,6 +149,16 @@ WRONG: dict[str, tuple[Use, type[Exception], list[str]]] = {
         TypeError,
         ["nursery", "sleep_forever"],
     ),
+    "open_run with a timeout beyond any float": (
+        lambda: open_run("job", timeout=10**400),
+        ValueError,
+        ["timeout", "308"],
+    ),
+    "cleanup with a time beyond any float": (
+        lambda: cleanup(max_seconds=10**400),
+        ValueError,
+        ["max_seconds", "308"],
+    ),
     "start_soon without a function": (
         lambda: start_soon(NURSERY, 17),
         TypeError,

@@ -258,3 +258,59 @@ async def test_a_child_runs_tasks_end_before_the_child_which_ends_before_the_par
             host.note("child left")
         host.note("parent left")
     assert host.log == [("done", 4), ("child left", 4), ("done", 9), ("parent left", 9)]
+
+
+@pytest.mark.parametrize("form", ["block", "item"])
+async def test_a_task_started_while_the_runs_tasks_are_ended_is_ended_too(
+    autojump_clock: MockClock, form: str
+) -> None:
+    """The body has failed, its tasks are cancelled, and one starts another in its cleanup.
+
+    The cancel had been sent out before and didn't reach the newcomer, which ran on: the block that
+    was to be left at once was held for as long as it liked, an endless one for ever.
+    """
+    left_at: list[float] = []
+    begun: list[str] = []
+
+    async def long() -> None:
+        begun.append("newcomer")
+        await trio.sleep(10_000)
+
+    async def poller(nursery: trio.Nursery, run: harness.Run) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            harness.start_soon(nursery, long, run=run)
+
+    async def fails(nursery: trio.Nursery, run: harness.Run) -> None:
+        harness.start_soon(nursery, poller, nursery, run, run=run)
+        await trio.sleep(1)
+        raise Boom
+
+    async with trio.open_nursery() as nursery:
+        if form == "block":
+            with pytest.raises(Boom):
+                async with harness.open_run("job") as run:
+                    await fails(nursery, run)
+        else:
+            await harness.fan_out(
+                lambda item: fails(nursery, harness.current_run()),
+                [1],
+                policy=harness.BestEffort(),
+            )
+        left_at.append(trio.current_time())
+        assert not nursery.child_tasks
+    assert left_at == [1]
+    assert begun == ["newcomer"], "it begins, and is cut short at its first checkpoint"
+
+
+async def test_a_timeout_during_the_wait_names_the_tasks(autojump_clock: MockClock) -> None:
+    """They share the run's deadline, so it is drawn at random who wakes up first.
+
+    When the tasks did they were gone before the error was worded, and it named none of them.
+    """
+    for _ in range(20):
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(RunTimedOut, match=r"in its tasks .*: poller$"):
+                async with harness.open_run("job", timeout=1) as run:
+                    harness.start_soon(nursery, trio.sleep_forever, run=run, name="poller")

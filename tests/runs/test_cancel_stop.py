@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -288,3 +290,29 @@ async def test_grace_reaches_tasks_in_foreign_nurseries(autojump_clock: MockCloc
             harness.start_soon(nursery, trio.sleep_forever, run=run)
             run.cancel(grace=3)
     assert (run.status, run.ended_at) == ("cancelled", 3)
+
+
+@pytest.mark.parametrize("grace", [30, math.inf])
+async def test_a_cancel_from_outside_during_the_grace_is_named_as_that(
+    autojump_clock: MockClock, grace: float
+) -> None:
+    """The grace wasn't over, or never is: the run's own cancel has not taken effect."""
+    with trio.move_on_after(3) as outer:
+        async with harness.open_run("job") as run:
+            run.cancel("not needed", grace=grace)
+            await trio.sleep_forever()
+    assert outer.cancelled_caught
+    assert (run.status, run.ended_at) == ("cancelled", 3)
+    assert run.cancel_reason is not None
+    assert "cancel scope around" in run.cancel_reason
+
+
+async def test_a_deadline_at_the_instant_in_which_the_grace_ends_is_a_timeout(
+    autojump_clock: MockClock,
+) -> None:
+    """What comes first counts, and the deadline was there first. It has no reason of a cancel."""
+    with pytest.raises(RunTimedOut):
+        async with harness.open_run("job", timeout=3) as run:
+            run.cancel("not needed", grace=3)
+            await trio.sleep_forever()
+    assert (run.status, run.ended_at, run.cancel_reason) == ("timed_out", 3, None)

@@ -250,6 +250,24 @@ async def test_waiting_for_of_the_running_task_and_of_an_ended_run_are_words_too
     assert run.waiting_for is None or isinstance(run.waiting_for, str)
 
 
+@pytest.mark.parametrize("carried", [True, False])
+@pytest.mark.strays
+async def test_a_dump_of_an_ended_run_says_whether_tasks_still_carry_it(
+    autojump_clock: MockClock, carried: bool
+) -> None:
+    """It said so of every ended run, which sent people after strays that were none."""
+    async with trio.open_nursery() as nursery:
+        async with harness.open_run("job") as run:
+            if carried:
+                nursery.start_soon(trio.sleep_forever)
+            await trio.sleep(5)
+        text = harness.dump(run)
+        nursery.cancel_scope.cancel()
+    assert "job" in text
+    assert "ok 5.0 s" in text
+    assert ("tasks still carry it" in text) is carried
+
+
 # Helpers ---------------------------------------------------------------------------------------
 
 

@@ -114,3 +114,30 @@ async def test_a_read_that_is_cancelled_as_the_event_comes_loses_no_event(
             while "two" not in read:
                 read.append((await subscription.__anext__()).payload)
     assert read == ["one", "two"]
+
+
+async def test_reading_a_subscription_without_its_block_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    """It listens only inside its block, and the reader waited for ever."""
+    async with harness.open_run("job") as run:
+        run.emit_nowait("unheard")
+        with trio.fail_after(60), pytest.raises(RuntimeError, match="async with"):
+            async for _ in run.subscribe():
+                pytest.fail("there is an event")
+
+
+async def test_the_block_of_a_subscription_can_be_entered_once() -> None:
+    """Entered twice it heard every event twice, and after the first exit it was half closed."""
+    async with harness.open_run("job") as run:
+        subscription = run.subscribe()
+        async with subscription:
+            with pytest.raises(RuntimeError, match="entered before"):
+                await subscription.__aenter__()
+            run.emit_nowait("once")
+            assert (await anext(subscription)).payload == "once"
+            run.emit_nowait("twice")
+            assert (await anext(subscription)).payload == "twice"
+        with pytest.raises(RuntimeError, match="entered before"):
+            async with subscription:
+                pytest.fail("the block was entered")

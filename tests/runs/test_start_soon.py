@@ -359,3 +359,18 @@ async def note_end(ended: list[float]) -> None:
         await trio.sleep_forever()
     finally:
         ended.append(trio.current_time())
+
+
+async def test_in_a_worker_thread_it_says_how_to_get_back() -> None:
+    """It was trio's own "must be called from async context", from deep inside."""
+    async with trio.open_nursery() as nursery:
+        async with harness.open_run("job") as run:
+            with pytest.raises(RuntimeError, match=r"trio\.from_thread\.run_sync"):
+                await trio.to_thread.run_sync(
+                    lambda: harness.start_soon(nursery, trio.sleep_forever, run=run)
+                )
+            with pytest.raises(RuntimeError, match=r"trio\.from_thread\.run_sync"):
+                await trio.to_thread.run_sync(
+                    lambda: harness.start_soon(nursery, trio.sleep_forever, run=None)
+                )
+        assert not nursery.child_tasks

@@ -6,12 +6,11 @@ the error or on its ``response``. Nothing here raises, whatever an error carries
 
 from __future__ import annotations
 
-import email.utils
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from harness._http_dates import http_date
 from harness.errors import RateLimitedError
 
 RATE_LIMIT_STATUSES = frozenset({429, 529})
@@ -30,7 +29,7 @@ def is_rate_limit(error: Exception) -> bool:
     return False
 
 
-def asked_seconds(error: Exception, *, now: float) -> float | None:
+def retry_after_seconds(error: Exception, *, now: float) -> float | None:
     """Return how many seconds the error asks to wait, or None if it doesn't say.
 
     Looked for in this order: the attribute ``retry_after``; the headers ``retry-after-ms`` and
@@ -90,10 +89,7 @@ def _as_seconds(value: Any) -> float | None:
 
 
 def _as_epoch(value: Any) -> float | None:
-    if value is None:
-        return None
     try:
-        moment: datetime = email.utils.parsedate_to_datetime(_text(value))
-        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
-    except Exception:
+        return None if value is None else http_date(_text(value))
+    except Exception:  # Its own __str__ may do anything.
         return None

@@ -1,0 +1,32 @@
+"""Put somebody else's objects into words, whatever they do when they are asked.
+
+A message about an error must not raise another: the ``__repr__`` of a key and the ``__str__`` of an
+exception are the user's code.
+"""
+
+from __future__ import annotations
+
+WORDS_AT_MOST = 300
+"""Characters of a foreign object's text that a message quotes."""
+
+
+def repr_of(value: object) -> str:
+    """Return ``repr(value)``, shortened; or its type, if asking raises."""
+    try:
+        return _short(repr(value))
+    except Exception:
+        return f"<{type(value).__name__}, whose repr raises>"
+
+
+def error_in_words(error: BaseException) -> str:
+    """Return ``Type: message``, shortened; or the type alone, if there is none to be had."""
+    name = type(error).__name__
+    try:
+        text = _short(str(error))
+    except Exception:
+        return f"{name} (its text could not be read)"
+    return f"{name}: {text}" if text else name
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WORDS_AT_MOST else f"{text[:WORDS_AT_MOST]}..."

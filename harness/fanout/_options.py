@@ -1,0 +1,83 @@
+"""What every fan-out is given: the defaults, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from harness._arguments import check_count, check_seconds
+from harness.policies import Attempt, FailFast, check_policy
+from harness.runs._functions import check_callable, name_of
+
+FAIL_FAST = FailFast()
+ONE_ATTEMPT = Attempt()
+LIMIT = 100
+"""Items in flight unless told otherwise: many for a provider, few for a machine."""
+
+
+def check_function(call: str, fn: Any, *, items: int = 1) -> None:
+    """Refuse what can't be called with so many items (one, or none), before anything runs.
+
+    Raises:
+      TypeError: if ``fn`` is a coroutine, an async generator, not callable, or takes no argument.
+    """
+    check_callable(call, fn)
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"{call} takes an async function that returns a value, not the generator function "
+            f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
+        )
+    try:
+        inspect.signature(fn).bind(*[None] * items)
+    except TypeError as mismatch:
+        what, parameters = ("one item", "item") if items else ("no argument", "")
+        raise TypeError(
+            f"{call} calls {name_of(fn)} with {what}, which its parameters don't allow "
+            f"({mismatch}); define it as `async def {name_of(fn)}({parameters})`, or give it the "
+            "others with functools.partial"
+        ) from None
+    except ValueError:
+        pass  # Some callables written in C don't tell their parameters.
+
+
+def check_options(
+    call: str,
+    *,
+    policy: object,
+    limit: object,
+    within: object,
+    each: object,
+    key: object,
+    name: object,
+) -> None:
+    """Refuse options that make no sense, before anything runs.
+
+    Raises:
+      TypeError: if one has the wrong type.
+      ValueError: if a number is out of range.
+    """
+    check_policy(f"{call}(policy=...)", policy)
+    check_count(f"{call}(limit=...)", limit, advice="say how many items may be in flight at once")
+    if within is not None:
+        check_seconds(f"{call}(within=...)", within, advice="None is for no limit")
+    if not isinstance(each, Attempt) and (not callable(each) or isinstance(each, type)):
+        raise TypeError(
+            f"{call}(each=...) takes an Attempt, or a function of the item that returns one, not "
+            f"{each!r}; write each=harness.Attempt(...)"
+        )
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TypeError(
+            f"{call}(name=...) takes a name for people, not {name!r}; "
+            "leave it out for the function's name"
+        )
+    for option, function in (("key", key), ("each", each)):
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{call}({option}=...) takes a plain function of the item, not the async function "
+                f"{name_of(function)}: it is asked before the item starts, which must not wait"
+            )
+    if key is not None and not callable(key):
+        raise TypeError(
+            f"{call}(key=...) takes a function of the item, not {key!r}; "
+            "write key=lambda item: item.id"
+        )

@@ -1,0 +1,121 @@
+"""What a request is charged, from whatever its caller says of its tokens.
+
+Three numbers describe a request: tokens in all, input and output. A caller gives none, some
+or all of them. Before the request, what is missing is estimated; after it, what is missing
+keeps its estimate, so nothing that was used is ever let off because nobody mentioned it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from harness.limits._estimates import Estimates
+from harness.limits._numbers import checked_amount
+
+Charge: TypeAlias = tuple[int, float, float | None, float | None, float | None]
+"""One request, its tokens, the input and the output among them, and the stated input.
+
+The first four stand in the order of `KINDS`; ``None`` is what nobody said and no limit needs.
+The input that a caller stated is kept apart from an estimated one, because with it a total
+tells the output. A plain tuple, because every reservation makes two.
+"""
+
+NO_TOKENS: Charge = (1, 0, None, None, None)
+
+
+def planned_charge(
+    tokens: float | None,
+    input_tokens: float | None,
+    output_tokens: float | None,
+    *,
+    model: str | None,
+    estimates: Estimates,
+    split_needed: bool,
+) -> Charge:
+    """Return what to charge before a request.
+
+    Args:
+      tokens: The tokens in all, if the caller gave them, as are the next two.
+      input_tokens: The input.
+      output_tokens: The output.
+      model: The model that is asked.
+      estimates: What requests used before.
+      split_needed: Whether input or output have limits of their own.
+
+    Raises:
+      TypeError, ValueError: if a number of tokens is none, or is negative.
+    """
+    if tokens is not None:
+        tokens = checked_amount("tokens", tokens)
+        if input_tokens is None and output_tokens is None and not split_needed:
+            return 1, tokens, None, None, None
+    stated_input = input_tokens
+    if input_tokens is not None:
+        input_tokens = checked_amount("input_tokens", input_tokens)
+    if output_tokens is not None:
+        output_tokens = checked_amount("output_tokens", output_tokens)
+    if tokens is None:
+        if output_tokens is None:
+            output_tokens = estimates.output_tokens(model, input_tokens=input_tokens)
+        if input_tokens is None:
+            input_tokens = estimates.input_tokens(model)
+        return 1, input_tokens + output_tokens, input_tokens, output_tokens, stated_input
+    if split_needed:
+        if output_tokens is None:
+            if input_tokens is None:
+                output_tokens = min(tokens, estimates.output_tokens(model, input_tokens=None))
+            else:
+                output_tokens = max(0, tokens - input_tokens)
+        if input_tokens is None:
+            input_tokens = max(0, tokens - output_tokens)
+    return 1, tokens, input_tokens, output_tokens, stated_input
+
+
+def used_charge(
+    planned: Charge,
+    tokens: float | None,
+    input_tokens: float | None,
+    output_tokens: float | None,
+) -> Charge:
+    """Return what a request used, given what was planned and what is known now.
+
+    Raises:
+      TypeError, ValueError: if a number of tokens is none, or is negative.
+    """
+    _, total, known_input, known_output, stated_input = planned
+    if input_tokens is None and output_tokens is None:
+        if tokens is not None:
+            total = (
+                tokens
+                if type(tokens) is int and tokens >= 0
+                else (checked_amount("tokens", tokens))
+            )
+        return 1, total, known_input, known_output, stated_input
+    if input_tokens is not None:
+        known_input = checked_amount("input_tokens", input_tokens)
+    if output_tokens is not None:
+        known_output = checked_amount("output_tokens", output_tokens)
+    if tokens is not None:
+        total = checked_amount("tokens", tokens)
+    else:
+        total = (known_input or 0) + (known_output or 0)
+    return 1, total, known_input, known_output, stated_input
+
+
+def learn_use(
+    estimates: Estimates,
+    model: str | None,
+    planned: Charge,
+    tokens: float | None,
+    input_tokens: float | None,
+    output_tokens: float | None,
+) -> None:
+    """Let the estimates learn from what a caller said that a request used."""
+    known_input = planned[4] if input_tokens is None else input_tokens
+    if tokens is None and known_input is not None and output_tokens is not None:
+        tokens = known_input + output_tokens
+    if output_tokens is None and tokens is not None and known_input is not None:
+        output_tokens = max(0, tokens - known_input)
+    estimates.learn(
+        model, input_tokens=known_input, output_tokens=output_tokens, total_tokens=tokens
+    )

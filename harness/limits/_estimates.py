@@ -1,0 +1,124 @@
+"""Guess how many tokens a request will use, from what requests used before.
+
+Most requests stay far below the output that they allow themselves. Who reserves that maximum
+leaves most of a limit unused; who reserves what the model gave lately, and settles, uses
+nearly all of it. Only where the provider itself counts the maximum is that the right
+reservation; see `ProviderProfile.counts_requested_maximum`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+UNKNOWN_OUTPUT_TOKENS = 1024
+"""The output that is assumed of a model of which nothing is known yet."""
+
+_MODELS_KEPT = 256  # The ones seen last. Names come from outside, so there must be a bound.
+_WEIGHT = 0.1  # Of the newest value, once there are a few.
+_FIRST_FEW = 10
+
+_CAP_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+class _Mean:
+    """A moving average: exact for the first few values, then weighted to the newest."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        count = self.count
+        self.value += (value - self.value) * (1 / count if count < _FIRST_FEW else _WEIGHT)
+
+
+class _ModelUse:
+    """What one model's requests used."""
+
+    __slots__ = ("input", "output", "total")
+
+    def __init__(self) -> None:
+        self.input = _Mean()
+        self.output = _Mean()
+        self.total = _Mean()
+
+
+class Estimates:
+    """Moving averages of real use, per model."""
+
+    __slots__ = ("_models",)
+
+    def __init__(self) -> None:
+        self._models: dict[str | None, _ModelUse] = {}
+
+    def learn(
+        self,
+        model: str | None,
+        *,
+        input_tokens: float | None,
+        output_tokens: float | None,
+        total_tokens: float | None,
+    ) -> None:
+        """Take over what a request really used; ``None`` for what isn't known."""
+        use = self._use(model)
+        if input_tokens is not None:
+            use.input.add(input_tokens)
+        if output_tokens is not None:
+            use.output.add(output_tokens)
+        if total_tokens is not None:
+            use.total.add(total_tokens)
+
+    def learn_total(self, model: str | None, total_tokens: float) -> None:
+        """Take over what a request used of which only the total is known."""
+        use = self._models.get(model) or self._use(model)
+        use.total.add(total_tokens)
+
+    def input_tokens(self, model: str | None) -> int:
+        """Return the expected input of a request whose input nobody counted."""
+        use = self._models.get(model)
+        return math.ceil(use.input.value) if use is not None else 0
+
+    def output_tokens(self, model: str | None, *, input_tokens: float | None) -> int:
+        """Return the expected output of a request with this much input."""
+        use = self._models.get(model)
+        if use is None:
+            return UNKNOWN_OUTPUT_TOKENS
+        if use.output.count:
+            return math.ceil(use.output.value)
+        if use.total.count:
+            known_input = use.input.value if input_tokens is None else input_tokens
+            return math.ceil(max(0.0, use.total.value - known_input))
+        return UNKNOWN_OUTPUT_TOKENS
+
+    def _use(self, model: str | None) -> _ModelUse:
+        use = self._models.get(model)
+        if use is None:
+            if len(self._models) >= _MODELS_KEPT:
+                del self._models[next(iter(self._models))]
+            use = self._models[model] = _ModelUse()
+        return use
+
+
+def requested_output_tokens(request: Mapping[str, object]) -> int | None:
+    """Return the largest output that a request's body allows, or ``None`` if it names none.
+
+    A request may carry an old and a new field for it; then the larger one is what the
+    provider may count. Values that are no numbers count as absent.
+
+    Args:
+      request: The body of a request to a model, as a mapping.
+    """
+    caps = [
+        value
+        for value in map(request.get, _CAP_FIELDS)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    ]
+    if not caps:
+        return None
+    choices = request.get("n")
+    several = choices if isinstance(choices, int) and not isinstance(choices, bool) else 1
+    return max(caps) * max(1, several)

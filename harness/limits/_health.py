@@ -1,0 +1,42 @@
+"""Whether a provider works: a rest after failures, longer each time.
+
+A failure is a server error or a broken connection. It begins a rest unless at least two good
+answers came between it and the failure before. So the first answer of all decides at once,
+and one failure among many good answers doesn't. While a provider rests, a pool uses the next
+one; then one answer decides again. A refusal for rate isn't a failure: that is what pauses
+are for.
+
+Clock-free: every method is told what time it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+_GOOD_ENOUGH = 2  # Answers between two failures: more than every third answer is a failure.
+_FIRST_REST_SECONDS = 10.0
+_LONGEST_REST_SECONDS = 300.0
+
+
+class Health:
+    """How one provider has answered lately."""
+
+    __slots__ = ("_next_rest_seconds", "good", "rests_until")
+
+    def __init__(self) -> None:
+        self.good: int = 0
+        """Good answers since the last failure. Whoever gets one adds it: see `failed`."""
+        self.rests_until: float = -math.inf
+        """Until when a pool should use another provider."""
+        self._next_rest_seconds = _FIRST_REST_SECONDS
+
+    def failed(self, now: float) -> None:
+        """Take over a failure. A good answer is just an addition to `good`, as cheap as can be."""
+        good, self.good = self.good, 0
+        if now < self.rests_until:
+            return  # Sent before the rest began, so it says nothing new.
+        if good >= _GOOD_ENOUGH:
+            self._next_rest_seconds = _FIRST_REST_SECONDS
+            return
+        self.rests_until = now + self._next_rest_seconds
+        self._next_rest_seconds = min(2 * self._next_rest_seconds, _LONGEST_REST_SECONDS)

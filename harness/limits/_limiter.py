@@ -1,0 +1,344 @@
+"""Keep a provider's limits: reserve before a request, settle after it.
+
+This is what users call. How reservations are granted stands in `Grants`, how tasks wait in
+`Turnstile`, who is next in `Line`, and the arithmetic in `Meter`.
+"""
+
+from __future__ import annotations
+
+import random
+from math import ceil, isfinite
+from types import MappingProxyType
+
+import trio
+
+from harness.errors import LimiterRunError
+from harness.limits._adaptive import AdaptiveCapacity
+from harness.limits._charges import NO_TOKENS, Charge, planned_charge
+from harness.limits._grants import Grants
+from harness.limits._headers import HeaderSource
+from harness.limits._heard import RateLimitHeaders
+from harness.limits._numbers import checked_amount, checked_count, checked_positive
+from harness.limits._profiles import ProviderProfile
+from harness.limits._rate import Rate
+from harness.limits._reservation import Reservation, refuse_nested
+from harness.limits._stated import stated_profile, stated_rates
+from harness.limits._statistics import LimiterStatistics
+
+
+class Limiter(Grants):
+    """A provider's limits, shared by every task that calls it.
+
+    Args:
+      name: The provider, or the account at it. If it is the name of one that harness knows
+        (``"openai"``, ``"azure"``, ``"anthropic"``, ``"gemini"``, ``"mistral"``, ``"cohere"``,
+        ``"groq"``), its profile says what it counts.
+      requests_per_minute: How many requests it grants in any minute.
+      tokens_per_minute: How many tokens, input and output.
+      input_tokens_per_minute: How many tokens of input.
+      output_tokens_per_minute: How many tokens of output.
+      requests: A limit on requests over another period, beside or instead of the minute's.
+      tokens: A limit on tokens over another period.
+      input_tokens: A limit on tokens of input over another period.
+      output_tokens: A limit on tokens of output over another period.
+      concurrent: How many reservations may be held at once.
+      headroom: The part of each limit to use. With ``window / (window + jitter)`` the
+        provider counts no violation though the network delays requests by up to ``jitter``.
+      burst_seconds: How much may go at once after an idle time, in seconds' worth of the
+        limit; at least one request.
+      provider: The profile to use, or its name, if ``name`` doesn't say it.
+
+    Raises:
+      TypeError, ValueError: if a limit is no number, not above zero or not finite, if
+        there is none at all, or if the headroom is not above 0 and at most 1.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        input_tokens_per_minute: float | None = None,
+        output_tokens_per_minute: float | None = None,
+        requests: Rate | None = None,
+        tokens: Rate | None = None,
+        input_tokens: Rate | None = None,
+        output_tokens: Rate | None = None,
+        concurrent: int | AdaptiveCapacity | None = None,
+        headroom: float = 1.0,
+        burst_seconds: float = 1.0,
+        provider: str | ProviderProfile | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a limiter is {name!r}, but must be a string")
+        if not isinstance(concurrent, AdaptiveCapacity) and concurrent is not None:
+            checked_count("concurrent", concurrent)
+        checked_positive("headroom", headroom)
+        if headroom > 1:
+            raise ValueError(f"headroom is {headroom}, but must be at most 1: a part of the limit")
+        checked_amount("burst_seconds", burst_seconds)
+        rates = stated_rates(
+            (
+                requests_per_minute,
+                tokens_per_minute,
+                input_tokens_per_minute,
+                output_tokens_per_minute,
+            ),
+            (requests, tokens, input_tokens, output_tokens),
+        )
+        if not rates and concurrent is None:
+            raise ValueError(
+                f"limiter {name!r} limits nothing; give at least one of requests_per_minute, "
+                "tokens_per_minute, input_tokens_per_minute, output_tokens_per_minute, "
+                "requests, tokens, input_tokens, output_tokens, concurrent"
+            )
+        super().__init__(
+            name,
+            rates=rates,
+            places=concurrent,
+            profile=stated_profile(name, provider),
+            headroom=headroom,
+            burst_seconds=burst_seconds,
+        )
+
+    def reserve(
+        self,
+        *,
+        tokens: float | None = None,
+        input_tokens: float | None = None,
+        output_tokens: float | None = None,
+        model: str | None = None,
+        priority: float = 0,
+    ) -> Reservation:
+        """Return a reservation to enter with ``async with``, which waits for its turn.
+
+        Args:
+          tokens: Tokens the request will use. If nothing is given, the limiter estimates;
+            an explicit 0 is 0. Input and output given alone make up the tokens.
+          input_tokens: The input among them.
+          output_tokens: The output among them; if only the input is given, the limiter
+            estimates it.
+          model: The model that is asked; estimates are kept per model.
+          priority: The larger goes first. Nobody starves: after 300 later arrivals have
+            gone before, a waiter gets every second place.
+
+        Raises:
+          TypeError, ValueError: if an amount is no number, is negative or not finite, or the
+            priority is no finite number.
+
+        Entering raises:
+          RateLimitedError: if the provider asked for a pause of more than 120 s.
+          QuotaExhaustedError: if a quota for a day or an account is used up.
+          NestedReservationError: inside a held reservation of this limiter, in a run.
+          LimiterRunError: in another ``trio.run`` than the one that used it first.
+          ReservationError: the second time.
+
+        Checkpoint: entering always is one; leaving never.
+
+        Cancellation: all or nothing. If entering raises `trio.Cancelled`, nothing was charged
+        and the task has left the line. Once entered, the charge stays.
+        """
+        if type(priority) is not int:
+            _check_priority(priority)
+        if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
+            return Reservation(self, self._one_request, NO_TOKENS, model, priority)
+        planned: Charge
+        if self._total_is_enough and (
+            type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
+        ):
+            # What `planned_charge` would return, in the path of nearly every request.
+            planned = (1, tokens, None, None, None)
+        else:
+            planned = planned_charge(
+                tokens,
+                input_tokens,
+                output_tokens,
+                model=model,
+                estimates=self._estimates,
+                split_needed=not self._total_is_enough,
+            )
+        return Reservation(self, self._charges_of(planned), planned, model, priority)
+
+    def reserve_nowait(
+        self,
+        *,
+        tokens: float | None = None,
+        input_tokens: float | None = None,
+        output_tokens: float | None = None,
+        model: str | None = None,
+        priority: float = 0,
+    ) -> Reservation:
+        """Return a reservation that is charged already, or refuse.
+
+        Leave it like any other: enter it with ``async with``, or `Reservation.refund` it.
+
+        Args:
+          tokens: As in `reserve`, as are the others.
+          input_tokens: The input among them.
+          output_tokens: The output among them.
+          model: The model that is asked.
+          priority: Taken for symmetry; it can't overtake anybody.
+
+        Raises:
+          trio.WouldBlock: if it can't be granted at once for whatever reason, or anybody is
+            in line.
+          NestedReservationError, LimiterRunError, TypeError, ValueError: as in `reserve`.
+        """
+        reservation = self.reserve(
+            tokens=tokens,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            model=model,
+            priority=priority,
+        )
+        refuse_nested((self,))
+        if not self.admit_now(reservation):
+            raise trio.WouldBlock
+        reservation.mark_charged()
+        return reservation
+
+    @property
+    def profile(self) -> ProviderProfile:
+        """What the provider counts, and over which windows."""
+        return self._profile
+
+    def estimate(
+        self,
+        *,
+        model: str | None = None,
+        input_tokens: float | None = None,
+        max_output_tokens: float | None = None,
+    ) -> int:
+        """Return how many tokens a request will probably use.
+
+        That is its input and a moving average of the output that the model really gave, not
+        the output that the request allows itself: reserving that leaves most of a limit
+        unused. Where the provider counts the allowed maximum, that is added instead.
+
+        Args:
+          model: The model that is asked.
+          input_tokens: The request's input; if it isn't known, the model's average.
+          max_output_tokens: The largest output that the request allows; see
+            `requested_output_tokens`.
+
+        Raises:
+          TypeError, ValueError: if a number of tokens is none, or is negative.
+        """
+        known_input = (
+            self._estimates.input_tokens(model)
+            if input_tokens is None
+            else checked_amount("input_tokens", input_tokens)
+        )
+        output = float(self._estimates.output_tokens(model, input_tokens=input_tokens))
+        if max_output_tokens is not None:
+            largest = checked_amount("max_output_tokens", max_output_tokens)
+            output = largest if self._profile.counts_requested_maximum else min(output, largest)
+        return ceil(known_input + output)
+
+    def pause(self, seconds: float) -> None:
+        """Grant nothing for ``seconds``, and a little longer; then begin with a trickle.
+
+        Args:
+          seconds: From now. A longer pause that is under way stays.
+
+        Raises:
+          TypeError, ValueError: if ``seconds`` is no number, is negative or not finite.
+          LimiterRunError: in another ``trio.run`` than the one that used it first.
+        """
+        seconds = checked_amount("seconds", seconds)
+        self.check_run()
+        now = trio.current_time()
+        self._state.pause(seconds, now=now, draw=1 - random.random())
+        self._after_response(now)
+
+    def observe(
+        self, *, headers: HeaderSource = None, status: int | None = None, body: object = None
+    ) -> RateLimitHeaders:
+        """Take over what a response says that belongs to no reservation.
+
+        Args:
+          headers: The response's headers: a mapping, pairs, or ``None``.
+          status: The response's status.
+          body: The response's body, if it is an error's: text, bytes or parsed JSON.
+
+        Returns:
+          What was read.
+
+        Raises:
+          LimiterRunError: in another ``trio.run`` than the one that used it first.
+        """
+        self.check_run()
+        now = trio.current_time()
+        heard = self._state.hear(
+            headers,
+            status,
+            body,
+            epoch=None,
+            in_use=self._in_flight,
+            now=now,
+            draw=1 - random.random(),
+        )
+        self._after_response(now)
+        return heard
+
+    def statistics(self) -> LimiterStatistics:
+        """Return the state of the limiter now, as a frozen value.
+
+        After its ``trio.run`` has ended, that is the state at its last grant.
+        """
+        now = self._time_here()
+        return LimiterStatistics(
+            name=self.name,
+            granted=self.granted,
+            waiting=self.line.count,
+            in_flight=self._in_flight,
+            concurrent=self._adaptive.limit if self._adaptive else self._places,
+            dimensions=MappingProxyType(
+                {meter.name: meter.statistics(now) for meter in self._meters}
+            ),
+            waits=self._waits,
+            waited_seconds=self._waited_seconds,
+            paused_seconds=max(0.0, self._pauses.closed_until - now),
+            pauses=self._pauses.count,
+            rate_limited=self._state.rate_limited,
+            unreadable=self._state.unreadable,
+        )
+
+    def reset(self) -> None:
+        """Forget everything, and begin anew; so it can be used in another ``trio.run``.
+
+        Raises:
+          LimiterRunError: if tasks of this ``trio.run`` wait in its line; they would wait
+            for ever.
+        """
+        if self.line.count and self._trio_token is _current_token_or_none():
+            raise LimiterRunError(
+                f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
+                "run wait in its line; cancel them first"
+            )
+        if self._adaptive is not None:
+            self._adaptive.reset()
+        self._start()
+
+    def __repr__(self) -> str:
+        limits = [f"{meter.name}: {meter.rate}" for meter in self._meters]
+        if self._places is not None:
+            limits.append(f"{self._places} at once")
+        elif self._adaptive is not None:
+            limits.append(repr(self._adaptive))
+        return f"<Limiter {self.name!r}, {', '.join(limits)}>"
+
+
+def _check_priority(priority: object) -> None:
+    if isinstance(priority, bool) or not isinstance(priority, int | float):
+        raise TypeError(f"priority is {priority!r}, but must be a number; the larger goes first")
+    if not isfinite(priority):
+        raise ValueError(f"priority is {priority!r}, but must be finite")
+
+
+def _current_token_or_none() -> trio.lowlevel.TrioToken | None:
+    try:
+        return trio.lowlevel.current_trio_token()
+    except RuntimeError:  # Outside of trio.
+        return None

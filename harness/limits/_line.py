@@ -1,0 +1,108 @@
+"""Who is next: the order of a line with priorities in which nobody starves.
+
+The larger priority goes first, and inside a priority the first come. Endless requests of a
+high priority could then hold one of a low priority back for ever, so there is a bound: when
+the one that waits longest has been overtaken by `MAX_OVERTAKES` later arrivals, it and those
+after it that were overtaken as often get every second place. A waiter so goes after at most
+those that came before it, 300 that came later, and one more for each that starves with it.
+It counts places, not seconds, so that no flood of arrivals can outrun it.
+
+Pure: no clock and no tasks. Joining and leaving cost O(log n), finding the next O(1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+MAX_OVERTAKES = 300
+"""How many later arrivals may go before a waiter until it gets every second place."""
+
+T = TypeVar("T", bound="Place")
+
+
+class Place:
+    """A place in a line. What waits derives from it."""
+
+    __slots__ = ("in_line", "overdue_at")
+
+    in_line: bool
+    """Whether it waits still. Set by the line, as is the other; there's no need to make both
+    twice."""
+
+    overdue_at: int
+    """How many must have gone until it has been overtaken often enough."""
+
+
+class Line(Generic[T]):
+    """Waiters, the next one first."""
+
+    __slots__ = ("_arrivals", "_arrived", "_gone", "_others_turn", "_ranks", "count")
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        """How many wait; to be read, many times per request, and not to be written."""
+        self._arrived = 0
+        self._gone = 0
+        self._others_turn = False
+        # Both hold waiters that have left the line until they come to the front, or until
+        # there are more of them than of others. See `_tidy`.
+        self._ranks: list[tuple[float, int, T]] = []
+        self._arrivals: deque[T] = deque()
+
+    def join(self, waiter: T, priority: float) -> bool:
+        """Let ``waiter`` join the line; return whether that may have changed the head."""
+        self._arrived += 1
+        waiter.in_line = True
+        # All that are in line now go first in any case, and don't count as overtaking.
+        waiter.overdue_at = self._gone + self.count + MAX_OVERTAKES
+        self.count += 1
+        ranks = self._ranks
+        heappush(ranks, (-priority, self._arrived, waiter))
+        self._arrivals.append(waiter)
+        while not ranks[0][2].in_line:
+            heappop(ranks)
+        return ranks[0][2] is waiter
+
+    def head(self) -> T | None:
+        """Return the one whose turn it is, or ``None`` if nobody waits."""
+        if not self.count:
+            return None
+        arrivals = self._arrivals
+        while not arrivals[0].in_line:
+            arrivals.popleft()
+        if self._others_turn and self._gone >= arrivals[0].overdue_at:
+            return arrivals[0]
+        ranks = self._ranks
+        while not ranks[0][2].in_line:
+            heappop(ranks)
+        return ranks[0][2]
+
+    def serve(self, head: T) -> None:
+        """Take the head out of the line, because it got what it waited for."""
+        self._gone += 1
+        self._others_turn = not self._others_turn
+        self.leave(head)
+
+    def leave(self, waiter: T) -> None:
+        """Take ``waiter`` out of the line, wherever it stands."""
+        waiter.in_line = False
+        self.count -= 1
+        if len(self._ranks) + len(self._arrivals) > 4 * self.count + 64:
+            self._tidy()
+
+    def clear(self) -> list[T]:
+        """Empty the line, and return who stood in it, in order of arrival."""
+        waiters = [waiter for waiter in self._arrivals if waiter.in_line]
+        for waiter in waiters:
+            waiter.in_line = False
+        self.count = 0
+        self._tidy()
+        return waiters
+
+    def _tidy(self) -> None:
+        """Drop those that have left, so that they don't add up behind a head that waits."""
+        self._ranks = [rank for rank in self._ranks if rank[2].in_line]
+        heapify(self._ranks)
+        self._arrivals = deque(waiter for waiter in self._arrivals if waiter.in_line)

@@ -1,0 +1,114 @@
+"""When nobody may be sent: the pause that all callers of a limiter share.
+
+A refusal starts one pause. Its epoch tells refusals apart: requests that were sent before
+the pause began may be refused while it lasts or after it, and say nothing new. A pause ends
+a little later than the provider asked, by a random amount, because many processes are told
+the same moment; and what follows is paced, because many tasks wait for it.
+
+Pure: the time and the draw of the random number are given.
+"""
+
+from __future__ import annotations
+
+import math
+
+LONGEST_WAIT_SECONDS = 120.0
+"""A longer pause isn't waited for in line: it is an error, or the next provider's turn."""
+
+_LONGEST_JITTER_SECONDS = 10.0
+_LONGEST_BACKOFF_SECONDS = 60.0
+# Of a quota whose reset nobody told: then one request may find out whether it is back.
+_QUOTA_RECHECK_SECONDS = 3600.0
+
+
+def jitter_seconds(seconds: float, *, draw: float) -> float:
+    """Return what to add to a pause: up to a quarter second and a tenth of it, at most 10 s.
+
+    Args:
+      seconds: The pause that was asked for.
+      draw: A number from 0 to 1.
+    """
+    return draw * min(0.25 + 0.1 * seconds, _LONGEST_JITTER_SECONDS)
+
+
+class Pauses:
+    """The shared pause of one limiter, and its used up quota."""
+
+    __slots__ = (
+        "asked_until",
+        "closed_until",
+        "count",
+        "epoch",
+        "quota_reset_known",
+        "quota_until",
+        "streak",
+    )
+
+    def __init__(self) -> None:
+        self.epoch: int = 0
+        """The number of the pause; a reservation keeps the one it was granted in."""
+        self.count: int = 0
+        self.asked_until: float = -math.inf
+        """Until when the provider, or the user, asked for a pause."""
+        self.closed_until: float = -math.inf
+        """Until when nothing is granted: the pause with its jitter, and the quota."""
+        self.quota_until: float = -math.inf
+        self.quota_reset_known: bool = False
+        self.streak: int = 0
+        """Refusals in a row, without a request that got through."""
+
+    def begin(self, seconds: float, *, now: float, draw: float) -> None:
+        """Pause for ``seconds`` from now; a longer pause under way stays."""
+        self.epoch += 1
+        self.count += 1
+        self.asked_until = max(self.asked_until, now + seconds)
+        self.closed_until = max(
+            self.closed_until, now + seconds + jitter_seconds(seconds, draw=draw)
+        )
+
+    def refused(self, seconds: float | None, *, epoch: int | None, now: float, draw: float) -> bool:
+        """Take over that the provider refused a request; return whether that began a pause.
+
+        Args:
+          seconds: How long the provider wants no requests, or ``None`` if it didn't say:
+            then 1 s, and twice as much each time until a request gets through.
+          epoch: The epoch in which the request was granted, or ``None`` if nobody knows.
+          now: The time.
+          draw: A number from 0 to 1, for the jitter.
+        """
+        if epoch is None:
+            known = self.asked_until if now < self.closed_until else -math.inf
+            if seconds is None and known > now:
+                return False
+            if seconds is not None and now + seconds <= known:
+                return False
+        elif epoch != self.epoch:
+            return False
+        if seconds is None:
+            seconds = min(2.0**self.streak, _LONGEST_BACKOFF_SECONDS)
+        # Bounded, because a float power of a long streak would overflow.
+        self.streak = min(self.streak + 1, 10)
+        self.begin(seconds, now=now, draw=draw)
+        return True
+
+    def got_through(self, *, epoch: int) -> None:
+        """Take over that a request granted in ``epoch`` was not refused."""
+        if epoch == self.epoch:
+            self.streak = 0
+
+    def quota_used_up(self, seconds: float | None, *, now: float) -> None:
+        """Close until the quota is back.
+
+        A short delay that comes with it, as of a minute's limit hit at the same time, is not
+        when a day's quota is back.
+        """
+        if seconds is not None and seconds <= LONGEST_WAIT_SECONDS:
+            seconds = None
+        self.epoch += 1
+        self.quota_reset_known = seconds is not None
+        self.quota_until = now + (_QUOTA_RECHECK_SECONDS if seconds is None else seconds)
+        self.closed_until = max(self.closed_until, self.quota_until)
+
+    def too_long(self, now: float) -> bool:
+        """Return whether the pause is longer than anybody should wait in line."""
+        return self.asked_until - now > LONGEST_WAIT_SECONDS

@@ -1,0 +1,84 @@
+"""What the provider says is left: its own count, as a bound on ours.
+
+A response may say how much of a limit remains. Others may use the same key, so that can be
+less than our own count; whatever we have sent and not heard of comes off it as well. From
+then on the count falls with each charge, rises at the speed of the limit, and is forgotten
+when the provider said that it would be full again.
+
+If somebody else uses it up, charges are spaced once more than `SLOW_ABOVE` of the limit is
+used: the less remains, the wider, so that others' use slows ours down before it hits the
+wall. Full use isn't lost by it. A provider whose count refills all the time settles where
+the spacing equals the refill; one that starts anew each minute is used evenly up to its
+reset. If the use is our own, our own pace is the better guard, and nothing is spaced.
+
+Clock-free: every method is told what time it is.
+"""
+
+from __future__ import annotations
+
+SLOW_ABOVE = 0.8
+"""The used part of the provider's limit above which charges are spaced."""
+
+_SLOWEST = 0.1  # Of the limit's own speed. The count itself is the wall; this is the brake.
+
+
+class ProviderCount:
+    """The provider's count of one dimension, as of one response."""
+
+    __slots__ = (
+        "_heard_at",
+        "_limit",
+        "_remaining",
+        "_shared",
+        "spaced_until",
+        "forget_at",
+        "per_second",
+    )
+
+    def __init__(
+        self,
+        *,
+        remaining: float,
+        limit: float,
+        per_second: float,
+        heard_at: float,
+        forget_at: float,
+        shared: bool,
+        spaced_until: float | None = None,
+    ) -> None:
+        self.per_second = per_second
+        self.forget_at = forget_at
+        self._limit = limit
+        self._remaining = remaining
+        self._shared = shared
+        self._heard_at = heard_at
+        self.spaced_until = heard_at if spaced_until is None else spaced_until
+        """Until when the last charge keeps the next one away; a newer count takes it over."""
+
+    def available(self, now: float) -> float:
+        """Return what may still be sent, by this count; below zero when that was overrun."""
+        refilled = self._remaining + max(0.0, now - self._heard_at) * self.per_second
+        return min(refilled, self._limit)
+
+    def free_at(self, amount: float, now: float) -> float:
+        """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
+        if now >= self.forget_at:
+            return now
+        missing = min(amount, self._limit) - self.available(now)
+        moment = now if missing <= self._limit * 1e-9 else now + missing / self.per_second
+        return min(max(moment, self.spaced_until), self.forget_at)
+
+    def take(self, amount: float, now: float) -> None:
+        """Charge ``amount``, and space the next charge if little is left."""
+        self._remaining -= amount
+        available = self.available(now)
+        scarce = self._limit * (1 - SLOW_ABOVE)
+        if not self._shared or available >= scarce or now >= self.forget_at:
+            return
+        share = max(available / scarce, _SLOWEST)
+        speed = max(self.per_second * share, available / (self.forget_at - now))
+        self.spaced_until = now + amount / min(speed, self.per_second)
+
+    def give(self, amount: float) -> None:
+        """Take back what was charged and not used; below zero, what was used beyond it."""
+        self._remaining += amount

@@ -1,0 +1,158 @@
+"""What a provider's responses have told: pauses, used up quotas, its health, its counts.
+
+Every response of a limiter passes here once. It moves the meters, begins pauses, and feeds the
+adaptive capacity; the limiter's own part is only to look at its line afterwards.
+
+Clock-free, apart from the adaptive capacity's own clock: the time and a draw are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.errors import QuotaExhaustedError, RateLimitedError
+from harness.limits._adaptive import AdaptiveCapacity
+from harness.limits._headers import HeaderSource, parse_rate_limit_headers
+from harness.limits._health import Health
+from harness.limits._heard import RateLimitHeaders
+from harness.limits._meter import Meter
+from harness.limits._pauses import LONGEST_WAIT_SECONDS, Pauses
+from harness.limits._profiles import ProviderProfile
+from harness.limits._refusals import response_of
+
+# Which dimension of a response speaks of which meter.
+_HEARD_AS = {
+    "requests": "requests",
+    "tokens": "tokens",
+    "project_tokens": "tokens",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+}
+
+
+class ProviderState:
+    """What is known of one provider."""
+
+    __slots__ = (
+        "_adaptive",
+        "_meters",
+        "_name",
+        "_profile",
+        "health",
+        "pauses",
+        "rate_limited",
+        "unreadable",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        profile: ProviderProfile,
+        meters: Iterable[Meter],
+        adaptive: AdaptiveCapacity | None,
+    ) -> None:
+        self._name = name
+        self._profile = profile
+        self._meters = tuple(meters)
+        self._adaptive = adaptive
+        self.pauses: Pauses = Pauses()
+        self.health: Health = Health()
+        self.rate_limited: int = 0
+        self.unreadable: int = 0
+
+    def hear(
+        self,
+        headers: HeaderSource,
+        status: int | None,
+        body: object,
+        *,
+        epoch: int | None,
+        in_use: int,
+        now: float,
+        draw: float,
+    ) -> RateLimitHeaders:
+        """Take over one response.
+
+        Args:
+          headers: Its headers.
+          status: Its status.
+          body: Its body, if it is an error's.
+          epoch: The pause after which its request was granted, or ``None`` if nobody knows.
+          in_use: How many requests are in flight, this one included.
+          now: The time.
+          draw: A number above 0 and up to 1, for the jitter of a pause.
+        """
+        if not isinstance(status, int):
+            status = None  # It came from outside, and no status is a reason to raise.
+        heard = parse_rate_limit_headers(headers, provider=self._profile, status=status, body=body)
+        self.unreadable += heard.unreadable
+        for name, dimension in heard.dimensions.items():
+            for meter in self._meters:
+                if meter.name == _HEARD_AS.get(name):
+                    meter.hear(dimension, now)
+        if heard.is_rate_limit:
+            self.rate_limited += 1
+            if heard.quota_exhausted:
+                self.pauses.quota_used_up(heard.wait_seconds, now=now)
+                self.apply_pause(now)
+            elif self.pauses.refused(heard.wait_seconds, epoch=epoch, now=now, draw=draw):
+                self.apply_pause(now)
+        elif status is not None and status >= 500:
+            self.health.failed(now)
+        elif epoch is not None:
+            self.health.good += 1
+            self.pauses.got_through(epoch=epoch)
+        if self._adaptive is not None and status is not None:
+            self._adaptive.record(
+                status=status, in_use=in_use, retry_after=heard.retry_after_seconds
+            )
+        return heard
+
+    def failed(self, error: Exception, *, epoch: int, in_use: int, now: float, draw: float) -> None:
+        """Take over that a request ended in ``error`` before anybody said how it was answered."""
+        response = response_of(error)
+        if response is None:
+            self.health.failed(now)
+            return
+        self.hear(
+            response.headers,
+            response.status,
+            response.body,
+            epoch=epoch,
+            in_use=in_use,
+            now=now,
+            draw=draw,
+        )
+
+    def pause(self, seconds: float, *, now: float, draw: float) -> None:
+        """Begin a pause that somebody asks for."""
+        self.pauses.begin(seconds, now=now, draw=draw)
+        self.apply_pause(now)
+
+    def apply_pause(self, now: float) -> None:
+        """Let the meters end the pause that has just begun with a trickle."""
+        for meter in self._meters:
+            meter.pause_until(self.pauses.closed_until, now)
+
+    def closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
+        """Return why nobody should wait for this provider now, or ``None`` if one may."""
+        pauses = self.pauses
+        if pauses.quota_until > now:
+            seconds = pauses.quota_until - now if pauses.quota_reset_known else None
+            back = "nobody said when it is back"
+            if seconds is not None:
+                back = f"it is back in {seconds:.0f} s"
+            return QuotaExhaustedError(
+                f"the quota of {self._name!r} is used up and {back}; retrying can't help, so "
+                "give up, or use a ProviderPool with another provider",
+                seconds,
+            )
+        if pauses.too_long(now):
+            seconds = pauses.asked_until - now
+            return RateLimitedError(
+                f"{self._name!r} asked for a pause of {seconds:.0f} s, and no caller waits more "
+                f"than {LONGEST_WAIT_SECONDS:.0f} s in line; come back later, or use a "
+                "ProviderPool with another provider",
+                seconds,
+            )
+        return None

@@ -1,0 +1,341 @@
+"""One caller's share of a limit: held for a block, settled to what was really used.
+
+The reservations that a piece of code holds stand in one context variable, as a chain of the
+reservations themselves. It is set in the task that reserves and put back when the block is
+left; tasks that are started from the block inherit it. A reservation that was left counts no
+more, wherever its context was copied to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from contextvars import ContextVar, Token
+from enum import Enum
+from types import TracebackType
+from typing import NoReturn, Protocol, TypeAlias
+
+import trio
+
+from harness.errors import NestedReservationError, ReservationError
+from harness.limits._charges import Charge
+from harness.limits._headers import HeaderSource
+from harness.limits._line import Line
+from harness.limits._meter import Meter
+from harness.limits._provider_state import ProviderState
+from harness.limits._turnstile import Waiter
+from harness.runs import current_run_or_none
+
+_innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
+
+
+Charges: TypeAlias = tuple[tuple[Meter, float], ...]
+"""An amount for each meter of a limiter."""
+
+
+class _Stage(Enum):
+    NEW = "not entered yet"
+    CHARGED = "granted"  # By `reserve_nowait`, and not entered yet.
+    HELD = "held"
+    LEFT = "left"
+
+
+# Looked up on every request, and a member of an enum is a slow look-up.
+_NEW, _CHARGED, _HELD, _LEFT = _Stage
+
+
+class Issuer(Protocol):
+    """What grants reservations: `harness.limits.Limiter`."""
+
+    name: str
+    granted: int
+    """Reservations that were entered."""
+    line: Line[Reservation]
+    """Who waits; here only to ask whether anybody does, which a call would make slower."""
+
+    def admit_now(self, reservation: Reservation) -> bool:
+        """Charge the reservation if that is possible at once, and say whether it was."""
+        ...
+
+    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
+        """Wait in line until the reservation is charged; false if it was turned away."""
+        ...
+
+    def woken(self, reservation: Reservation) -> None:
+        """Take over that a task which waited in line runs now."""
+        ...
+
+    def raise_if_closed(self) -> None:
+        """Raise if nobody should wait any more."""
+        ...
+
+    def settled(
+        self,
+        reservation: Reservation,
+        tokens: float | None,
+        input_tokens: float | None,
+        output_tokens: float | None,
+        headers: HeaderSource,
+        status: int | None,
+        body: object,
+    ) -> None:
+        """Replace a charge by the use, and take over what the response says."""
+        ...
+
+    def refunded(self, reservation: Reservation) -> None:
+        """Take back a charge."""
+        ...
+
+    def left(self, reservation: Reservation, error: BaseException | None) -> None:
+        """Free the reservation's place."""
+        ...
+
+
+class Reservation(Waiter):
+    """A place and an amount that a limiter lends to one request to the provider.
+
+    Made by `Limiter.reserve`, held for the length of an ``async with`` block, and used once.
+    Its charge covers all dimensions of the limiter or none. Once it is entered the charge
+    stays: `settle` replaces it by the real use, `refund` takes it back, and leaving without
+    either keeps the estimate.
+    """
+
+    __slots__ = (
+        "_issuer",
+        "_outer",
+        "_stage",
+        "_token",
+        "asked_at",
+        "charges",
+        "closed",
+        "epoch",
+        "granted_at",
+        "model",
+        "planned",
+        "priority",
+        "state",
+    )
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        charges: Charges,
+        planned: Charge,
+        model: str | None,
+        priority: float,
+    ) -> None:
+        self._issuer = issuer
+        self._stage = _NEW
+        self.charges: Charges = charges
+        """What each meter is charged; for limiters, as are the next ones."""
+        self.planned: Charge = planned
+        self.model: str | None = model
+        self.priority: float = priority
+        self.closed: bool = False
+        # Set when it is charged, and when it is entered; every request makes one of these, so
+        # nothing is set twice.
+        self.asked_at: float
+        self.granted_at: float
+        self.epoch: int
+        self.state: ProviderState
+        self._outer: Reservation | None
+        self._token: Token[Reservation | None] | None
+
+    @property
+    def provider(self) -> str:
+        """The name of the limiter that granted it; of a pool's, which provider to call."""
+        return self._issuer.name
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> Reservation:
+        stage = self._stage
+        if stage is not _NEW and stage is not _CHARGED:
+            raise ReservationError(
+                f"this reservation of {self.provider!r} is {stage.value}, and a reservation "
+                "can be entered once; ask the limiter for another one"
+            )
+        outer = _innermost.get()
+        if outer is not None:
+            outer = _held_around(outer)
+            _refuse_inside(outer, self._issuer)
+        # The checkpoint comes before the charge, so that the moment of the charge is when the
+        # block begins: a busy loop may take milliseconds to come round. In line, waiting is
+        # the checkpoint.
+        admitted = False
+        if stage is _CHARGED:
+            await trio.lowlevel.checkpoint()
+            admitted = True
+        elif not self._issuer.line.count:
+            await trio.lowlevel.checkpoint()
+            admitted = self._issuer.admit_now(self)
+        if not admitted:
+            # Ends: who is turned away finds the limiter closed, and raises.
+            while not await self._issuer.admit_later(self):
+                self._issuer.raise_if_closed()
+            self._issuer.woken(self)
+        self.enter_charged(outer)
+        return self
+
+    def enter_charged(self, outer: Reservation | None) -> None:
+        """Enter the block, once it is charged; also for pools, whose block it is.
+
+        Args:
+          outer: What `held_reservation` returns here.
+        """
+        self._outer = outer
+        self._stage = _HELD
+        self._issuer.granted += 1
+        self._token = _innermost.set(self)
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stage = _LEFT
+        token, self._token = self._token, None
+        self._issuer.left(self, error)
+        self.closed = True
+        if token is not None:
+            try:
+                _innermost.reset(token)
+            except ValueError:
+                # Left in another context than it was entered in, as a generator that the
+                # garbage collector ends. There is nothing to put back there.
+                pass
+
+    @trio.lowlevel.enable_ki_protection
+    def settle(
+        self,
+        *,
+        tokens: float | None = None,
+        input_tokens: float | None = None,
+        output_tokens: float | None = None,
+        headers: HeaderSource = None,
+        status: int | None = None,
+        body: object = None,
+    ) -> None:
+        """Replace the estimate by what the request really used.
+
+        What isn't given keeps its estimate. Input and output together make up the tokens,
+        if those aren't given.
+
+        Args:
+          tokens: The tokens used, input and output.
+          input_tokens: The input among them.
+          output_tokens: The output among them.
+          headers: The response's headers: a mapping, pairs, or ``None``.
+          status: The response's status. None of them raises: a refusal begins the pause that
+            all callers share, and is the caller's to handle.
+          body: The response's body, if it is an error's: text, bytes or parsed JSON.
+
+        Raises:
+          TypeError, ValueError: if a number of tokens is none, or is negative.
+          ReservationError: if it was settled or refunded before, or is not granted yet.
+        """
+        if self.closed or self._stage is _NEW:
+            self._refuse("settle")
+        self._issuer.settled(self, tokens, input_tokens, output_tokens, headers, status, body)
+        self.closed = True
+
+    @trio.lowlevel.enable_ki_protection
+    def refund(self) -> None:
+        """Give back the whole charge, because nothing was sent.
+
+        Raises:
+          ReservationError: if it was settled or refunded before, or is not granted yet.
+        """
+        if self.closed or self._stage is _NEW:
+            self._refuse("refund")
+        self.closed = True
+        self._issuer.refunded(self)
+        if self._stage is _CHARGED:
+            # Nobody will leave the block of one that was never entered.
+            self._stage = _LEFT
+            self._issuer.left(self, None)
+
+    @property
+    def held(self) -> bool:
+        """Whether it occupies a place: granted, and its block not left."""
+        return self._stage is _HELD or self._stage is _CHARGED
+
+    def _refuse(self, what: str) -> NoReturn:
+        if self._stage is _NEW:
+            raise ReservationError(
+                f"can't {what} a reservation of {self.provider!r} that is not granted yet; "
+                "do it inside its `async with` block"
+            )
+        raise ReservationError(
+            f"can't {what} this reservation of {self.provider!r}: it was settled, "
+            "refunded or left before, and each is final; reserve once per request"
+        )
+
+    def mark_charged(self) -> None:
+        """Note that it was granted without being entered; for `Limiter.reserve_nowait`."""
+        self._stage = _CHARGED
+
+    def __repr__(self) -> str:
+        return f"<Reservation of {self.provider!r}, {self._stage.value}>"
+
+
+def current_reservation() -> Reservation:
+    """Return the innermost reservation that this code holds.
+
+    So a function that is called under a reservation can settle it.
+
+    Raises:
+      ReservationError: if it holds none.
+    """
+    reservation = held_reservation()
+    if reservation is None:
+        raise ReservationError(
+            "this code holds no reservation; call it inside `async with limiter.reserve(...)`, "
+            "or give the fan-out an `Attempt(limiter=...)`"
+        )
+    return reservation
+
+
+def held_reservation() -> Reservation | None:
+    """Return the innermost reservation that this code holds, or ``None``."""
+    return _held_around(_innermost.get())
+
+
+def refuse_nested(issuers: Iterable[Issuer]) -> None:
+    """Raise if this code belongs to a run and holds a reservation of one of ``issuers``.
+
+    Raises:
+      NestedReservationError: if so.
+    """
+    held = held_reservation()
+    for issuer in issuers:
+        _refuse_inside(held, issuer)
+
+
+def _held_around(reservation: Reservation | None) -> Reservation | None:
+    """Return the innermost of a chain that is still held, and unlink those that were left.
+
+    A chain of tasks that each start the next one inside their block would grow otherwise.
+    """
+    while reservation is not None and not reservation.held:
+        reservation = reservation._outer
+    inner = reservation
+    while inner is not None:  # Ends: a chain is as long as blocks are nested.
+        outer = inner._outer
+        while outer is not None and not outer.held:
+            outer = outer._outer
+        inner._outer = outer
+        inner = outer
+    return reservation
+
+
+def _refuse_inside(held: Reservation | None, issuer: Issuer) -> None:
+    while held is not None:
+        if held._issuer is issuer and (run := current_run_or_none()) is not None:
+            raise NestedReservationError(
+                f"run {run.path!r} reserves {issuer.name!r} inside a reservation of "
+                f"{issuer.name!r} that it, or what called it, holds already; enough of these "
+                "wait for each other for ever. Reserve once per request to the provider, and "
+                "leave the block before asking anew"
+            )
+        held = held._outer

@@ -1,0 +1,189 @@
+"""Let tasks wait in one line, with one deadline for all of them.
+
+Only the head of the line can be granted anything, so only the head needs to know when. It
+sleeps under a cancel scope whose deadline is that moment; all others are parked without one.
+Whatever changes the moment calls `Turnstile.admit`, which moves the deadline from outside, or
+grants at once. So there is no timer task, no polling, and a grant wakes at most two tasks:
+the one that is served, and the next head, to go to sleep on its own moment.
+
+Invariant, at every checkpoint: nobody waits, or the head's moment lies in the future and the
+head sleeps until then, or has been woken to do so, or waits for something that will call
+`Turnstile.admit`.
+
+What is granted, and when, is the owner's affair: it gives two plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Generic, TypeVar
+
+import trio
+
+from harness.limits._line import Line, Place
+
+T = TypeVar("T", bound="Waiter")
+
+_enable_ki_protection = trio.lowlevel.enable_ki_protection
+
+
+class Waiter(Place):
+    """What can wait at a turnstile: whatever is asked for derives from it.
+
+    One object for the wish and the wait, because a thousand tasks in line touch a thousand of
+    them, and memory that was not touched lately is what such a line costs.
+    """
+
+    __slots__ = ("granted", "interrupted", "parked", "scope", "wake_at")
+
+    granted: bool
+    """Whether it got what it waited for. All of these mean something during a wait only."""
+
+    interrupted: bool
+    """Whether trio ended its sleep, by its moment or by a cancel, and it hasn't run since."""
+
+    parked: trio.lowlevel.Task | None
+    """The task, while it is asleep and nobody has woken it yet."""
+
+    scope: trio.CancelScope | None
+    """The scope of its sleep, if it has a moment to wake up at."""
+
+    wake_at: float
+    """That moment, or ``inf``."""
+
+    def abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
+        """Let trio end the sleep, so that nobody wakes the task a second time."""
+        self.parked = None
+        self.interrupted = True
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def wake(self) -> None:
+        """Let the task run, unless it does already."""
+        if self.parked is not None:
+            task, self.parked = self.parked, None
+            trio.lowlevel.reschedule(task)
+
+
+class Turnstile(Generic[T]):
+    """The line in front of something that frees with time or when others leave.
+
+    Args:
+      free_at: Returns the moment from which a waiter can be granted what it asks for, given
+        the waiter and the time: the time itself if that is now, ``inf`` if no moment is known.
+      take: Grants it, given the waiter and the time.
+    """
+
+    __slots__ = ("_free_at", "_sleeper", "_take", "line")
+
+    def __init__(
+        self, free_at: Callable[[T, float], float], take: Callable[[T, float], None]
+    ) -> None:
+        self._free_at = free_at
+        self._take = take
+        # Public, because its owner asks on every request whether it is empty.
+        self.line: Line[T] = Line()
+        # The one whose sleep has a moment: the head, unless its moment is unknown.
+        self._sleeper: T | None = None
+
+    def admit(self) -> None:
+        """Grant what can be granted now, and set the deadline for the rest.
+
+        Must be called after every change that can bring the head's moment nearer or put it
+        off, and after every change of the head.
+        """
+        line = self.line
+        if not line.count:
+            return
+        now = trio.current_time()
+        # Ends: each round serves one waiter, or is the last.
+        while (head := line.head()) is not None:
+            if head.interrupted:
+                # Perhaps it is cancelled: a grant would be lost with it. It looks for itself
+                # as soon as it runs, and ends with this call in any case.
+                return
+            moment = self._free_at(head, now)
+            if moment > now:
+                if head is not self._sleeper or head.wake_at != moment:
+                    self._sleep_until(head, moment)
+                return
+            line.serve(head)
+            self._take(head, now)
+            head.granted = True
+            if self._sleeper is head:
+                self._sleeper = None
+            if head.parked is not None:
+                head.wake()
+
+    def turn_away(self) -> None:
+        """Empty the line: everybody in it is told that the wait is over, without a grant."""
+        for waiter in self.line.clear():
+            waiter.wake()
+        self._sleeper = None
+
+    @_enable_ki_protection
+    async def wait(self, waiter: T, priority: float) -> bool:
+        """Wait in line until ``waiter`` is granted what it asks for.
+
+        Args:
+          waiter: What is asked for.
+          priority: The larger goes first.
+
+        Returns:
+          Whether it was granted; false means that it was turned away.
+
+        Checkpoint: always.
+
+        Cancellation: all or nothing. If this raises `trio.Cancelled`, nothing was granted and
+        the task has left the line.
+        """
+        task = trio.lowlevel.current_task()
+        waiter.granted = False
+        waiter.interrupted = False
+        waiter.parked = None
+        waiter.scope = None
+        waiter.wake_at = inf
+        slept = False
+        try:
+            if self.line.join(waiter, priority):
+                self.admit()
+            # Ends when the waiter is served or turned away; each round is a sleep.
+            while waiter.in_line:
+                slept = True
+                waiter.parked = task
+                if waiter.wake_at == inf:
+                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
+                    continue
+                with trio.move_on_at(waiter.wake_at) as scope:
+                    waiter.scope = scope
+                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
+                waiter.scope = None
+                if scope.cancelled_caught:
+                    waiter.interrupted = False
+                    waiter.wake_at = inf  # It has passed; the head gets a new one.
+                    self.admit()
+        except BaseException:
+            # It was not granted: `admit` grants nothing to one whose sleep trio has ended.
+            if waiter.in_line:
+                self.line.leave(waiter)
+                if self._sleeper is waiter:
+                    self._sleeper = None
+                self.admit()
+            raise
+        if not slept:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return waiter.granted
+
+    def _sleep_until(self, head: T, moment: float) -> None:
+        sleeper = self._sleeper
+        if sleeper is not None and sleeper is not head:
+            # Somebody of a larger priority came; this one sleeps on, without a moment.
+            sleeper.wake_at = inf
+            if sleeper.scope is not None:
+                sleeper.scope.deadline = inf
+        self._sleeper = None if moment == inf else head
+        head.wake_at = moment
+        if head.scope is not None:
+            head.scope.deadline = moment
+        elif moment != inf:
+            head.wake()

@@ -1,0 +1,130 @@
+"""Tell a cancel from an error, and say on an error which run it came out of.
+
+A cancel can arrive as a group of nothing but `trio.Cancelled`, when the body had a nursery open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+
+import trio
+
+from harness.errors import RunTimedOut
+from harness.runs._frames import describe_wait, traceback_frames
+from harness.runs._run import Ending, Run
+
+NOTES_AT_MOST = 8
+"""Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
+
+_NOTE = "in run "
+
+
+def is_only_cancelled(error: BaseException) -> bool:
+    """Return whether this is a cancel: `trio.Cancelled`, or a group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_only_cancelled(inner) for inner in error.exceptions)
+    return isinstance(error, trio.Cancelled)
+
+
+def without_cancelled(error: BaseException) -> BaseException:
+    """Return what is left of an error when the cancels beside it are taken out of its groups."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    rest = error.split(trio.Cancelled)[1]
+    assert rest is not None, "a group of only Cancelled is a cancel, and was told apart before"
+    return rest
+
+
+def most_telling(error: BaseException) -> BaseException:
+    """Return the one exception that a group is about.
+
+    What is no error, such as `KeyboardInterrupt`, before what is one, and that before a cancel.
+    """
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if not isinstance(leaf, (Exception, trio.Cancelled)):
+            return leaf
+    return next((leaf for leaf in leaves if isinstance(leaf, Exception)), leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def unwrap_single(error: Exception) -> Exception:
+    """Return the one error inside a group of one, however deep; anything else as it is.
+
+    Code that opens a nursery raises groups. Whoever waits for one kind of error should find it
+    all the same. The group's notes, and its cause where the error has none, go along. Groups of a
+    class of their own, such as `FanOutError`, say more than what they hold, and are left alone.
+    """
+    while type(error) is ExceptionGroup and len(error.exceptions) == 1:
+        inner: Exception = error.exceptions[0]
+        # Somebody's exceptions may refuse all of this; the error itself matters more.
+        with contextlib.suppress(Exception):
+            notes = getattr(inner, "__notes__", ())
+            for note in getattr(error, "__notes__", ()):
+                if note not in notes:
+                    inner.add_note(note)
+        with contextlib.suppress(Exception):
+            if inner.__cause__ is None and error.__cause__ is not None:
+                inner.__cause__ = error.__cause__
+        error = inner
+    return error
+
+
+def without_first_frame(error: Exception) -> Exception:
+    """Take our own frame, which is the first, out of the error's traceback."""
+    traceback = error.__traceback__
+    if traceback is not None and traceback.tb_next is not None:
+        with contextlib.suppress(Exception):
+            error.__traceback__ = traceback.tb_next
+    return error
+
+
+def set_context(error: BaseException, before: BaseException) -> None:
+    """Note on ``error`` that it came while ``before`` was dealt with, where it has no context."""
+    with contextlib.suppress(Exception):
+        if error is not before and error.__context__ is None:
+            error.__context__ = before
+
+
+def try_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception that may refuse it; the error itself matters more."""
+    with contextlib.suppress(Exception):
+        error.add_note(note)
+
+
+def add_note(error: BaseException, run: Run) -> None:
+    """Note on an exception which run it came out of, unless it says so already.
+
+    One exception object may come out of many runs, nested or not, so the notes are bounded.
+    """
+    note = f"{_NOTE}{run.path}"
+    with contextlib.suppress(Exception):
+        ours = [n for n in getattr(error, "__notes__", ()) if n.startswith(_NOTE)]
+        said = any(n == note or n.startswith(f"{note}/") for n in ours)
+        if not said and len(ours) < NOTES_AT_MOST:
+            error.add_note(note)
+
+
+def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:
+    """Return the error for a run whose own deadline took effect, saying where it was."""
+    seconds = (run._ended_at or 0.0) - run._started_at
+    where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error.run_id = run.id
+    return error
+
+
+def status_of(error: BaseException, run: Run) -> Ending:
+    """Return how a run ends that raised: timed out if the error says so of this very run."""
+    if isinstance(error, RunTimedOut) and error.run_id == run.id:
+        return "timed_out"
+    return "failed"

@@ -1,0 +1,42 @@
+"""Name a function, and refuse what is none."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from harness.runs._frames import caller
+
+
+def name_of(fn: Any) -> str:
+    """Return a name for people: of the function, the method, or the class of a callable."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+def check_callable(call: str, fn: Any) -> None:
+    """Refuse what is no function.
+
+    Raises:
+      TypeError: if ``fn`` is a coroutine, or can't be called.
+    """
+    if inspect.iscoroutine(fn):
+        fn.close()
+        raise TypeError(
+            f"{call} takes an async function, not the coroutine {fn.__qualname__}(); in "
+            f"{caller()} write {fn.__name__} instead of {fn.__name__}(...)"
+        )
+    if not callable(fn):
+        raise TypeError(f"{call} takes an async function, not {fn!r}; see {caller()}")
+
+
+def not_awaitable_error(function: Callable[..., Any], returned: Any) -> TypeError:
+    """Return the error for a function that returned something that can't be awaited."""
+    return TypeError(
+        f"{name_of(function)}() returned {returned!r} where an awaitable was expected; "
+        "define it with `async def`, or wrap it in a function that is"
+    )

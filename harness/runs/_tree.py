@@ -1,0 +1,54 @@
+"""What all runs of one tree share: the trio they live in, and whether anybody listens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+
+class Tree:
+    """What all runs of one tree share: where they live, and whether anybody listens."""
+
+    __slots__ = ("any_stopping", "listeners", "now", "thread_id", "token")
+
+    def __init__(self) -> None:
+        self.token = trio.lowlevel.current_trio_token()
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        """The time, as `trio.current_time` gives it after looking up the clock, which is felt."""
+        self.thread_id = threading.get_ident()
+        self.listeners = 0
+        """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
+        self.any_stopping = False
+        """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
+
+    def call(self, function: Callable[..., None], *args: Any) -> None:
+        """Call ``function`` where the tree's trio runs: now if that is here, else soon.
+
+        A no-op after that trio has ended: everything in it has, and nothing is left to change.
+        """
+        try:
+            here = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            here = None
+        if here is self.token:
+            function(*args)
+            return
+        try:
+            self.token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            pass
+
+
+class Above:
+    """The plain facts about what is above a run. All children of one run share one."""
+
+    __slots__ = ("depth", "parent_id", "path", "tree")
+
+    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
+        self.parent_id = parent_id
+        self.path = path
+        self.depth = depth
+        self.tree = tree

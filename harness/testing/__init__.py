@@ -1,0 +1,1 @@
+"""Try concurrent agents: find shared state, replay schedules, and simulate a provider."""

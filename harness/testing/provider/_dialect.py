@@ -1,0 +1,216 @@
+"""What the simulated provider needs of each API that it speaks.
+
+A dialect turns a JSON body into an `Ask` and a `Completion` into the bytes and
+headers that the API's real clients expect. It decides nothing about limits,
+faults or time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import attrs
+
+from harness.testing.provider._answers import AnswerToolCall
+from harness.testing.provider._limits import LimitState, Refused
+
+JSONObject: TypeAlias = dict[str, Any]
+Headers: TypeAlias = list[tuple[str, str]]
+
+# A stream of one huge text shouldn't become a hundred thousand events.
+MAX_TEXT_EVENTS = 64
+
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
+class UnreadableRequest(Exception):
+    """A request that the API would answer with status 400."""
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.parameter = parameter
+
+
+@attrs.frozen(kw_only=True)
+class Ask:
+    """What a request asks for."""
+
+    model: str
+    prompt: str
+    input_tokens: int
+    maximum_output_tokens: int | None
+    """The largest of the maxima that the request names."""
+    streaming: bool
+    usage_in_stream: bool
+
+
+@attrs.frozen(kw_only=True)
+class Completion:
+    """An answer with everything that the dialects say about it."""
+
+    number: int
+    created: int
+    """Epoch seconds."""
+    ask: Ask
+    body: Mapping[str, Any]
+    text: str
+    tool_calls: Sequence[AnswerToolCall]
+    input_tokens: int
+    output_tokens: int
+    truncated: bool
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """An error with everything that the dialects say about it."""
+
+    status: int
+    message: str
+    number: int
+    refused: Refused | None = None
+    parameter: str | None = None
+    retry_after_seconds: float | None = None
+
+
+class Dialect(Protocol):
+    """One API."""
+
+    @property
+    def name(self) -> str:
+        """The dialect's name, as a test sees it."""
+        ...
+
+    @property
+    def counts_maximum(self) -> bool:
+        """Whether the requested maximum is charged in place of a shorter answer."""
+        ...
+
+    @property
+    def tool_call_prefix(self) -> str:
+        """How the ids of tool calls begin."""
+        ...
+
+    def read(self, body: JSONObject) -> Ask:
+        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
+        ...
+
+    def whole(self, completion: Completion) -> JSONObject:
+        """Return the answer as one JSON object."""
+        ...
+
+    def events(self, completion: Completion) -> list[bytes]:
+        """Return the answer as server-sent events, framed."""
+        ...
+
+    def failure(self, failure: Failure) -> JSONObject:
+        """Return an error's body."""
+        ...
+
+    def headers(
+        self, states: Mapping[str, LimitState], *, number: int, epoch_seconds: float
+    ) -> Headers:
+        """Return the headers that every answer carries."""
+        ...
+
+    def retry_headers(self, wait_seconds: float) -> Headers:
+        """Return the headers that name a time to wait."""
+        ...
+
+
+def compact_json(value: object) -> bytes:
+    """Return ``value`` as JSON without spaces, in UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(
+        # A lone surrogate can come in as an escape; it can't go out as UTF-8.
+        "utf-8",
+        "replace",
+    )
+
+
+def event_bytes(payload: object, *, name: str | None = None) -> bytes:
+    """Return one server-sent event."""
+    data = compact_json(payload)
+    if name is None:
+        return b"data: %b\n\n" % data
+    return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), data)
+
+
+def split_text(text: str) -> list[str]:
+    """Return ``text`` in the pieces that a stream sends: words, or more at a time if many."""
+    words = _WORD.findall(text)
+    per_event = math.ceil(len(words) / MAX_TEXT_EVENTS) or 1
+    return ["".join(words[start : start + per_event]) for start in range(0, len(words), per_event)]
+
+
+def split_arguments(arguments: str) -> list[str]:
+    """Return a tool call's JSON in two halves: a client must join them before it parses."""
+    middle = len(arguments) // 2
+    return [half for half in (arguments[:middle], arguments[middle:]) if half]
+
+
+def read_model(body: JSONObject) -> str:
+    """Return the model's name, which may be left out so that a test's body can stay small."""
+    model = body.get("model", "simulated")
+    if not isinstance(model, str) or not model:
+        unreadable("model", model, "the name of a model")
+    return model
+
+
+def read_flag(body: JSONObject, name: str) -> bool:
+    """Return a true or false of the body; absent and null are false."""
+    flag = body.get(name)
+    if flag is not None and not isinstance(flag, bool):
+        unreadable(name, flag, "true or false")
+    return bool(flag)
+
+
+def read_maximum(body: JSONObject, *names: str) -> int | None:
+    """Return the largest of the maxima that the body names, or ``None`` if it names none."""
+    largest: int | None = None
+    for name in names:
+        maximum = body.get(name)
+        if maximum is None:
+            continue
+        if isinstance(maximum, bool) or not isinstance(maximum, int) or maximum < 1:
+            unreadable(name, maximum, "a whole number of tokens, at least 1")
+        largest = maximum if largest is None else max(largest, maximum)
+    return largest
+
+
+def read_messages(body: JSONObject, name: str) -> list[JSONObject]:
+    """Return a list of the body that holds at least one object, and nothing else."""
+    messages = body.get(name)
+    if (
+        not isinstance(messages, list)
+        or not messages
+        or not all(isinstance(message, dict) for message in messages)
+    ):
+        unreadable(name, messages, "a list of at least one message")
+    return messages
+
+
+def last_prompt(messages: Sequence[JSONObject]) -> str:
+    """Return the text of the last message that isn't the assistant's."""
+    for message in reversed(messages):
+        if message.get("role") != "assistant" and message.get("type") != "function_call":
+            content = message.get("content", message.get("output", ""))
+            if isinstance(content, str):
+                return content
+            if isinstance(content, list):
+                texts = [part.get("text") for part in content if isinstance(part, dict)]
+                return "".join(text for text in texts if isinstance(text, str))
+            return ""
+    return ""
+
+
+def unreadable(name: str, value: object, allowed: str) -> NoReturn:
+    """Raise the error for a part of the body that is missing or of the wrong kind."""
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = f"{shown[:77]}..."
+    given = "missing" if value is None else shown
+    raise UnreadableRequest(f"{name} is {given}; it must be {allowed}", parameter=name)

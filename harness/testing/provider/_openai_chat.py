@@ -1,0 +1,148 @@
+"""OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from harness.testing.provider import _openai
+from harness.testing.provider._dialect import (
+    Ask,
+    Completion,
+    JSONObject,
+    event_bytes,
+    last_prompt,
+    read_flag,
+    read_maximum,
+    read_messages,
+    read_model,
+    split_arguments,
+    split_text,
+    unreadable,
+)
+from harness.testing.provider._tokens import count_characters, count_tokens
+
+
+@attrs.frozen
+class OpenAIChat:
+    """The dialect of ``/v1/chat/completions``."""
+
+    name: str = "openai-chat"
+    counts_maximum: bool = True
+    tool_call_prefix: str = "call"
+
+    failure = staticmethod(_openai.openai_failure)
+    headers = staticmethod(_openai.openai_headers)
+    retry_headers = staticmethod(_openai.openai_retry_headers)
+
+    def read(self, body: JSONObject) -> Ask:
+        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
+        messages = read_messages(body, "messages")
+        if body.get("n") not in (None, 1):
+            unreadable("n", body["n"], "1: the simulated provider gives one choice")
+        options = body.get("stream_options")
+        if options is not None and not isinstance(options, dict):
+            unreadable("stream_options", options, "an object")
+        return Ask(
+            model=read_model(body),
+            prompt=last_prompt(messages),
+            input_tokens=count_tokens(count_characters(messages, body.get("tools"))),
+            maximum_output_tokens=read_maximum(body, "max_tokens", "max_completion_tokens"),
+            streaming=read_flag(body, "stream"),
+            usage_in_stream=bool(options and options.get("include_usage")),
+        )
+
+    def whole(self, completion: Completion) -> JSONObject:
+        """Return the answer as one JSON object."""
+        message: JSONObject = {
+            "role": "assistant",
+            "content": completion.text or (None if completion.tool_calls else ""),
+            "refusal": None,
+        }
+        if completion.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments_json},
+                }
+                for call in completion.tool_calls
+            ]
+        return {
+            **_frame(completion, "chat.completion"),
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "logprobs": None,
+                    "finish_reason": _finish_reason(completion),
+                }
+            ],
+            "usage": _usage(completion),
+        }
+
+    def events(self, completion: Completion) -> list[bytes]:
+        """Return the answer as server-sent events, framed."""
+        frame = _frame(completion, "chat.completion.chunk")
+        if completion.ask.usage_in_stream:
+            frame["usage"] = None  # Every chunk names it then; the last one fills it in.
+
+        def chunk(delta: JSONObject, finish_reason: str | None = None) -> bytes:
+            choice = {
+                "index": 0,
+                "delta": delta,
+                "logprobs": None,
+                "finish_reason": finish_reason,
+            }
+            return event_bytes({**frame, "choices": [choice]})
+
+        def tool_chunk(index: int, **fields: Any) -> bytes:
+            return chunk({"tool_calls": [{"index": index, **fields}]})
+
+        events = [chunk({"role": "assistant", "content": "", "refusal": None})]
+        events += [chunk({"content": piece}) for piece in split_text(completion.text)]
+        for index, call in enumerate(completion.tool_calls):
+            opening = {"name": call.name, "arguments": ""}
+            events.append(tool_chunk(index, id=call.id, type="function", function=opening))
+            events += [
+                tool_chunk(index, function={"arguments": piece})
+                for piece in split_arguments(call.arguments_json)
+            ]
+        events.append(chunk({}, _finish_reason(completion)))
+        if completion.ask.usage_in_stream:
+            events.append(event_bytes({**frame, "choices": [], "usage": _usage(completion)}))
+        events.append(b"data: [DONE]\n\n")
+        return events
+
+
+def _frame(completion: Completion, kind: str) -> JSONObject:
+    return {
+        "id": f"chatcmpl-{completion.number:024d}",
+        "object": kind,
+        "created": completion.created,
+        "model": completion.ask.model,
+        "service_tier": "default",
+        "system_fingerprint": "fp_simulated",
+    }
+
+
+def _finish_reason(completion: Completion) -> str:
+    if completion.truncated:
+        return "length"
+    return "tool_calls" if completion.tool_calls else "stop"
+
+
+def _usage(completion: Completion) -> JSONObject:
+    return {
+        "prompt_tokens": completion.input_tokens,
+        "completion_tokens": completion.output_tokens,
+        "total_tokens": completion.input_tokens + completion.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

@@ -1,0 +1,178 @@
+"""OpenAI's responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from harness.testing.provider import _openai
+from harness.testing.provider._dialect import (
+    Ask,
+    Completion,
+    JSONObject,
+    event_bytes,
+    last_prompt,
+    read_flag,
+    read_maximum,
+    read_messages,
+    read_model,
+    split_arguments,
+    split_text,
+)
+from harness.testing.provider._tokens import count_characters, count_tokens
+
+
+@attrs.frozen
+class OpenAIResponses:
+    """The dialect of ``/v1/responses``."""
+
+    name: str = "openai-responses"
+    counts_maximum: bool = True
+    tool_call_prefix: str = "call"
+
+    failure = staticmethod(_openai.openai_failure)
+    headers = staticmethod(_openai.openai_headers)
+    retry_headers = staticmethod(_openai.openai_retry_headers)
+
+    def read(self, body: JSONObject) -> Ask:
+        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
+        asked = body.get("input")
+        prompt = asked if isinstance(asked, str) else last_prompt(read_messages(body, "input"))
+        characters = count_characters(asked, body.get("instructions"), body.get("tools"))
+        return Ask(
+            model=read_model(body),
+            prompt=prompt,
+            input_tokens=count_tokens(characters),
+            maximum_output_tokens=read_maximum(body, "max_output_tokens"),
+            streaming=read_flag(body, "stream"),
+            usage_in_stream=True,
+        )
+
+    def whole(self, completion: Completion) -> JSONObject:
+        """Return the answer as one JSON object."""
+        return _response(completion, output=_items(completion), ended=True)
+
+    def events(self, completion: Completion) -> list[bytes]:
+        """Return the answer as server-sent events, framed."""
+        events: list[bytes] = []
+
+        def add(kind: str, **fields: Any) -> None:
+            payload = {"type": kind, "sequence_number": len(events), **fields}
+            events.append(event_bytes(payload, name=kind))
+
+        begun = _response(completion, output=[], ended=False)
+        add("response.created", response=begun)
+        add("response.in_progress", response=begun)
+        items = _items(completion)
+        for index, item in enumerate(items):
+            place = {"item_id": item["id"], "output_index": index}
+            begun_item = {**item, "status": "in_progress"}
+            if item["type"] == "message":
+                part = item["content"][0]
+                empty = {**part, "text": ""}
+                place_in_item = {**place, "content_index": 0}
+                begun_item["content"] = []
+                add("response.output_item.added", output_index=index, item=begun_item)
+                add("response.content_part.added", **place_in_item, part=empty)
+                for piece in split_text(part["text"]):
+                    add("response.output_text.delta", **place_in_item, delta=piece, logprobs=[])
+                add(
+                    "response.output_text.done",
+                    **place_in_item,
+                    text=part["text"],
+                    logprobs=[],
+                )
+                add("response.content_part.done", **place_in_item, part=part)
+            else:
+                begun_item["arguments"] = ""
+                add("response.output_item.added", output_index=index, item=begun_item)
+                for piece in split_arguments(item["arguments"]):
+                    add("response.function_call_arguments.delta", **place, delta=piece)
+                add(
+                    "response.function_call_arguments.done",
+                    **place,
+                    name=item["name"],
+                    arguments=item["arguments"],
+                )
+            add("response.output_item.done", output_index=index, item=item)
+        ending = "response.incomplete" if completion.truncated else "response.completed"
+        add(ending, response=_response(completion, output=items, ended=True))
+        return events
+
+
+def _items(completion: Completion) -> list[JSONObject]:
+    """Return the answer's output items: a message if there is text, then the tool calls."""
+    status = "incomplete" if completion.truncated else "completed"
+    items: list[JSONObject] = []
+    if completion.text or not completion.tool_calls:
+        items.append(
+            {
+                "type": "message",
+                "id": f"msg_{completion.number:024d}",
+                "status": status,
+                "role": "assistant",
+                "content": [
+                    {
+                        "type": "output_text",
+                        "text": completion.text,
+                        "annotations": [],
+                        "logprobs": [],
+                    }
+                ],
+            }
+        )
+    items.extend(
+        {
+            "type": "function_call",
+            "id": f"fc_{completion.number:020d}_{index:03d}",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments_json,
+            "status": "completed",
+        }
+        for index, call in enumerate(completion.tool_calls)
+    )
+    return items
+
+
+def _response(completion: Completion, *, output: list[JSONObject], ended: bool) -> JSONObject:
+    body = completion.body
+    cut_short = ended and completion.truncated
+    status = "incomplete" if cut_short else "completed" if ended else "in_progress"
+    return {
+        "id": f"resp_{completion.number:024d}",
+        "object": "response",
+        "created_at": completion.created,
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut_short else None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": completion.ask.maximum_output_tokens,
+        "metadata": {},
+        "model": completion.ask.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": body.get("previous_response_id"),
+        "reasoning": {"effort": None, "summary": None},
+        "store": False,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice", "auto"),
+        "tools": body.get("tools") or [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": _usage(completion) if ended else None,
+        "user": None,
+    }
+
+
+def _usage(completion: Completion) -> JSONObject:
+    return {
+        "input_tokens": completion.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": completion.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": completion.input_tokens + completion.output_tokens,
+    }

@@ -1,0 +1,43 @@
+"""An error that no retry can help is final, whatever `Retry` is told to try again."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.errors import HarnessError, QuotaExhaustedError, RateLimitedError
+from harness.policies import RetryOn
+
+
+@pytest.mark.parametrize("on", [Exception, QuotaExhaustedError, lambda error: True])
+def test_a_quota_that_is_used_up_is_never_retried(on: RetryOn) -> None:
+    """It is full again tomorrow; who waits for that would hold a whole batch until then."""
+    assert not harness.Retry(3, on=on).applies_to(QuotaExhaustedError("50 a day"))
+
+
+def test_other_errors_of_limits_are_retried() -> None:
+    retry = harness.Retry(3, on=(HarnessError, OSError))
+    assert retry.applies_to(RateLimitedError("slow down"))
+    assert not retry.applies_to(ValueError())
+
+
+async def test_an_item_whose_quota_is_used_up_fails_at_once(autojump_clock: MockClock) -> None:
+    calls = 0
+
+    async def work(item: int) -> None:
+        nonlocal calls
+        calls += 1
+        raise QuotaExhaustedError("50 a day", resets_after=80_000.0)
+
+    began = trio.current_time()
+    results = await harness.fan_out(
+        work,
+        range(3),
+        each=harness.Attempt(retry=harness.Retry(5), fallback=lambda item, error: str(error)),
+        policy=harness.BestEffort(),
+    )
+    assert results.values() == ["50 a day"] * 3
+    assert calls == 3
+    assert trio.current_time() == began
