@@ -8,7 +8,6 @@ failures, keys and runs. The peer on asyncio uses its own checkpoint.
 Run: python -m benchmarks flow
 """
 
-import math
 from collections.abc import Iterator
 
 import trio

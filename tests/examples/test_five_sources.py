@@ -30,15 +30,16 @@ def test_it_says_the_same_in_whatever_order_the_sources_answer(
 ) -> None:
     """All 120 orders; only the time differs."""
     search = five_sources.search
-    order: tuple[str, ...] = ()
+    delays: dict[str, float] = {}
 
     async def in_order(source: str) -> five_sources.Finding:
-        await trio.sleep(order.index(source) / 1000)
+        await trio.sleep(delays[source])
         return await search(source)
 
     monkeypatch.setattr(five_sources, "search", in_order)
     said = set()
     for order in itertools.permutations(five_sources.SOURCES):
+        delays.update((source, place / 1000) for place, source in enumerate(order))
         trio.run(five_sources.main, clock=MockClock(autojump_threshold=0))
         said.add(tuple(capsys.readouterr().out.splitlines()[1:]))
     assert said == {tuple(promised_output(five_sources)[1:])}
