@@ -11,7 +11,7 @@ from tests.examples.headers import promised_output
 
 
 def test_it_prints_what_its_header_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    """Five searches of 1.2 s and a judge are answered in 1.4 s at most, on a clock that is exact."""
+    """Five searches of 1.2 s and a judge are answered in 1.4 s at most; the clock is exact."""
     clock = MockClock(autojump_threshold=0)
 
     async def main() -> float:
