@@ -20,13 +20,14 @@ rest, because sleepers that wake at the same instant have all been woken by then
 from __future__ import annotations
 
 import contextvars
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import trio
 
-from harness._words import error_in_words
+from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
@@ -280,6 +281,13 @@ class Engine:
         try:
             if key is not None:
                 job.key = key(item)
+                if inspect.iscoroutine(job.key):
+                    job.key.close()
+                    job.key = index
+                    raise TypeError(
+                        f"key= is a plain function of the item, and returned a coroutine for "
+                        f"{repr_of(item)}; it must return the key at once"
+                    )
             job.name = str(job.key)
             if problem is not None:
                 raise problem
@@ -394,6 +402,8 @@ class Engine:
     def _in_words(self) -> str:
         ended = self._started - self._in_flight
         size = "" if self._source.size is None else f" of {self._source.size:,}"
+        if self.unread and not self._in_flight:
+            return f"its reader ({self.unread:,} results unread; {ended:,}{size} ended)"
         return f"{self._in_flight:,} items in flight ({ended:,}{size} ended)"
 
     # The source -------------------------------------------------------------------------------

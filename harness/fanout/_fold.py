@@ -68,6 +68,7 @@ class Fold(Generic[S, T]):
         self._function = function
         self._partial = initial
         self._count = 0
+        self._in_hand: Result[T] | None = None
         self._started = False
 
     @property
@@ -80,6 +81,12 @@ class Fold(Generic[S, T]):
         """How many results are in `partial`."""
         return self._count
 
+    @property
+    def in_hand(self) -> Result[T] | None:
+        """The result that was taken from the stream and is not in `partial`: the function works on
+        it, or raised or was cut short there; else None."""
+        return self._in_hand
+
     async def run(self) -> S:
         """Take all results of the stream, and return what they combine to.
 
@@ -90,14 +97,16 @@ class Fold(Generic[S, T]):
 
         Checkpoint: as the stream's iteration does.
 
-        Cancellation: `partial` holds every result that was taken from the stream; if an async
-        function is cut short, all but that one.
+        Cancellation: `partial` holds every result that was taken from the stream, but for the one
+        whose function was cut short; that is `in_hand`.
         """
         if self._started:
             raise RuntimeError("a fold runs once; make another Fold for another stream")
         self._started = True
         async for result in self._stream:
+            self._in_hand = result
             combined: Any = self._function(self._partial, result)
             self._partial = await combined if isinstance(combined, Awaitable) else combined
             self._count += 1
+            self._in_hand = None
         return self._partial

@@ -79,9 +79,10 @@ class Join:
           results: Gives all that was done; asked only if there is an error.
         """
         if self._needed is not None and self._ok < self._needed:
+            plural = "success was" if self._needed == 1 else "successes were"
             of = "" if self._total is None else f" of {self._total:,} items"
             entry = QuorumError(
-                f"{self._needed:,} successes were needed{of}; {self._ended:,} ended, and "
+                f"{self._needed:,} {plural} needed{of}; {self._ended:,} ended, and "
                 f"{self._ok:,} of those succeeded"
             )
             what = f"run {self.run_path!r} reached {self._ok:,} of {self._needed:,} successes"

@@ -10,7 +10,7 @@ from harness.fanout._fan_out import fan_out
 from harness.fanout._options import check_function
 from harness.fanout._result import fan_out_error
 from harness.policies import FirstSuccess
-from harness.runs._functions import name_of
+from harness.runs._functions import name_of, not_awaitable_error
 
 T = TypeVar("T")
 
@@ -63,4 +63,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
 
 
 async def _call(fn: Callable[[], Awaitable[Any]]) -> Any:
-    return await fn()
+    awaitable = fn()
+    if not isinstance(awaitable, Awaitable):
+        raise not_awaitable_error(fn, awaitable)
+    return await awaitable

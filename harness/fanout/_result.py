@@ -209,7 +209,7 @@ class Summary:
             parts.append(f"{self.attempts:,} attempts")
         if self.hedges:
             won = f"{self.hedges_won:,} answered first, saving about"
-            saved = f" ({won} {self.hedge_seconds_saved:.1f} s)" if self.hedges_won else ""
+            saved = f" ({won} {self.hedge_seconds_saved:.1f} s)" if self.hedge_seconds_saved else ""
             parts.append(f"{self.hedges:,} {'hedge' if self.hedges == 1 else 'hedges'}{saved}")
         return f"{', '.join(parts)}; {self.seconds:.1f} s for {self.run_seconds:.1f} s of work"
 

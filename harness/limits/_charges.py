@@ -12,15 +12,18 @@ from typing import TypeAlias
 from harness.limits._estimates import Estimates
 from harness.limits._numbers import checked_amount
 
-Charge: TypeAlias = tuple[int, float, float | None, float | None, float | None]
-"""One request, its tokens, the input and the output among them, and the stated input.
+Stated: TypeAlias = float | None
+
+Charge: TypeAlias = tuple[int, float, Stated, Stated, Stated, Stated]
+"""One request, its tokens, the input and the output among them, the stated input and output.
 
 The first four stand in the order of `KINDS`; ``None`` is what nobody said and no limit needs.
-The input that a caller stated is kept apart from an estimated one, because with it a total
-tells the output. A plain tuple, because every reservation makes two.
+What a caller stated is kept apart from what was estimated: with the input a total tells the
+output, and an output stated beforehand is the maximum that was asked for. A plain tuple, because
+every reservation makes two.
 """
 
-NO_TOKENS: Charge = (1, 0, None, None, None)
+NO_TOKENS: Charge = (1, 0, None, None, None, None)
 
 
 def planned_charge(
@@ -48,8 +51,8 @@ def planned_charge(
     if tokens is not None:
         tokens = checked_amount("tokens", tokens)
         if input_tokens is None and output_tokens is None and not split_needed:
-            return 1, tokens, None, None, None
-    stated_input = input_tokens
+            return 1, tokens, None, None, None, None
+    stated_input, stated_output = input_tokens, output_tokens
     if input_tokens is not None:
         input_tokens = checked_amount("input_tokens", input_tokens)
     if output_tokens is not None:
@@ -59,7 +62,8 @@ def planned_charge(
             output_tokens = estimates.output_tokens(model, input_tokens=input_tokens)
         if input_tokens is None:
             input_tokens = estimates.input_tokens(model)
-        return 1, input_tokens + output_tokens, input_tokens, output_tokens, stated_input
+        total = input_tokens + output_tokens
+        return 1, total, input_tokens, output_tokens, stated_input, stated_output
     if split_needed:
         if output_tokens is None:
             if input_tokens is None:
@@ -68,7 +72,7 @@ def planned_charge(
                 output_tokens = max(0, tokens - input_tokens)
         if input_tokens is None:
             input_tokens = max(0, tokens - output_tokens)
-    return 1, tokens, input_tokens, output_tokens, stated_input
+    return 1, tokens, input_tokens, output_tokens, stated_input, stated_output
 
 
 def used_charge(
@@ -82,7 +86,7 @@ def used_charge(
     Raises:
       TypeError, ValueError: if a number of tokens is none, or is negative.
     """
-    _, total, known_input, known_output, stated_input = planned
+    _, total, known_input, known_output, stated_input, stated_output = planned
     if input_tokens is None and output_tokens is None:
         if tokens is not None:
             total = (
@@ -90,7 +94,7 @@ def used_charge(
                 if type(tokens) is int and tokens >= 0
                 else (checked_amount("tokens", tokens))
             )
-        return 1, total, known_input, known_output, stated_input
+        return 1, total, known_input, known_output, stated_input, stated_output
     if input_tokens is not None:
         known_input = checked_amount("input_tokens", input_tokens)
     if output_tokens is not None:
@@ -99,7 +103,19 @@ def used_charge(
         total = checked_amount("tokens", tokens)
     else:
         total = (known_input or 0) + (known_output or 0)
-    return 1, total, known_input, known_output, stated_input
+    return 1, total, known_input, known_output, stated_input, stated_output
+
+
+def with_maximum(used: Charge, planned: Charge) -> Charge:
+    """Return a use that is no less than planned, for a provider that counts the maximum.
+
+    Where the caller stated the output beforehand, that is the maximum of the request; such a
+    provider charges it with the request, and gives nothing back for an answer that is shorter.
+    """
+    if planned[5] is None:
+        return used
+    output = None if used[3] is None else max(used[3], planned[3] or 0)
+    return used[0], max(used[1], planned[1]), used[2], output, used[4], used[5]
 
 
 def learn_use(

@@ -19,7 +19,7 @@ import trio
 
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
-from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge
+from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
 from harness.limits._estimates import Estimates
 from harness.limits._headers import HeaderSource
 from harness.limits._line import Line
@@ -158,6 +158,8 @@ class Grants:
                 meter.unsettled -= charged
         else:
             used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
+            if self._profile.counts_requested_maximum:
+                used = with_maximum(used, reservation.planned)
             for meter, charged in reservation.charges:
                 really = used[meter.kind] or 0
                 if really == charged:

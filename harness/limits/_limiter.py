@@ -118,7 +118,8 @@ class Limiter(Grants):
             an explicit 0 is 0. Input and output given alone make up the tokens.
           input_tokens: The input among them.
           output_tokens: The output among them; if only the input is given, the limiter
-            estimates it.
+            estimates it. Where the provider counts the maximum that a request asks for, state
+            that maximum here: it then stays charged, as it does there.
           model: The model that is asked; estimates are kept per model.
           priority: The larger goes first. Nobody starves: after 300 later arrivals have
             gone before, a waiter gets every second place.
@@ -148,7 +149,7 @@ class Limiter(Grants):
             type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
         ):
             # What `planned_charge` would return, in the path of nearly every request.
-            planned = (1, tokens, None, None, None)
+            planned = (1, tokens, None, None, None, None)
         else:
             planned = planned_charge(
                 tokens,

@@ -168,12 +168,16 @@ class Reservation(Waiter):
             await trio.lowlevel.checkpoint()
             admitted = self._issuer.admit_now(self)
         if not admitted:
+            waiting_for = self._in_words  # noqa: F841 (read by `dump`)
             # Ends: who is turned away finds the limiter closed, and raises.
             while not await self._issuer.admit_later(self):
                 self._issuer.raise_if_closed()
             self._issuer.woken(self)
         self.enter_charged(outer)
         return self
+
+    def _in_words(self) -> str:
+        return f"limiter {self.provider!r} ({self._issuer.line.count:,} in line)"
 
     def enter_charged(self, outer: Reservation | None) -> None:
         """Enter the block, once it is charged; also for pools, whose block it is.

@@ -104,7 +104,10 @@ class Turnstile(Generic[T]):
                 return
             moment = self._free_at(head, now)
             if moment > now:
-                if head is not self._sleeper or head.wake_at != moment:
+                sleeper = self._sleeper
+                if moment == inf and sleeper is None:
+                    return  # Nobody has a moment, as it should be.
+                if head is not sleeper or head.wake_at != moment:
                     self._sleep_until(head, moment)
                 return
             line.serve(head)

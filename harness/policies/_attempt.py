@@ -48,7 +48,7 @@ def _check_fallback(instance: object, attribute: object, value: Any) -> None:
 
 
 def _check_limiter(instance: object, attribute: object, value: Any) -> None:
-    if value is not None and not isinstance(value, ReservingLimiter):
+    if value is not None and (isinstance(value, type) or not isinstance(value, ReservingLimiter)):
         raise TypeError(
             f"Attempt(limiter=...) takes a limiter with a reserve() method, not {value!r}; "
             "to bound how many items run at once use the fan-out's limit="

@@ -24,7 +24,7 @@ from harness.runs._endings import (
     without_cancelled,
     without_first_frame,
 )
-from harness.runs._functions import not_awaitable_error
+from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._run import Ending, Run
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
@@ -74,6 +74,8 @@ async def carry(
                 raise
             if run._tasks:
                 await wait_for_tasks(run)
+            if type(returned) is types.CoroutineType:
+                raise forgotten_await_error(function, returned)
             value = returned
     except BaseException as error:
         stuck_at = None  # Or this frame would hold the traceback that holds this frame.

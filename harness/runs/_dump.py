@@ -96,7 +96,7 @@ class _Picture:
             if own:
                 lines.append("tasks of no run")
                 for task in own:
-                    lines.append(f"  task {task.name}: {self._wait_of(task)}")
+                    lines.append(f"  task {task.name}, waits for {self._wait_of(task)}")
         lines = lines or ["no runs"]
         for stack, number in self.stacks.items():
             count = self.counts[stack]
@@ -117,7 +117,7 @@ class _Picture:
             lines.append(f"{indent}{self._run_line(run)}")
             for task in self.tasks.get(run, ()):
                 if task is not run._task:
-                    lines.append(f"{indent}  task {task.name}: {self._wait_of(task)}")
+                    lines.append(f"{indent}  task {task.name}, waits for {self._wait_of(task)}")
             pending.extend((c, level + 1) for c in sorted(children.get(run, ()), key=_by_age)[::-1])
 
     def _run_line(self, run: Run) -> str:

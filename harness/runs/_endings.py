@@ -118,7 +118,7 @@ def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedO
     """Return the error for a run whose own deadline took effect, saying where it was."""
     seconds = (run._ended_at or 0.0) - run._started_at
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
-    error = RunTimedOut(f"run {run.path!r} ran out of time after {seconds:g} s{where}")
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {round(seconds, 3):g} s{where}")
     error.run_id = run.id
     return error
 

@@ -129,5 +129,7 @@ def where_we_are() -> str:
     except RuntimeError:
         return ""
     nursery = task.parent_nursery
-    owner = "" if nursery is None else f", in a nursery opened by task {nursery.parent_task.name!r}"
+    opener = "" if nursery is None else nursery.parent_task.name
+    # trio's own tasks have such names, and say nothing to anybody.
+    owner = f", in a nursery opened by task {opener!r}" if opener and opener[0] != "<" else ""
     return f" (this is task {task.name!r}{owner})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
 
 from harness.runs._frames import caller
@@ -39,4 +40,15 @@ def not_awaitable_error(function: Callable[..., Any], returned: Any) -> TypeErro
     return TypeError(
         f"{name_of(function)}() returned {returned!r} where an awaitable was expected; "
         "define it with `async def`, or wrap it in a function that is"
+    )
+
+
+def forgotten_await_error(
+    function: Callable[..., Any], returned: CoroutineType[Any, Any, Any]
+) -> TypeError:
+    """Return the error for an async function whose value is a coroutine that nobody awaited."""
+    returned.close()
+    return TypeError(
+        f"{name_of(function)}() returned the coroutine {returned.__qualname__}(), which nobody "
+        f"awaited; write `return await {returned.__name__}(...)`"
     )

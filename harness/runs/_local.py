@@ -46,6 +46,8 @@ class RunLocal(Generic[T]):
         _check_function("RunLocal(factory, ...)", factory, example="list")
         if fork is not None:
             _check_function("RunLocal(fork=...)", fork, example="list.copy")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"RunLocal(name=...) takes a name for messages, not {name!r}")
         self._factory = factory
         self._name = name
         self._fork = fork

@@ -8,6 +8,7 @@ as a stream see `Run.subscribe`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -46,18 +47,22 @@ observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", de
 """Those that a run opened here gets."""
 
 
-@contextlib.contextmanager
-def observing(sink: Callable[[Event], object]) -> Iterator[None]:
+def observing(sink: Callable[[Event], object]) -> contextlib.AbstractContextManager[None]:
     """Hand every event of every run opened inside the block to ``sink``, also of private runs.
 
     The sink is called at once, in the task that emits; it must be quick and must not wait. One
     that raises is logged and detached, and the run goes on.
 
     Raises:
-      TypeError: if ``sink`` can't be called.
+      TypeError: if ``sink`` is not a plain function of an event.
     """
-    if not callable(sink):
-        raise TypeError(f"observing() takes a function of an event, not {sink!r}")
+    if not callable(sink) or inspect.iscoroutinefunction(sink):
+        raise TypeError(f"observing() takes a plain function of an event, not {sink!r}")
+    return _observing(sink)
+
+
+@contextlib.contextmanager
+def _observing(sink: Callable[[Event], object]) -> Iterator[None]:
     token = observers.set((*observers.get(), Observer(sink)))
     try:
         yield

@@ -557,7 +557,7 @@ class Run:
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
         self._ended_at = ended_at
-        if status != "ok" and (overrun := self._overran_by(ended_at)):
+        if self._scope.cancel_called and (overrun := self._overran_by(ended_at)):
             logger.warning(
                 "run %r (%s) ended %.1f s after the time for its cleanup: something in it ignored "
                 "its cancel",
@@ -590,8 +590,8 @@ class Run:
         if self._status != "running":
             raise RunEndedError(
                 f"run {self.path!r} has ended ({self._status}), so {consequence}"
-                f"{where_we_are()}; a task that outlives a run must not carry it: start it with "
-                "harness.start_soon(nursery, fn, run=other_run), or run=None for no run"
+                f"{where_we_are()}; use it inside its block. If this task has outlived it, start "
+                "the task with harness.start_soon(nursery, fn, run=other_run), or run=None"
             )
 
     def _ancestors(self) -> Iterator[Run]:

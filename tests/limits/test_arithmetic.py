@@ -308,7 +308,50 @@ def test_those_that_left_do_not_pile_up_behind_a_head_that_waits() -> None:
         waiter = Waiting("impatient")
         line.join(waiter, index % 7 - 10)
         line.leave(waiter)
-    assert len(line._ranks) + len(line._arrivals) < 200
+    assert line._in_lanes + len(line._arrivals) < 200
+
+
+def test_those_that_starved_do_not_pile_up_in_their_lane() -> None:
+    """Served out of turn, they stay in a lane that never comes to the front by itself."""
+    line: Line[Waiting] = Line()
+    for _ in range(5_000):
+        line.join(Waiting("low"), 0)
+        line.join(Waiting("high"), 1)
+        for _ in range(2 if line.count > 700 else 1):
+            head = line.head()
+            assert head is not None
+            line.serve(head)
+        assert line._in_lanes + len(line._arrivals) <= 4 * line.count + 66
+    assert line._in_lanes == sum(map(len, line._lanes.values()))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["join", "serve", "leave"]), st.integers(0, 40)), max_size=200
+    )
+)
+@EXAMPLES
+def test_the_order_is_that_of_an_obvious_line(steps: list[tuple[str, int]]) -> None:
+    """A short line, in which nobody starves: the largest priority, then the first come."""
+    line: Line[Waiting] = Line()
+    waiting: list[tuple[float, int, Waiting]] = []
+    for number, (step, value) in enumerate(steps):
+        if step == "join":
+            priority = value % 5 - 2
+            waiter = Waiting(str(number))
+            waiting.append((-priority, number, waiter))
+            waiting.sort(key=lambda place: place[:2])
+            assert line.join(waiter, priority) == (waiting[0][2] is waiter)
+        elif waiting and step == "serve":
+            head = line.head()
+            assert head is waiting.pop(0)[2]
+            line.serve(head)
+        elif waiting:
+            line.leave(waiting.pop(value % len(waiting))[2])
+        assert line.count == len(waiting)
+        assert line.head() is (waiting[0][2] if waiting else None)
+    assert line.clear() == [place[2] for place in sorted(waiting, key=lambda place: place[1])]
+    assert line.head() is None
 
 
 # Estimates -------------------------------------------------------------------------------------
