@@ -2,13 +2,12 @@
 
 Every case takes its items through two stages of one checkpoint each, eight at a time in each. The
 fan-out calls both stages in one body, so it has no backpressure between them. The workers are what
-a trio program would write by hand: they keep no results, know no keys, and have no runs. The peer
-on asyncio uses its own checkpoint.
+a trio program would write by hand: they keep the values in input order, and know nothing of
+failures, keys and runs. The peer on asyncio uses its own checkpoint.
 
 Run: python -m benchmarks flow
 """
 
-import math
 from collections.abc import Iterator
 
 import trio
@@ -89,21 +88,23 @@ async def router(count: int) -> None:
 
 async def workers(count: int) -> None:
     """Let eight workers per stage take items from a channel and send them to the next one."""
-    to_first, at_first = trio.open_memory_channel[int](BUFFER)
-    to_second, at_second = trio.open_memory_channel[int](BUFFER)
-    to_end, at_end = trio.open_memory_channel[int](math.inf)
+    to_first, at_first = trio.open_memory_channel[tuple[int, int]](BUFFER)
+    to_second, at_second = trio.open_memory_channel[tuple[int, int]](BUFFER)
+    to_end, at_end = trio.open_memory_channel[tuple[int, int]](BUFFER)
+    values = [0] * count
 
     async def feed() -> None:
         async with to_first:
-            for item in range(count):
-                await to_first.send(item)
+            for numbered in enumerate(range(count)):
+                await to_first.send(numbered)
 
     async def work(
-        source: trio.MemoryReceiveChannel[int], target: trio.MemorySendChannel[int]
+        source: trio.MemoryReceiveChannel[tuple[int, int]],
+        target: trio.MemorySendChannel[tuple[int, int]],
     ) -> None:
         async with source, target:
-            async for item in source:
-                await target.send(await body(item))
+            async for index, item in source:
+                await target.send((index, await body(item)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed)
@@ -111,8 +112,8 @@ async def workers(count: int) -> None:
             for _ in range(LIMIT):
                 nursery.start_soon(work, at_first.clone(), to_second.clone())
                 nursery.start_soon(work, at_second.clone(), to_end.clone())
-        async for _ in at_end:
-            pass
+        async for index, value in at_end:
+            values[index] = value
 
 
 # Peers -------------------------------------------------------------------------------------------

@@ -308,20 +308,21 @@ class Engine:
           Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         self._in_flight -= 1
-        self._record(
-            Result(
-                job.index,
-                job.key,
-                job.item,
-                job.run_id,
-                status,
-                value,
-                job.attempts,
-                job.started_at,
-                ended_at,
-                job.degraded,
-            )
+        result: Result[Any] = Result(
+            job.index,
+            job.key,
+            job.item,
+            job.run_id,
+            status,
+            value,
+            job.attempts,
+            job.started_at,
+            ended_at,
+            job.degraded,
         )
+        if status != "ok" or self._counts_successes:
+            self._judge(result)
+        self._sink(result)
         if self._join.why is None:
             self.start_next()
             return False
@@ -332,13 +333,17 @@ class Engine:
         return True
 
     def _record(self, result: Result[Any]) -> None:
-        if self._counts_successes or result.status != "ok":
-            if result.failed:
-                self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
-            else:
-                self._cut_short = self._cut_short or result.status == "cancelled"
-                self._join.add(result)
+        """Take the result of an item that was not started."""
+        self._judge(result)
         self._sink(result)
+
+    def _judge(self, result: Result[Any]) -> None:
+        """Hold a result against the policy. A success need not come here unless those count."""
+        if result.failed:
+            self._base.run(self._join.add, result)  # It may ask the caller's ``critical``.
+        else:
+            self._cut_short = self._cut_short or result.status == "cancelled"
+            self._join.add(result)
 
     async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""

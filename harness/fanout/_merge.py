@@ -47,7 +47,7 @@ def merge(
         function returns something unhashable, or an embedding is no vector.
       ValueError: if there is not one embedding of the same length for each value.
     """
-    ordered = [one for one in in_input_order("merge()", results) if one.ok]
+    ordered = [one for one in in_input_order("merge()", results) if one.ok and not one.dropped]
     if isinstance(dedupe, Similar):
         # What is equal needs no embedding; and text that a model knows nothing of has none.
         distinct = list(grouped("dedupe=", ordered, _content_or_itself).values())

@@ -85,7 +85,7 @@ async def resolve(
 
     Cancellation: judges at work are cancelled and have ended before the cancel goes on.
     """
-    ordered = [one for one in in_input_order("resolve()", results) if one.ok]
+    ordered = [one for one in in_input_order("resolve()", results) if one.ok and not one.dropped]
     if key == "key":
         groups = grouped("resolve(key=...)", ordered, lambda one: one.key)
     elif callable(key):

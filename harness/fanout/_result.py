@@ -118,6 +118,11 @@ class Result(Generic[T_co]):
         return self.status == "ok"
 
     @property
+    def dropped(self) -> bool:
+        """Whether the value is `DROP`, so that the item is ok and there is nothing to keep."""
+        return self._ended_with is DROP
+
+    @property
     def failed(self) -> bool:
         """Whether it failed or timed out. Cancelled and skipped items did not fail."""
         return self.status in FAILURES
@@ -314,9 +319,7 @@ class Results(Sequence[Result[T_co]]):
     def values(self) -> list[T_co]:
         """Return the values of the items that are ok, in input order; without dropped ones."""
         return [
-            result.value
-            for result in self._results
-            if result.status == "ok" and result._ended_with is not DROP
+            result.value for result in self._results if result.status == "ok" and not result.dropped
         ]
 
     @property

@@ -222,7 +222,6 @@ class Batches:
         if member in self._near:
             del self._near[member]
             self._move_up()
-            self.look()
         else:
             self._outside.pop(member, None)
 

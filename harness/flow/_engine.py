@@ -36,7 +36,10 @@ class OneRun(ItemWork):
 
     async def work(self, job: Job) -> None:
         """Call the function with the job, which it may note things on, and end the item."""
-        run = self._new_run(job)
+        now = job.started_at = self._now()
+        run = Run(job.name, self._run, now)
+        run._item_index = job.index
+        job.run_id = run.id
         job.attempts = 1  # Counted as it begins; stages count those beyond.
         status, result = await carry(run, self._function, job)
         if self._host.end(job, status, result, run._ended_at or 0.0):

@@ -246,7 +246,7 @@ class Outputs:
             raise failure
         gaps = sum(not result.ok for result in self._results)
         if failure is None and not gaps:
-            return tuple(result.value for result in self._results if result._ended_with is not DROP)
+            return tuple(result.value for result in self._results if not result.dropped)
         results = Results(self._results, name=path, status="failed")
         what = (
             f"{gaps:,} of {self._sent:,} outputs of {self._calls.what} have no value"

@@ -114,6 +114,18 @@ async def test_a_retry_past_the_deadline_gives_the_real_error(autojump_clock: Mo
     assert trio.current_time() == 1
 
 
+async def test_many_retries_leave_nothing_behind_in_the_run(autojump_clock: MockClock) -> None:
+    each = harness.Attempt(retry=harness.Retry(50, jitter=0))
+
+    async def look(item: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return len(harness.current_run()._on_stop or ())
+
+    flaky = Flaky(*(Boom() for _ in range(40)))
+    results = await Pipeline(stage(flaky, name="a", each=each), look).run([7])
+    assert results.values() == [0]
+
+
 @pytest.mark.parametrize("way", [0, 1])
 async def test_a_stop_wakes_up_who_sleeps_before_a_retry(
     autojump_clock: MockClock, way: int

@@ -154,6 +154,34 @@ async def test_tasks_that_belong_to_an_item_end_before_it(autojump_clock: MockCl
     assert trio.current_time() == 12
 
 
+async def test_a_cancelled_item_leaves_its_place_to_the_first_outside(
+    autojump_clock: MockClock,
+) -> None:
+    """And that one's stage can go on: the place was all that it waited for."""
+    runs: dict[int, harness.Run] = {}
+    began: dict[int, float] = {}
+
+    async def first(item: int) -> int:
+        runs[item] = harness.current_run()
+        began[item] = trio.current_time()
+        await trio.sleep(1)
+        return item
+
+    async def cancel() -> None:
+        await trio.sleep(5)
+        runs[1].cancel("not needed")
+
+    async def long(item: int) -> int:
+        await trio.sleep(100)
+        return item
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel)
+        results = await Pipeline(first, long, buffer=1).run(range(4))
+    assert statuses(results) == ["ok", "cancelled", "ok", "ok"]
+    assert began == {0: 0, 1: 1, 2: 2, 3: 5}
+
+
 async def test_words_of_what_an_item_waits_for(autojump_clock: MockClock) -> None:
     pipeline = Pipeline(stage(echo, limit=2), stage(second, name="parse"), buffer=1)
     async with trio.open_nursery() as nursery:

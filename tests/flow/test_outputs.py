@@ -266,6 +266,39 @@ async def test_a_generator_is_closed_when_its_item_is_cancelled(autojump_clock: 
     assert closed == [1, 1]
 
 
+async def test_an_item_that_waits_for_its_outputs_is_cancelled_with_them(
+    autojump_clock: MockClock,
+) -> None:
+    """The outputs keep the cancel to themselves; it must not look like a failure of theirs."""
+
+    async def hang(item: str) -> None:
+        await trio.sleep_forever()
+
+    results = await Pipeline(pages, stage(hang, limit=9)).run([3], within=9)
+    assert statuses(results) == ["cancelled"]
+    assert "within" in str(results[0].error)
+
+
+async def test_an_output_that_never_gets_on_its_way_holds_up_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    def refuse(value: list[Any]) -> list[Any]:
+        raise Boom("no copies")
+
+    local = harness.RunLocal[list[Any]](list, fork=refuse)
+
+    async def split(item: int) -> AsyncGenerator[int, None]:
+        yield 0
+        local.get()
+        yield 1
+        yield 2
+
+    results = await Pipeline(split, echo).run([7], policy=harness.BestEffort())
+    error = results[0].error
+    assert isinstance(error, OutputsFailedError)
+    assert statuses(error.results) == ["ok", "failed", "failed"]
+
+
 async def test_a_stop_lets_a_generator_finish(autojump_clock: MockClock) -> None:
     """What is in flight may end; a tuple that lacks outputs would be a silent loss."""
 

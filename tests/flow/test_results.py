@@ -125,11 +125,24 @@ async def test_a_dropped_item_is_ok_and_has_no_value(autojump_clock: MockClock) 
     assert statuses(results) == ["ok"] * 5
     assert results.values() == [1, 3]
     assert results[0].value is DROP
+    assert [result.dropped for result in results] == [True, False, True, False, True]
     assert results.complete
     assert sorted(seen) == [1, 3]
     assert [one.dropped for one in pipeline.statistics().stages] == [3, 0]
     assert pickle.loads(pickle.dumps(results)).values() == [1, 3]
     assert repr(DROP) == "DROP"
+
+
+async def test_fan_in_passes_over_what_was_dropped(autojump_clock: MockClock) -> None:
+    async def odd_only(item: int) -> Any:
+        await trio.lowlevel.checkpoint()
+        return item if item % 2 else DROP
+
+    results = await Pipeline(odd_only).run(range(4))
+    assert [one.value for one in harness.merge(results)] == [1, 3]
+    answers = await harness.resolve(results, key=str, judge=lambda key, found: found[0].value)
+    assert [one.value for one in answers] == [1, 3]
+    assert harness.coverage(results).complete
 
 
 async def test_none_is_a_value_like_any_other() -> None:

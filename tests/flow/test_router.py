@@ -135,6 +135,23 @@ async def test_a_failure_escalates_once(autojump_clock: MockClock) -> None:
     assert (tracks["large"].taken, tracks["large"].ok) == (1, 1)
 
 
+async def test_who_waited_for_both_tracks_gives_each_slot_back_once(
+    autojump_clock: MockClock,
+) -> None:
+    async def fails(item: int) -> None:
+        await trio.sleep(1)
+        raise Boom(item)
+
+    first, second = Flight(fails), Flight(large)
+    router = Router(
+        lambda item: "a",
+        tracks={"a": track(first, limit=1, escalate="b"), "b": track(second, limit=1)},
+    )
+    results = await router.run(range(30))
+    assert results.complete
+    assert (first.peak, second.peak) == (1, 1)
+
+
 async def test_a_timeout_escalates_too(autojump_clock: MockClock) -> None:
     router = Router(
         lambda item: "slow",
