@@ -12,7 +12,6 @@ share no context variables, and none sees what another item did to its own.
 from __future__ import annotations
 
 import contextvars
-import functools
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -24,7 +23,7 @@ from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.fanout._tries import Tries, too_late
-from harness.policies import is_rate_limit
+from harness.policies import Attempt, is_rate_limit
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._current import current
@@ -53,16 +52,16 @@ class Job(Tries):
 
     def __init__(self, index: int, item: Any) -> None:
         super().__init__()
-        self.index = index
-        self.item = item
+        self.index: int = index
+        self.item: Any = item
         self.key: Any = index
-        self.name = ""
-        self.plan = ONE_ATTEMPT
-        self.started_at = 0.0
+        self.name: str = ""
+        self.plan: Attempt = ONE_ATTEMPT
+        self.started_at: float = 0.0
         """When its first attempt began."""
         self.run_id: str | None = None
         """The run of its latest attempt, in the end of the one that decided."""
-        self.degraded = False
+        self.degraded: bool = False
         """Whether the fallback gave the value."""
         self.failure: Ended | None = None
         """How the try before this one failed."""
@@ -293,7 +292,7 @@ class ItemWork:
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
             tries.began(run)
-            self._base.run(functools.partial(nursery.start_soon, attempt, run, name=job.name))
+            self._base.run(lambda: nursery.start_soon(attempt, run, name=job.name))
 
         current.set(self._run)
         try:

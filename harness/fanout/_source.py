@@ -19,7 +19,7 @@ class SyncSource:
     """Items of a plain iterable."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        self.size = _size_of(items)
+        self.size: int | None = _size_of(items)
         self.iterator: Iterator[Any] = iter(items)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class AsyncSource:
     """Items of an async iterable. All methods are to be called by one task."""
 
     def __init__(self, items: AsyncIterable[Any]) -> None:
-        self.size = _size_of(items)
+        self.size: int | None = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
 
     async def next(self) -> Any:

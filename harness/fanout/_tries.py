@@ -26,12 +26,12 @@ class Tries:
     __slots__ = ("attempts", "failures", "rate_limit_seconds", "rate_limits")
 
     def __init__(self) -> None:
-        self.attempts = 0
+        self.attempts: int = 0
         """Attempts that began, hedges included; rate-limited ones are taken back."""
-        self.failures = 0
+        self.failures: int = 0
         """Tries that failed for another reason than a rate limit."""
-        self.rate_limits = 0
-        self.rate_limit_seconds = 0.0
+        self.rate_limits: int = 0
+        self.rate_limit_seconds: float = 0.0
 
     def delay_seconds(self, retry: Retry, error: Exception) -> float | None:
         """Note a failure; return the seconds to wait before the next try, None if there is none."""

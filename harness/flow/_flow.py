@@ -81,7 +81,7 @@ class Flow:
     """The stages of a pipeline under way, and who is where."""
 
     def __init__(self, stages: Sequence[Stage], *, buffer: int, fail_fast: bool) -> None:
-        self.clock = Clock()
+        self.clock: Clock = Clock()
         self._stations = stations_for(stages, buffer=buffer)
         self._fail_fast = fail_fast
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
@@ -96,7 +96,7 @@ class Flow:
         """The indexes of the stages that gather."""
         self._before: dict[int, int] = {}
         """For each of them, how many walkers are on their way to it."""
-        self.items_set_out = 0
+        self.items_set_out: int = 0
         """Items whose task has begun; counted only where a stage gathers and has to know."""
 
     @property

@@ -35,17 +35,17 @@ class Walker:
 
     item: Any = None
     """What it brings to the first of its stages."""
-    started_at = 0.0
+    started_at: float = 0.0
     """When it was started, as `trio.current_time`."""
-    position = 0
+    position: int = 0
     """The index of the stage that it goes to; beyond a stage that gathers, once it is there."""
     held: Holdable | None = None
     """What it has to give back once there is room for it further on."""
-    past_entry = False
+    past_entry: bool = False
     """Whether it has left the entry of its pipeline."""
-    attempts = 0
+    attempts: int = 0
     """Attempts made on its way; at each stage only those beyond the first count."""
-    degraded = False
+    degraded: bool = False
     """Whether a fallback gave a value on its way."""
     task: trio.lowlevel.Task | None = None
     """Its task, once it has waited."""

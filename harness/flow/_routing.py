@@ -92,7 +92,7 @@ class Routing:
         tracks: Mapping[str, Track],
         default: str | None,
     ) -> None:
-        self.clock = Clock()
+        self.clock: Clock = Clock()
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
