@@ -12,7 +12,6 @@ share no context variables, and none sees what another item did to its own.
 from __future__ import annotations
 
 import contextvars
-import functools
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -293,7 +292,7 @@ class ItemWork:
         def launch(nursery: trio.Nursery) -> None:
             run = self._new_run(job)
             tries.began(run)
-            self._base.run(functools.partial(nursery.start_soon, attempt, run, name=job.name))
+            self._base.run(lambda: nursery.start_soon(attempt, run, name=job.name))
 
         current.set(self._run)
         try:
