@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import attrs
 
-from harness.cli._errors import InputError
+from harness.cli._number_field import number_field
 from harness.cli._records import Record
 
 
@@ -33,29 +33,14 @@ def tokens_of(record: Record) -> int:
 
 
 def _read(record: Record, field: str, source: str) -> int:
-    value = record.value
-    if not isinstance(value, dict):
-        what = f"the record is no JSON object, so it has no field {field!r}"
-    elif field not in value:
-        names = ", ".join(map(repr, list(value)[:8])) or "none"
-        what = f"the tokens {field!r} are missing; the record's fields are {names}"
-    else:
-        number = _number(value[field])
-        if number is not None:
-            return number
-        what = f"the tokens {field!r} are {value[field]!r}"
-    raise InputError(
-        f"{source}, line {record.line}: {what}; tokens are a number from 0 upwards that every "
-        "record has, so choose another field, or give --tokens a number for all"
+    count = number_field(
+        record,
+        field,
+        source=source,
+        what="tokens {} are",
+        least=0,
+        most=sys.float_info.max,
+        advice="tokens are a number from 0 upwards that every record has, so choose another field, "
+        "or give --tokens a number for all",
     )
-
-
-def _number(found: Any) -> int | None:
-    """Return a number, also one that is written as text as in CSV; None if it is none."""
-    if isinstance(found, bool) or not isinstance(found, (int, float, str)):
-        return None
-    try:
-        number = float(found)
-    except (ValueError, OverflowError):
-        return None
-    return math.ceil(number) if 0 <= number < math.inf else None
+    return math.ceil(count)
