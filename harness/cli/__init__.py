@@ -24,7 +24,7 @@ except ImportError as _error:
         """Say which package is missing, and how to get it."""
         print(
             f"Error: the command line needs {_missing}, which is not installed; "
-            "install trio-harness[cli]",
+            "run: pip install 'trio-harness[cli]'",
             file=sys.stderr,
         )
         return 2

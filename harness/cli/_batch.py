@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import trio
@@ -28,7 +28,7 @@ from harness.cli._options import BatchOptions, input_options, output_options, wo
 from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
 from harness.cli._records import Format, Record, format_of, parse_records
-from harness.cli._run import Work, policy_named, run_batch
+from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
@@ -207,6 +207,8 @@ def _run_into_output(
         hedge=options.hedge,
         by_priority=options.priority is not None,
         limiter=limiter_of(options),
+        # Only to warn by, and --quiet wants no warnings.
+        tokens_per_minute=None if options.quiet else options.tpm,
         tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
         ordered=options.ordered,
         grace=options.grace,
@@ -217,7 +219,10 @@ def _run_into_output(
             try:
                 report = trio.run(_read_and_run, work, read, reading, name, writer, display)
             except BaseExceptionGroup as group:
-                _raise_what_ends_a_program(group)
+                interrupt = first_of(group, KeyboardInterrupt)
+                if interrupt is None:
+                    raise
+                raise interrupt from None
         if report.exit_status != EXIT_OK:
             writer.discard_if_empty()
     return report
@@ -235,23 +240,11 @@ async def _read_and_run(
         return await run_batch(work, source, reading, writer, display)
 
 
-def _raise_what_ends_a_program(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the exit or interrupt that a function raised by itself, or else the group."""
-    ends = group.subgroup((KeyboardInterrupt, SystemExit))
-    while ends is not None:
-        inner = ends.exceptions[0]
-        if not isinstance(inner, BaseExceptionGroup):
-            raise inner
-        ends = inner
-    raise group
-
-
 def _finish(options: BatchOptions, report: Report) -> int:
     if not options.quiet:
         click.echo(summary_text(report, output=options.output_path), err=True)
-    for error in (report.input_error, report.output_error):
-        if error is not None:
-            click.echo(f"Error: {error}", err=True)
+    for error in report.errors:
+        click.echo(f"Error: {error}", err=True)
     if options.summary_path is not None:
         write_summary(
             report,

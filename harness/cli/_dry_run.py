@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harness.cli._limits import plan_text
+from harness.cli._limits import long_wait_text, plan_text
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format, Record
 from harness.cli._source import Reading
@@ -42,9 +42,21 @@ def describe(
             f"  into    {options.output_path}, {order}",
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),
+            *_warnings(options, records),
             "nothing was run",
         ]
     )
+
+
+def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
+    """Return what makes a batch slow: of ``records`` the largest may not fit into a minute."""
+    if options.tpm is None:
+        return []
+    if isinstance(options.tokens, int):
+        largest = options.tokens
+    else:
+        largest = max((record.tokens for record in records), default=0)
+    return [f"warning: {long_wait_text(largest, options.tpm)}"] if largest > options.tpm else []
 
 
 def _late(hedge: Hedge) -> str:

@@ -62,6 +62,14 @@ def _each(tokens: int | str | None) -> str:
     return f"{tokens:,} for each" if isinstance(tokens, int) else f"for each what {tokens!r} says"
 
 
+def long_wait_text(tokens: int, per_minute: int) -> str:
+    """Say what becomes of a record that takes more ``tokens`` than a minute has."""
+    return (
+        f"a record takes {tokens:,} tokens and --tpm allows {per_minute:,}: "
+        "each waits for an empty minute"
+    )
+
+
 def now_text(limits: LimiterStatistics) -> str:
     """Return how far the limits are used now, for a line of progress."""
     parts = [f"{name} {use:.0%}" for name, use in limits.use.items()]

@@ -219,8 +219,8 @@ input_options = _together(
     click.option(
         "--format",
         type=click.Choice(["jsonl", "csv", "lines"]),
-        help="How they are written: a JSON value per line, CSV with a first row of names, or "
-        "plain lines. By default the suffix decides (.jsonl, .ndjson, .csv, else lines).",
+        help="Format of the input: a JSON value per line, CSV with a first row of names, or plain "
+        "lines. By default the suffix decides (.jsonl, .ndjson, .csv, else lines).",
     ),
     click.option(
         "--key",
@@ -231,7 +231,8 @@ input_options = _together(
     click.option(
         "--skip-bad",
         is_flag=True,
-        help="Write a record that can't be read as a failed result, instead of stopping at it.",
+        help="Write a record that can't be read as a failed result, instead of stopping at it. A "
+        "key that is missing or there twice always ends the batch.",
     ),
     click.option(
         "--first",
@@ -319,7 +320,7 @@ work_options = _together(
         metavar="N|FIELD",
         callback=_tokens,
         help="How many tokens a record uses, input and output: a number for all, or the field "
-        "that holds it.",
+        "that holds it. Needs --tpm.",
     ),
     click.option(
         "--concurrent",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.cli._json_value import encode_text
 from harness.cli._records import Record
 from harness.fanout import Result
@@ -17,9 +19,15 @@ def result_line(result: Result[str]) -> bytes:
         value, error = "null", encode_text(error_text(result.error))
     return (
         f'{{"key": {key}, "index": {record.index}, "status": "{result.status}", '
-        f'"value": {value}, "error": {error}, "attempts": {result.attempts}, '
+        f'"value": {value}, "error": {error}, "attempts": {calls_of(result)}, '
         f'"seconds": {result.seconds:.6f}}}\n'
     ).encode()
+
+
+def calls_of(result: Result[Any]) -> int:
+    """Return how often the function was tried; a record that can't be read never gets to it."""
+    record: Record = result.item
+    return result.attempts if record.problem is None else 0
 
 
 def error_text(error: BaseException | None) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from harness.cli._errors import InputError
 from harness.cli._json_value import UnwritableValueError, encode_value
+from harness.cli._limits import long_wait_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
 from harness.cli._result_line import result_line
@@ -29,6 +30,8 @@ from harness.errors import FanOutError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.limits import Limiter
 from harness.policies import Attempt, BestEffort, FailFast, Hedge, Retry
+
+_ErrorT = TypeVar("_ErrorT", bound=BaseException)
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +71,9 @@ class Work:
     tokens: int | Callable[[Record], int] | None = None
     """How many tokens a record uses."""
 
+    tokens_per_minute: int | None = None
+    """How many `limiter` allows, to warn of records that take more; None: no warning."""
+
 
 async def run_batch(
     work: Work, source: RecordSource, reading: Reading, writer: LineWriter, display: Display
@@ -75,8 +81,8 @@ async def run_batch(
     """Run ``work`` on every record of ``source``, and write a line for each.
 
     Returns:
-      How it went. Failed items, unreadable input, a full disk and interruptions stand there; none
-      of them raises.
+      How it went. Failed items, unreadable input, a full disk, interruptions and a function that
+      raises SystemExit stand there; none of them raises.
 
     Checkpoint: always.
 
@@ -115,6 +121,7 @@ class _Batch:
         self._display = display
         self._report = report
         self._stream: FanOutStream[str] | None = None
+        self._warned = False
 
     async def run(self) -> None:
         """Run it to its end, whatever that is."""
@@ -127,8 +134,10 @@ class _Batch:
         limited = attrs.evolve(unlimited, limiter=work.limiter, tokens=work.tokens)
 
         def each(record: Record) -> Attempt:
-            # What can't be read calls nobody, so it has nothing to wait for.
-            return unlimited if record.problem is not None else limited
+            if record.problem is not None:
+                return unlimited  # It calls nobody, so it has nothing to wait for.
+            self._warn_of_long_waits(record)
+            return limited
 
         with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
             try:
@@ -148,6 +157,11 @@ class _Batch:
                             break
             except FanOutError:
                 pass  # A failed item, which is counted; or the input, which `error` tells.
+            except BaseException as error:
+                ended = first_of(error, SystemExit)
+                if ended is None:
+                    raise
+                self._report.function_error = f"the function raised SystemExit({ended.code!r})"
             # What ended after the policy was broken, or together with a cancel.
             for result in self._stream.results if self._stream is not None else ():
                 if not await self._keep(result):
@@ -172,6 +186,16 @@ class _Batch:
         finally:
             tally.running -= 1
         return encode_value(returned)
+
+    def _warn_of_long_waits(self, record: Record) -> None:
+        """Say it once, at the first record that takes more tokens than a minute has."""
+        allowed, tokens = self._work.tokens_per_minute, self._work.tokens
+        if self._warned or allowed is None or tokens is None:
+            return
+        takes = tokens if isinstance(tokens, int) else tokens(record)
+        if takes > allowed:
+            self._warned = True
+            self._display.say(f"warning: {long_wait_text(takes, allowed)}")
 
     async def _keep(self, result: Result[str]) -> bool:
         """Count and write a result, and return whether the output can take more."""
@@ -207,6 +231,14 @@ class _Batch:
     def _cancel(self, what_happened: str) -> None:
         if self._stream is not None:
             self._stream.run.cancel(what_happened)
+
+
+def first_of(error: BaseException, kind: type[_ErrorT]) -> _ErrorT | None:
+    """Return the first exception of ``kind`` that ``error`` is or holds, or None."""
+    if isinstance(error, BaseExceptionGroup):
+        found = (first_of(inner, kind) for inner in error.exceptions)
+        return next((inner for inner in found if inner is not None), None)
+    return error if isinstance(error, kind) else None
 
 
 def _key_of(record: Record) -> str:

@@ -88,7 +88,8 @@ def sim_provider(
         if missing != "h11":
             raise
         raise InputError(
-            "sim-provider needs h11, which is not installed; install trio-harness[provider]"
+            "sim-provider needs h11, which is not installed; "
+            "run: pip install 'trio-harness[provider]'"
         ) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error

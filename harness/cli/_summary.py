@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._files import STANDARD_STREAM
 from harness.cli._limits import as_json, end_text
 from harness.cli._progress import rate
 from harness.cli._tally import Tally
@@ -41,6 +42,9 @@ class Report:
     output_error: str | None = None
     """Why results could not be written, if so."""
 
+    function_error: str | None = None
+    """How the function ended the whole batch, if it did."""
+
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
 
@@ -51,9 +55,15 @@ class Report:
             return EXIT_INTERRUPTED
         if self.input_error is not None:
             return EXIT_USAGE
-        if self.output_error is not None or self.tally.not_ok:
+        if self.errors or self.tally.not_ok:
             return EXIT_FAILED
         return EXIT_OK
+
+    @property
+    def errors(self) -> list[str]:
+        """What ended the batch early, apart from an interruption."""
+        ends = (self.input_error, self.output_error, self.function_error)
+        return [error for error in ends if error is not None]
 
     @property
     def items_per_second(self) -> float:
@@ -73,11 +83,13 @@ def summary_text(report: Report, *, output: str) -> str:
     ):
         if count:
             endings.append(f"{count:,} {word}")
-    more = tally.attempts - tally.done + tally.skipped
+    more = tally.attempts - tally.done + tally.skipped + tally.unreadable
     retries = f", {more:,} more attempts than items" if more > 0 else ""
     items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
     pace = f"{report.seconds:.1f} s ({rate(report.items_per_second)})"
     lines = [f"{items} in {pace}: {', '.join(endings)}{retries}"]
+    if not tally.done and not report.errors and not report.interrupted:
+        lines.append("the input has no records")
     if tally.error_kinds:
         kinds = tally.error_kinds.most_common(_KINDS_SHOWN)
         others = len(tally.error_kinds) - len(kinds)
@@ -86,7 +98,7 @@ def summary_text(report: Report, *, output: str) -> str:
             + ", ".join(f"{count:,} {kind}" for kind, count in kinds)
             + (f" and {others} other types" if others else "")
         )
-        lines += [f"  {_shortened(example)}" for example in tally.examples]
+        lines += [f"  {_shortened(example)}" for _, example in tally.examples]
     if report.hedges.started:
         lines.append(
             f"hedges: {report.hedges.started:,}, of which {report.hedges.won:,} answered first, "
@@ -96,7 +108,7 @@ def summary_text(report: Report, *, output: str) -> str:
         lines.append(end_text(report.limits))
     if report.interrupted:
         lines.append("interrupted: what was not started is not in the results")
-    lines.append(f"results: {output}")
+    lines.append(f"results: {'standard output' if output == STANDARD_STREAM else output}")
     return "\n".join(lines)
 
 
@@ -136,6 +148,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "interrupted": report.interrupted,
         "input_error": report.input_error,
         "output_error": report.output_error,
+        "function_error": report.function_error,
         "exit_status": report.exit_status,
     }
     unfinished = Path(f"{path}.{os.getpid()}.part")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from typing import Any
 
 import attrs
 
 from harness.cli._records import Record
-from harness.cli._result_line import error_text
+from harness.cli._result_line import calls_of, error_text
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
@@ -37,7 +38,10 @@ class Tally:
     """Items that were read and never started."""
 
     attempts: int = 0
-    """Attempts of all items together."""
+    """Attempts of all items together; a record that can't be read has none."""
+
+    unreadable: int = 0
+    """Records that can't be read, among those that failed."""
 
     running: int = 0
     """Calls of the function that are in flight now."""
@@ -45,8 +49,8 @@ class Tally:
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""
 
-    examples: list[str] = attrs.Factory(list)
-    """The first few items that failed, with their errors."""
+    examples: list[tuple[int, str]] = attrs.Factory(list)
+    """Of the items that failed the first few in the input: their index, and their error."""
 
     @property
     def done(self) -> int:
@@ -65,7 +69,7 @@ class Tally:
 
     def add(self, result: Result[Any]) -> None:
         """Count one more item that has ended."""
-        self.attempts += result.attempts
+        self.attempts += calls_of(result)
         if result.status == "ok":
             self.ok += 1
             return
@@ -76,7 +80,14 @@ class Tally:
         if kind not in self.error_kinds and len(self.error_kinds) >= _KINDS_COUNTED:
             kind = "other errors"
         self.error_kinds[kind] += 1
-        if len(self.examples) < _EXAMPLES_KEPT:
-            record: Record = result.item
-            name = record.key or f"line {record.line}"
-            self.examples.append(f"{name}: {error_text(result.error)}")
+        record: Record = result.item
+        self.unreadable += record.problem is not None
+        if len(self.examples) < _EXAMPLES_KEPT or record.index < self.examples[-1][0]:
+            insort(self.examples, (record.index, _example(record, result.error)))
+            del self.examples[_EXAMPLES_KEPT:]
+
+
+def _example(record: Record, error: BaseException | None) -> str:
+    if record.problem is not None:  # Its error begins with the line as well.
+        return f"line {record.line}: {type(error).__name__}: {record.problem}"
+    return f"{record.key}: {error_text(error)}"

@@ -67,9 +67,10 @@ def _load_module(name: str) -> types.ModuleType:
         if _their_frames(error) is not None or not f"{name}.".startswith(f"{missing}."):
             raise _import_failed(name, error) from error
         near = _did_you_mean(name, (path.stem for path in Path.cwd().glob("*.py")))
+        elsewhere = "; for a file elsewhere write its path, as in folder/file.py:function"
         raise InputError(
             f"there is no module {missing!r}, neither in the current folder nor among what is "
-            f"installed{near}; for a file elsewhere write its path, as in folder/file.py:function"
+            f"installed{near or elsewhere}"
         ) from error
     except (Exception, SystemExit) as error:
         raise _import_failed(name, error) from error
@@ -79,7 +80,7 @@ def _load_file(path: Path) -> types.ModuleType:
     if not path.is_file():
         what = "a folder, not a Python file" if path.is_dir() else "not there"
         near = _did_you_mean(path.name, (other.name for other in path.parent.glob("*.py")))
-        raise InputError(f"the target's file {str(path)!r} is {what}{near}; {_FORMS}")
+        raise InputError(f"the target's file {str(path)!r} is {what}{near or f'; {_FORMS}'}")
     _search_first(path.resolve().parent)
     # Under its own name, so that pickles and dataclasses find it, unless that name is taken.
     name = path.stem if path.stem not in sys.modules else f"harness_target_{path.stem}"

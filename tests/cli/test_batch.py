@@ -143,10 +143,12 @@ def test_memory_does_not_grow_with_the_input(folder: Path) -> None:
     assert large - small < 500_000
 
 
-def test_empty_input_is_an_empty_output() -> None:
+def test_empty_input_is_an_empty_output(capsys: pytest.CaptureFixture[str]) -> None:
     Path("in.txt").write_text("")
     assert batch("echo", source="in.txt") == 0
     assert lines() == []
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == ["the input has no records", "results: out.jsonl"]
 
 
 # Keys ------------------------------------------------------------------------------------------
@@ -223,6 +225,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "interrupted": False,
         "input_error": None,
         "output_error": None,
+        "function_error": None,
         "exit_status": 1,
     }
 
@@ -237,6 +240,8 @@ def test_lines_on_standard_output_are_alone_there(
     assert said.err.count("printed for") == 3
     assert said.err.count("INFO batch/") == 3
     assert "3 items" in said.err
+    assert said.err.endswith("\nresults: standard output\n")
+    assert "no records" not in said.err
     assert sys.stdout is not sys.stderr
 
 
@@ -383,10 +388,18 @@ def test_dry_run_finds_what_a_run_would_find(capsys: pytest.CaptureFixture[str])
     assert "already there" in capsys.readouterr().err
 
 
-def test_function_that_ends_the_program_ends_it() -> None:
-    with pytest.raises(SystemExit) as caught:
-        batch("leaves")
-    assert caught.value.code == 7
+def test_function_that_exits_ends_the_batch_and_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Else the command would end silently, with a status that means something else."""
+    assert batch("leaves", "--summary", "sum.json") == 1
+    said = capsys.readouterr().err
+    assert "Error: the function raised SystemExit(7)\n" in said
+    assert "results: out.jsonl\n" in said
+    assert "no records" not in said
+    summary = json.loads(Path("sum.json").read_text())
+    assert summary["function_error"] == "the function raised SystemExit(7)"
+    assert summary["exit_status"] == 1
 
 
 def test_function_that_interrupts_is_an_interruption() -> None:

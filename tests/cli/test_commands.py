@@ -93,7 +93,7 @@ def test_missing_extra_is_named(
 ) -> None:
     assert import_afresh(missing, monkeypatch).main(["--version"]) == 2
     said = capsys.readouterr().err
-    assert "trio-harness[cli]" in said
+    assert "run: pip install 'trio-harness[cli]'" in said
     assert missing in said
 
 

@@ -252,6 +252,30 @@ def test_the_dry_run_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> Non
     assert "1,000 tokens a minute, for each what 'size' says" in capsys.readouterr().out
 
 
+LONG_WAIT = "warning: a record takes 100 tokens and --tpm allows 50: each waits for an empty minute"
+
+
+@pytest.mark.parametrize("tokens", ["100", "size"])
+def test_a_record_that_no_minute_has_room_for_is_warned_of(
+    tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert batch("--tpm", "50", "--tokens", tokens, "--dry-run") == 0
+    assert LONG_WAIT in capsys.readouterr().out.splitlines()
+    assert batch("--tpm", "50", "--tokens", tokens, "--first", "1") == 0
+    assert capsys.readouterr().err.splitlines()[0] == LONG_WAIT
+    assert batch("--tpm", "50", "--tokens", "100", "--first", "1", "--overwrite", "--quiet") == 0
+    assert capsys.readouterr().err == ""
+    assert batch("--tpm", "100", "--tokens", tokens, "--dry-run", "--overwrite") == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+async def test_many_such_records_are_warned_of_once(autojump_clock: MockClock) -> None:
+    limiter = Limiter("batch", tokens_per_minute=50)
+    ran = await run(trio.sleep, [0.0] * 3, limiter=limiter, tokens=100, tokens_per_minute=50)
+    assert ran.said == [LONG_WAIT]
+    assert ran.report.tally.ok == 3
+
+
 # Wrong usage -------------------------------------------------------------------------------------
 
 

@@ -290,10 +290,40 @@ async def test_record_that_cannot_be_read_is_a_failed_result(
         "status": "failed",
         "value": None,
         "error": "BadRecordError: line 7: not JSON",
-        "attempts": 1,
+        "attempts": 0,
         "seconds": 0.0,
     }
     assert ran.column("status") == ["failed", "ok", "ok"]
+    said = summary_text(ran.report, output="x")
+    assert said.splitlines()[1:3] == [
+        "errors: 1 BadRecordError",
+        "  line 7: BadRecordError: not JSON",
+    ]
+    assert ran.report.tally.attempts == 2
+    assert "more attempts" not in said
+
+
+async def test_attempts_of_retries_are_counted_beside_records_that_cannot_be_read(
+    autojump_clock: MockClock,
+) -> None:
+    async def fail(record: object) -> None:
+        raise ConnectionError("reset")
+
+    bad = Record(0, 1, None, None, "not JSON")
+    ran = await run(fail, [bad, "a"], attempts=3)
+    assert "2 failed, 2 more attempts than items" in summary_text(ran.report, output="x")
+
+
+async def test_summary_shows_the_first_errors_of_the_input_in_its_order(
+    autojump_clock: MockClock,
+) -> None:
+    async def fail_after(seconds: float) -> None:
+        await trio.sleep(seconds)
+        raise ValueError(f"{seconds}")
+
+    ran = await run(fail_after, [5, 1, 4, 2, 3])
+    said = summary_text(ran.report, output="x").splitlines()
+    assert said[2:-1] == ["  0: ValueError: 5", "  1: ValueError: 1", "  2: ValueError: 4"]
 
 
 async def test_fail_fast_stops_at_a_failed_item_when_bad_records_are_skipped(
@@ -314,6 +344,25 @@ async def test_bad_input_ends_the_batch_and_what_is_in_flight_is_kept(
     assert ran.column("status") == ["ok", "ok"]
     assert ran.report.input_error == "line 3: no key"
     assert ran.report.exit_status == 2
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "fail-fast"])
+async def test_function_that_exits_ends_the_batch_and_what_ended_is_kept(
+    autojump_clock: MockClock, policy: str
+) -> None:
+    async def leave_at_two(seconds: float) -> float:
+        async with trio.open_nursery():  # So that it comes out in a group.
+            await trio.sleep(seconds)
+            if seconds == 2:
+                raise SystemExit(3)
+        return seconds
+
+    ran = await run(leave_at_two, [1, 2, 9], policy=policy_named(policy, skip_bad=False))
+    assert ran.lines[0]["status"] == "ok"
+    assert "ok" not in ran.column("status")[1:]
+    assert ran.report.seconds == 2
+    assert ran.report.function_error == "the function raised SystemExit(3)"
+    assert ran.report.exit_status == 1
 
 
 # Output ----------------------------------------------------------------------------------------
