@@ -363,7 +363,8 @@ class Engine:
         key: Any = index
         if self._key is not None:
             try:
-                key = self._base.run(self._key, item)
+                # In a copy: a source that stops its own fan-out is read in the context itself.
+                key = self._base.copy().run(self._key, item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
         if self._skipped is None:

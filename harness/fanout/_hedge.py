@@ -233,10 +233,6 @@ class SideBySide(Generic[AttemptT]):
             return math.inf
         return max(0.0, self.granted_at(self._first) + after - trio.current_time())
 
-    def count_failures(self, test: Callable[[Exception], bool]) -> int:
-        """Return how many attempts failed with an error for which ``test`` is true."""
-        return sum(status == "failed" and test(result) for _, status, result in self._ended)
-
     def decision(self) -> tuple[AttemptT, Ending, Any]:
         """Return the attempt that counts: the first success, else the first failure, else any."""
         for wanted in (frozenset({"ok"}), FAILURES):

@@ -23,7 +23,7 @@ from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._options import ONE_ATTEMPT
 from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.fanout._tries import Tries, too_late
-from harness.policies import Attempt, is_rate_limit
+from harness.policies import Attempt
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._current import current
@@ -130,6 +130,7 @@ class ItemWork:
     async def work(self, job: Job) -> None:
         """Try an item once, in a task of its own; then end it, or see to its next try."""
         plan = job.plan
+        job.before = job.attempts
         if job.failure is not None and self._host.closing():
             # Decided, or stopped, in the step in which this retry was about to begin.
             status, result = self._last_word(*job.failure)
@@ -303,9 +304,6 @@ class ItemWork:
                 raise most_telling(error) from None
         run, status, result = tries.decision()
         job.run_id = run.id
-        if status == "failed" and is_rate_limit(result):
-            # The one that counts is taken back with its wait; so are others of its kind.
-            job.attempts -= tries.count_failures(is_rate_limit) - 1
         return status, result
 
 

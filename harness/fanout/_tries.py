@@ -23,11 +23,13 @@ RATE_LIMIT_SECONDS_AT_LEAST = 0.1
 class Tries:
     """The tries at one thing so far."""
 
-    __slots__ = ("attempts", "failures", "rate_limit_seconds", "rate_limits")
+    __slots__ = ("attempts", "before", "failures", "rate_limit_seconds", "rate_limits")
 
     def __init__(self) -> None:
         self.attempts: int = 0
         """Attempts that began, hedges included; rate-limited ones are taken back."""
+        self.before: int = 0
+        """How many there were before the try that is under way."""
         self.failures: int = 0
         """Tries that failed for another reason than a rate limit."""
         self.rate_limits: int = 0
@@ -37,7 +39,7 @@ class Tries:
         """Note a failure; return the seconds to wait before the next try, None if there is none."""
         asked = retry_after_seconds(error, now=time.time())
         if is_rate_limit(error):
-            self.attempts -= 1
+            self.attempts = self.before  # The limiter may have refused it before it was one.
             self.rate_limits += 1
             delay = retry.delay_seconds(self.rate_limits, draw=random.random(), at_least=asked)
             if self.rate_limits > 1:

@@ -113,6 +113,7 @@ class Calls:
         tries = Tries()
         try:
             while True:
+                tries.before = tries.attempts
                 try:
                     if plan.hedge is not None:
                         return await self._side_by_side_call(plan, item, tries)

@@ -198,8 +198,7 @@ class Batches:
         size = min(self._batch.size, len(self._near))
         members = [self._near.popitem(last=False)[0] for _ in range(size)]
         call = BatchCall(members, self._slot_came_free)
-        for place, member in enumerate(members):
-            member.place = place
+        for member in members:
             member.batch = call
             member.walker.let_go()
             member.walker.held = call
@@ -228,6 +227,8 @@ class Batches:
     async def _carry(self, call: BatchCall, name: str) -> None:
         """Make one call, in a task and a run of its own."""
         values = [member.value for member in call.members]
+        for place, member in enumerate(call.members):  # Now, as one may have left since it went.
+            member.place = place
         if not values or self._around.decided or trio.current_effective_deadline() == -math.inf:
             # The step that let this batch go was also the end of everything, or of its members.
             call.end("cancelled", RunCancelled(self._around.why_cut()))
@@ -256,8 +257,11 @@ class Batches:
 
 
 async def call_with_list(what: str, function: Callable[[Any], Any], values: list[Any]) -> Any:
-    """Call a stage's function with a list; checking what it returns is a part of the call."""
-    awaitable = function(values)
+    """Call a stage's function with a list; checking what it returns is a part of the call.
+
+    The list is its own: what a first attempt takes out of it is there again for the next.
+    """
+    awaitable = function(list(values))
     if not isinstance(awaitable, Awaitable):
         raise not_async(what, function, awaitable)
     return checked(what, values, await awaitable)

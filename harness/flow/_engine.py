@@ -60,10 +60,16 @@ class WalkEngine(Engine):
         *args: Any,
         name: str | None = None,
     ) -> None:
-        """Start a task in the context that was copied when the engine was started."""
-        where = self._nursery if nursery is None else nursery
+        """Start a task of the engine's in the context that was copied when it was started.
+
+        In a ``nursery``, such as that of the outputs of an item, it gets the context at hand: what
+        holds around the item, a reservation for instance, holds for its outputs too.
+        """
+        if nursery is not None:
+            nursery.start_soon(function, *args, name=name)
+            return
         # In a copy: the source may have ended just now, and is read inside the context itself.
-        self._base.copy().run(where.start_soon, function, *args, name=name)
+        self._base.copy().run(self._nursery.start_soon, function, *args, name=name)
 
     def crash(self, error: NotAsync) -> None:
         """End everything with a mistake in the program."""

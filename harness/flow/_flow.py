@@ -12,6 +12,7 @@ batch goes with what it has.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
 from typing import Any, Protocol
 
 import trio
@@ -34,6 +35,7 @@ from harness.flow._statistics import (
 )
 from harness.runs import Run, open_run
 from harness.runs._endings import is_only_cancelled
+from harness.runs._functions import forgotten_await_error
 
 
 class Host(Protocol):
@@ -209,7 +211,8 @@ class Flow:
             if self.gathers:
                 self.items_set_out += 1
                 self._set_out(walker)
-        station, awaitable = self._stations[0], None
+        station: Station = self._stations[0]
+        awaitable: Any = _NOT_CALLED
         in_call = False  # Here, and not in a method that is called from here.
         try:
             for station, gate, function, meter in self._way[position:] if position else self._way:
@@ -234,8 +237,11 @@ class Flow:
                 meter.calls += 1
                 meter.busy -= now
                 in_call = True
+                awaitable = _NOT_CALLED
                 awaitable = function(value)
                 value = await awaitable
+                if type(value) is CoroutineType:
+                    raise forgotten_await_error(function, value)
                 now = self._now()
                 meter.busy += now
                 if value is DROP:
@@ -246,7 +252,8 @@ class Flow:
         except BaseException as error:
             if in_call:
                 self._failed(station, error)
-                if isinstance(error, TypeError) and not isinstance(awaitable, Awaitable | None):
+                called = awaitable is not _NOT_CALLED
+                if isinstance(error, TypeError) and called and not isinstance(awaitable, Awaitable):
                     mistake = not_async(station.what, station.function, awaitable)
                     self._host.crash(mistake)
                     raise mistake from None
@@ -388,3 +395,7 @@ def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
             return values[0]
 
     return call
+
+
+_NOT_CALLED = object()
+"""Stands where a stage's function has not returned. Not None, which it may return."""

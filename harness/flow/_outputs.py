@@ -122,6 +122,7 @@ class Outputs:
         tries = Tries()
         try:
             while True:
+                tries.before = tries.attempts
                 try:
                     await self._try(plan, item, tries)
                     return

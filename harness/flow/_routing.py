@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from harness._words import error_in_words
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.flow._attempts import Calls, NotAsync
@@ -23,7 +24,7 @@ from harness.flow._statistics import (
 )
 from harness.flow._track import Track
 from harness.runs import current_run
-from harness.runs._endings import is_only_cancelled
+from harness.runs._endings import is_only_cancelled, set_context, try_note
 from harness.runs._functions import name_of
 
 
@@ -146,10 +147,10 @@ class Routing:
             self.crash(error)
             raise
         except Exception as error:
-            if error.__context__ is None and error is not failure:
-                error.__context__ = failure
-            said = f"{type(failure).__name__}: {failure}"
-            error.add_note(f"escalated from {line.what}, which failed with {said:.300}")
+            set_context(error, failure)
+            try_note(
+                error, f"escalated from {line.what}, which failed with {error_in_words(failure)}"
+            )
             raise
         finally:
             del failure  # It holds the frame that holds it.

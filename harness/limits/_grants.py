@@ -83,7 +83,9 @@ class Grants:
             for kind, name, rate in self._rates
         )
         self._one_request = self._charges_of(NO_TOKENS)
-        self._turnstile: Turnstile[Reservation] = Turnstile(self.free_at, self._take_from_line)
+        self._turnstile: Turnstile[Reservation] = Turnstile(
+            self.free_at, self._take_from_line, self._line_emptied
+        )
         self.line: Line[Reservation] = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
@@ -199,6 +201,11 @@ class Grants:
             self._after_response(now)
         if changed and (self.line.count or self._listeners):
             self._changed()
+
+    def _line_emptied(self) -> None:
+        """Tell pools: while somebody stands in the own line, they look elsewhere."""
+        for listener in tuple(self._listeners):
+            listener()
 
     def refunded(self, reservation: Reservation) -> None:
         """Take back a charge."""

@@ -148,7 +148,7 @@ class ProviderPool:
         moments: list[float] = []
         all_rest = all(limiter.rests_until > now for limiter in self.limiters)
         for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
-            if limiter.line.count or limiter.closed_error(now) is not None:
+            if limiter.line.count:  # Those in its own line go first; it tells when they are gone.
                 moments.append(inf)
                 continue
             moment = limiter.free_at(reservation, now)

@@ -72,13 +72,18 @@ class Turnstile(Generic[T]):
       free_at: Returns the moment from which a waiter can be granted what it asks for, given
         the waiter and the time: the time itself if that is now, ``inf`` if no moment is known.
       take: Grants it, given the waiter and the time.
+      emptied: Called when whoever was last in line has left it, granted or not.
     """
 
-    __slots__ = ("_free_at", "_sleeper", "_take", "line")
+    __slots__ = ("_emptied", "_free_at", "_sleeper", "_take", "line")
 
     def __init__(
-        self, free_at: Callable[[T, float], float], take: Callable[[T, float], None]
+        self,
+        free_at: Callable[[T, float], float],
+        take: Callable[[T, float], None],
+        emptied: Callable[[], None] | None = None,
     ) -> None:
+        self._emptied = emptied
         self._free_at = free_at
         self._take = take
         # Public, because its owner asks on every request whether it is empty.
@@ -172,7 +177,11 @@ class Turnstile(Generic[T]):
                 if self._sleeper is waiter:
                     self._sleeper = None
                 self.admit()
+            if self._emptied is not None and not self.line.count:
+                self._emptied()
             raise
+        if self._emptied is not None and not self.line.count:
+            self._emptied()
         if not slept:
             await trio.lowlevel.cancel_shielded_checkpoint()
         return waiter.granted

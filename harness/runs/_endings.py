@@ -18,6 +18,9 @@ from harness.runs._run import Ending, Run
 NOTES_AT_MOST = 8
 """Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
 
+FOREIGN_NOTES_AT_MOST = 32
+"""With so many notes, of whomever, an exception gets no more from us."""
+
 _NOTE = "in run "
 
 
@@ -96,9 +99,13 @@ def set_context(error: BaseException, before: BaseException) -> None:
 
 
 def try_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception that may refuse it; the error itself matters more."""
+    """Add a note to an exception that may refuse it; the error itself matters more.
+
+    One that has many already gets none: an object that is raised a thousand times stays small.
+    """
     with contextlib.suppress(Exception):
-        error.add_note(note)
+        if len(getattr(error, "__notes__", ())) < FOREIGN_NOTES_AT_MOST:
+            error.add_note(note)
 
 
 def add_note(error: BaseException, run: Run) -> None:
