@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import RateLimitedError
+from harness.limits import Limiter
 from tests.fanout.probes import Boom, StatusError, nothing_left_behind, statuses
 
 BEST_EFFORT = harness.BestEffort()
@@ -284,3 +285,19 @@ async def test_attempts_side_by_side_that_all_met_a_rate_limit_count_as_none(
     assert calls == 3
     assert (results[0].status, results[0].attempts) == ("ok", 1)
     assert results.summary().attempts == 1
+
+
+@pytest.mark.parametrize(("pause", "status", "attempts"), [(300, "ok", 1), (900, "failed", 0)])
+async def test_an_attempt_that_the_limiter_refused_was_none(
+    autojump_clock: MockClock, pause: float, status: str, attempts: int
+) -> None:
+    """It was taken back though it had never been counted: 0 attempts, or -1."""
+    limiter = Limiter("account", concurrent=5)
+
+    async def body(item: int) -> int:
+        return item
+
+    limiter.pause(pause)
+    each = harness.Attempt(limiter=limiter, retry=harness.Retry(2))
+    results = await harness.fan_out(body, [1], each=each, policy=harness.BestEffort())
+    assert (results[0].status, results[0].attempts) == (status, attempts)
