@@ -76,7 +76,7 @@ def test_without_its_extra_it_says_what_to_install(
     assert main(["sim-provider"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("Error: ")
-    assert "needs h11, which is not installed; install trio-harness[provider]" in said
+    assert "needs h11, which is not installed; run: pip install 'trio-harness[provider]'" in said
     assert "http=False" not in said, "an advice for Python code"
 
 
