@@ -51,7 +51,12 @@ class Job(Tries):
     )
 
     def __init__(self, index: int, item: Any) -> None:
-        super().__init__()
+        # What `Tries` sets too, here: a call more is felt, with one job per item.
+        self.attempts: int = 0
+        self.before: int = 0
+        self.failures: int = 0
+        self.rate_limits: int = 0
+        self.rate_limit_seconds: float = 0.0
         self.index: int = index
         self.item: Any = item
         self.key: Any = index
@@ -130,7 +135,6 @@ class ItemWork:
     async def work(self, job: Job) -> None:
         """Try an item once, in a task of its own; then end it, or see to its next try."""
         plan = job.plan
-        job.before = job.attempts
         if job.failure is not None and self._host.closing():
             # Decided, or stopped, in the step in which this retry was about to begin.
             status, result = self._last_word(*job.failure)
@@ -143,8 +147,7 @@ class ItemWork:
             run = self._new_run(job)
             status, result = await carry(run, self._function, job.item)
             if status == "ok":  # As most do, and then nothing more is to be asked.
-                assert run._ended_at is not None
-                if self._host.end(job, status, result, run._ended_at):
+                if self._host.end(job, status, result, run._ended_at or 0.0):
                     current.set(self._run)
                     await self._host.settle()
                 return
@@ -189,6 +192,7 @@ class ItemWork:
             delay = self._retry_delay(job, error)
             if delay is not None and await self._nap(delay):
                 job.failure = status, error
+                job.before = job.attempts
                 self._start_task(self.work, job)
                 return None
         except trio.Cancelled as cancelled:

@@ -237,7 +237,6 @@ class Flow:
                 meter.calls += 1
                 meter.busy -= now
                 in_call = True
-                awaitable = _NOT_CALLED
                 awaitable = function(value)
                 value = await awaitable
                 if type(value) is CoroutineType:

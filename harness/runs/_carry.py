@@ -6,8 +6,8 @@ the same way, and `harness.runs._endings` tells how.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Awaitable, Callable
+from types import CoroutineType, TracebackType
 from typing import Any
 
 import trio
@@ -58,7 +58,7 @@ async def carry(
     scope = run._scope
     awaitable: Any = _NOTHING
     value: Any = _NOTHING
-    stuck_at: types.TracebackType | None = None
+    stuck_at: TracebackType | None = None
     try:
         with scope:
             if run._parent is not None and run._parent._forks:
@@ -74,7 +74,7 @@ async def carry(
                 raise
             if run._tasks:
                 await wait_for_tasks(run)
-            if type(returned) is types.CoroutineType:
+            if type(returned) is CoroutineType:
                 raise forgotten_await_error(function, returned)
             value = returned
     except BaseException as error:
