@@ -51,13 +51,18 @@ class Row:
 
 
 def at_most(what: str, budget: float, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row whose measured number must not exceed its budget."""
-    return Row(what, f"≤ {budget:g} {unit}", measured, measured <= budget, note, unit)
+    """Return a row whose measured number, as it is printed, must not exceed its budget."""
+    return Row(what, f"≤ {budget:g} {unit}", measured, _as_printed(measured) <= budget, note, unit)
 
 
 def at_least(what: str, budget: float, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row whose measured number must reach its budget."""
-    return Row(what, f"≥ {budget:g} {unit}", measured, measured >= budget, note, unit)
+    """Return a row whose measured number, as it is printed, must reach its budget."""
+    return Row(what, f"≥ {budget:g} {unit}", measured, _as_printed(measured) >= budget, note, unit)
+
+
+def _as_printed(measured: float) -> float:
+    """Round to what the table shows. No measurement here is good for a third digit."""
+    return round(measured, 2)
 
 
 def for_comparison(what: str, measured: float, *, note: str = "", unit: str = "×") -> Row:
