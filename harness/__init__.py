@@ -72,3 +72,7 @@ def __getattr__(name: str) -> Any:
     if name in _LOADED_WHEN_USED:
         return getattr(import_module("harness.fanout"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_WHEN_USED})
