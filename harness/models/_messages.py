@@ -1,0 +1,108 @@
+"""What is said to a model, and what it says back: plain frozen records.
+
+A record is a value: it can be compared, printed, shared by a thousand runs and written as JSON.
+None of them knows a provider; each model translates to the words of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+@attrs.frozen
+class ToolCall:
+    """A model's wish to have a tool called."""
+
+    id: str
+    """What the answer is matched by; unique within its message."""
+
+    name: str
+    """The tool's name."""
+
+    arguments: dict[str, Any] = attrs.field(factory=dict)
+    """The arguments, as read from JSON. Not to be changed: a history is shared."""
+
+
+@attrs.frozen
+class Message:
+    """One entry of a history."""
+
+    role: Role
+    """Who speaks."""
+
+    content: str = ""
+    """The text. Empty where an assistant only calls tools."""
+
+    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=tuple)
+    """What an assistant wants called. Each has a message of role ``tool`` further on."""
+
+    tool_call_id: str | None = None
+    """For role ``tool``: which call this answers."""
+
+
+@attrs.frozen
+class Usage:
+    """Tokens that were used. Adds up: ``usage + usage``."""
+
+    input_tokens: int = 0
+    """Tokens that were read."""
+
+    output_tokens: int = 0
+    """Tokens that were written."""
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+        )
+
+
+@attrs.frozen
+class ToolDescription:
+    """What a model is told of a tool. Anything with these three attributes will do."""
+
+    name: str
+    """The name to call it by."""
+
+    description: str
+    """What it is good for, in words for the model."""
+
+    parameters: Mapping[str, Any]
+    """A JSON schema of the arguments: of an object."""
+
+
+@attrs.frozen
+class ModelRequest:
+    """All that a model is asked with. Holds no run and no agent."""
+
+    messages: tuple[Message, ...] = attrs.field(converter=tuple)
+    """The history, the oldest first, a system message at most as the first."""
+
+    tools: tuple[ToolDescription, ...] = attrs.field(default=(), converter=tuple)
+    """The tools that may be called."""
+
+    output_schema: Mapping[str, Any] | None = None
+    """A JSON schema that the answer's text should satisfy, for providers that can enforce one."""
+
+
+@attrs.frozen
+class ModelResponse:
+    """What a model says: text, calls of tools, or both."""
+
+    content: str = ""
+    """The text."""
+
+    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=tuple, kw_only=True)
+    """The tools it wants called."""
+
+    usage: Usage = attrs.field(default=Usage(), kw_only=True)
+    """What this request used."""

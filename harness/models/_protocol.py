@@ -1,0 +1,30 @@
+"""What an agent needs of a model: the protocol that every model of this folder satisfies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from harness.models._messages import ModelRequest, ModelResponse
+
+ModelStream: TypeAlias = AsyncIterator[str | ModelResponse]
+"""Pieces of the text as they come and, last, the whole as one `ModelResponse`."""
+
+
+class Model(Protocol):
+    """Anything that answers a `ModelRequest`. Shared by any number of runs at once."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole answer.
+
+        Cancellation: the request is given up and its connection is not used again.
+        """
+        ...
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
+        """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
+
+        Leaving the block closes the stream, whether it was read to its end or not.
+        """
+        ...
