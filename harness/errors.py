@@ -183,3 +183,7 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class AsyncioBridgeError(HarnessError, RuntimeError):
+    """Code in asyncio ended in a way that its caller in trio didn't ask for."""

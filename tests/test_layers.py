@@ -93,6 +93,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
 }
 
 

@@ -1,0 +1,1 @@
+"""Agents: a model, instructions and tools, that any number of runs use at once."""
