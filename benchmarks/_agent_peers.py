@@ -8,6 +8,9 @@ They come with the extra ``bench``; a framework that is missing is left out of `
 is imported when it is measured, since together they take seconds and hundreds of MiB.
 """
 
+# ruff: noqa: PLC0415
+# (imports inside functions: see above)
+
 from __future__ import annotations
 
 import importlib.util
@@ -128,7 +131,7 @@ def langgraph(*, with_tool: bool) -> RunOnce:
     builder.add_edge(START, "model")
     builder.add_conditional_edges("model", after_model, ["tools", END])
     builder.add_edge("tools", "model")
-    graph = builder.compile()
+    graph: Any = builder.compile()
 
     async def once() -> str:
         state = await graph.ainvoke({"messages": [("user", QUESTION)]})
