@@ -183,3 +183,43 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class MaxTurnsError(HarnessError):
+    """An agent took all its turns and had no answer yet."""
+
+    partial: Any
+    """The `harness.agents.Reply` with what was done."""
+
+    def __init__(self, message: str, partial: Any = None) -> None:
+        super().__init__(message, partial)
+        self.partial = partial
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OutputError(HarnessError):
+    """An agent's answer did not fit its ``output_type``, also after the model was told why."""
+
+    partial: Any
+    """The `harness.agents.Reply` with what was done; the answer is in its messages."""
+
+    def __init__(self, message: str, partial: Any = None) -> None:
+        super().__init__(message, partial)
+        self.partial = partial
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelReplyError(HarnessError):
+    """A model's reply makes no sense: it is malformed, cut short or empty."""
+
+
+class ToolArgumentsError(HarnessError, ValueError):
+    """The arguments of a tool call don't fit the tool. Told to the model, which can correct them."""
+
+
+class ToolTimeoutError(HarnessError, trio.TooSlowError):
+    """A tool call took longer than the tool's timeout."""
