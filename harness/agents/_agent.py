@@ -139,7 +139,8 @@ class Agent(Generic[OutputT]):
         made = _as_tools(name, tools)
         by_name = {one.name: one for one in made}
         output = read_output_type(output_type)
-        system = "\n\n".join(filter(None, (instructions, output and output.instructions)))
+        form = "" if output is None else output.instructions
+        system = "\n\n".join(part for part in (instructions, form) if part)
         setup = Setup(
             name=name,
             model=model,
@@ -149,16 +150,17 @@ class Agent(Generic[OutputT]):
             max_turns=max_turns,
             output=output,
         )
-        for attribute, value in (
-            ("name", name),
-            ("model", model),
-            ("instructions", instructions),
-            ("tools", made),
-            ("max_turns", max_turns),
-            ("output_type", output_type),
-            ("_setup", setup),
-        ):
-            object.__setattr__(self, attribute, value)
+        attributes: dict[str, Any] = {
+            "name": name,
+            "model": model,
+            "instructions": instructions,
+            "tools": made,
+            "max_turns": max_turns,
+            "output_type": output_type,
+            "_setup": setup,
+        }
+        for attribute, set_to in attributes.items():
+            object.__setattr__(self, attribute, set_to)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(

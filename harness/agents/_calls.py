@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import trio
 
-from harness._words import error_in_words
+from harness._words import error_in_words, repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._tool import Tool
 from harness.errors import ToolArgumentsError, ToolTimeoutError
@@ -27,10 +27,6 @@ from harness.runs._endings import (
 )
 
 CUT_SHORT = "this call was cut short before it had a result"
-
-
-class CallError(Exception):
-    """Carries out of a call what fails the run: the tool's error, which is the ``__cause__``."""
 
 
 async def call_tools(
@@ -93,8 +89,9 @@ class _Turn:
             if tool is None:
                 names = ", ".join(self.tools) or "none at all"
                 self.answer(number, f"there is no tool {call.name!r}; there are: {names}", False)
-            elif not isinstance(call.arguments, Mapping):
-                self.answer(number, "the arguments of a tool call are a JSON object", False)
+            elif call.unreadable is not None or not isinstance(call.arguments, Mapping):
+                given = repr_of(call.arguments if call.unreadable is None else call.unreadable)
+                self.answer(number, f"the arguments are no JSON object: {given}", False)
             elif tool.sequential and call.name in lane_of:
                 lane_of[call.name].append(number)
             else:
@@ -112,25 +109,26 @@ class _Turn:
         call = self.calls[number]
         tool = self.tools[call.name]
         try:
-            if tool.timeout is None:
-                result = await tool.invoke(call.arguments, call.id)
-            else:
-                with trio.CancelScope(deadline=trio.current_time() + tool.timeout) as scope:
-                    result = await tool.invoke(call.arguments, call.id)
-                if scope.cancelled_caught:
-                    raise ToolTimeoutError(
-                        f"tool {call.name!r} was cut short after its timeout of {tool.timeout:g} s"
-                    )
-            text = as_text(result, call.name)
+            text = await self.result_of(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise
             failure = without_cancelled(error)
             if not isinstance(failure, Exception):
-                raise failure
+                raise failure from None
             self.fail(number, tool, unwrap_single(failure))
         else:
             self.answer(number, text, True)
+
+    async def result_of(self, tool: Tool, call: ToolCall) -> str:
+        """Return the text of what the tool returns within its time."""
+        if tool.timeout is None:
+            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+        with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
+            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+        raise ToolTimeoutError(
+            f"tool {call.name!r} was cut short after its timeout of {tool.timeout:g} s"
+        )
 
     def fail(self, number: int, tool: Tool, error: Exception) -> None:
         """Tell the model of an error, or fail the run."""

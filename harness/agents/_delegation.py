@@ -35,9 +35,9 @@ class Answer(Protocol):
 class DelegateTool(Tool):
     """A tool made of an agent, by `Agent.as_tool`."""
 
-    _agent: str
-    _answer: Answer
-    _private: bool
+    _agent: str = attrs.field(alias="agent")
+    _answer: Answer = attrs.field(alias="answer")
+    _private: bool = attrs.field(alias="private")
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
         """Have the agent answer, in a run below the current one."""

@@ -39,13 +39,13 @@ class Reply(Generic[OutputT_co]):
     undelivered: tuple[Any, ...] = ()
     """Messages that were accepted for the run and came too late for it, oldest first."""
 
-    delegated_usage: Usage = Usage()
+    delegated_usage: Usage = attrs.field(default=Usage())
     """What agents below this run used, all together, whether they succeeded or not."""
 
     complete: bool = True
     """Whether the agent came to its end; false for a partial reply."""
 
-    _history_length: int = 0
+    _history_length: int = attrs.field(default=0, alias="history_length", repr=False)
 
     @property
     def new_messages(self) -> tuple[Message, ...]:

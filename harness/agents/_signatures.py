@@ -18,7 +18,7 @@ import msgspec
 from harness.agents._docstrings import read_docstring
 from harness.errors import ToolArgumentsError
 
-_REFUSED_KINDS = {
+_REFUSED_KINDS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import trio
 
@@ -210,7 +210,8 @@ class AgentStream(Generic[OutputT]):
         try:
             async with self._block as run:
                 self._work = work = self._make_work()
-                self._buffer = await StreamBuffer(run, self._size).__aenter__()
+                self._buffer = buffer = StreamBuffer(run, self._size)
+                await buffer.__aenter__()
                 self._run = run
                 self._opened.set()
                 await work.drive(run)

@@ -95,9 +95,9 @@ class FunctionTool(Tool):
     """Whether a plain function is left alone in its thread when its time is over; what it returns
     later is discarded. Otherwise its end is waited for."""
 
-    _function: Callable[..., Any]
-    _signature: Signature
-    _is_async: bool
+    _function: Callable[..., Any] = attrs.field(alias="function")
+    _signature: Signature = attrs.field(alias="signature")
+    _is_async: bool = attrs.field(alias="is_async")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were no tool."""

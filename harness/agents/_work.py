@@ -1,7 +1,7 @@
 """What one run of an agent does and knows: the loop, and all of its state.
 
-A `Work` is made for one run and forgotten with it; what is shared by runs, `Setup`, is only read. In
-each turn: wait for the readers of streams, look whether the run is to stop, take the messages that
+A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. In each
+turn: wait for the readers of streams, look whether the run is to stop, take the messages that
 others left, ask the model, run the tool calls. It ends with an answer, a stop, or an error.
 """
 
@@ -94,12 +94,9 @@ class Work:
 
     def reply(self, run: Run) -> Reply[Any]:
         """Return what the run came to, once it has ended."""
-        if self._complete:
-            output = self._output
-        elif self._setup.output is None:
+        output = self._output
+        if output is None and self._setup.output is None:
             output = self._text if isinstance(self._text, str) else "".join(self._text)
-        else:
-            output = None
         return Reply(
             output,
             tuple(self._messages),
@@ -117,8 +114,9 @@ class Work:
 
         One that came out of a tool is that of another agent, and has its reply.
         """
-        if self._own_error is error:
-            self._own_error.partial = self.reply(run)
+        own_error = self._own_error
+        if own_error is not None and own_error is error:
+            own_error.partial = self.reply(run)
             self._own_error = None  # Its traceback holds us.
 
     async def drive(self, run: Run) -> None:
@@ -184,7 +182,7 @@ class Work:
                 calls = _with_ids_of_their_own(calls)
                 self._messages.append(Message("assistant", response.content, calls))
                 await call_tools(run, setup.tools, calls, self._messages)
-            elif self._is_answer(response.content):
+            elif self._is_answer(response):
                 return
 
     async def _ask(self, run: Run) -> ModelResponse:
@@ -233,9 +231,10 @@ class Work:
             "cut short; see harness.models.Model"
         )
 
-    def _is_answer(self, text: str) -> bool:
+    def _is_answer(self, response: ModelResponse) -> bool:
         """Note what the model said without calling a tool, and say whether that is the end."""
         setup = self._setup
+        text = response.content
         if not text.strip():
             # Not kept: providers refuse a history with an empty message in it.
             if self._has_told_of_empty:
@@ -268,7 +267,7 @@ class Work:
                     )
                 )
                 return False
-        self._complete = True
+        self._complete = not response.truncated
         return True
 
     def _take_messages(self, run: Run) -> None:
@@ -365,5 +364,5 @@ def _with_ids_of_their_own(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         while id_ in seen or (id_ != call.id and id_ in ids):
             id_ = f"{id_}-{number}"
         seen.add(id_)
-        renamed.append(call if id_ == call.id else ToolCall(id_, call.name, call.arguments))
+        renamed.append(call if id_ == call.id else attrs.evolve(call, id=id_))
     return tuple(renamed)

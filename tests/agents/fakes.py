@@ -70,7 +70,7 @@ class Fake:
 
 
 class Script(Fake):
-    """A model that says one thing after the other, by the number of its own words in the request."""
+    """A model that says one thing after the other, by how often it has spoken in the request."""
 
     def __init__(self, *replies: Said, seconds: float = 0.0) -> None:
         def answer(request: ModelRequest) -> Said:
