@@ -73,6 +73,11 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
+    ("agents", "harness.runs._waiting"): (
+        "an agent's last event comes after those of the tasks that tools gave to its run"
+    ),
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with another way for each item; as a public name "
         "the engine would freeze what is the inside of every fan-out"

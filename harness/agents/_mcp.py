@@ -22,13 +22,12 @@ from typing import Any
 import attrs
 import trio
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, EmbeddedResource, TextContent
 from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
 from harness.agents._tool import TIMEOUT_SECONDS, OnError, Tool
-from harness.errors import McpServerError, ToolError
+from harness.errors import McpServerError, McpToolError
 from harness.runs import start_soon
 from harness.runs._endings import most_telling
 
@@ -272,7 +271,7 @@ class McpTool(Tool):
           The text of the result; where it has none, the structured value.
 
         Raises:
-          ToolError: if the server says that the call failed, with what it says.
+          McpToolError: if the server says that the call failed, with what it says.
           McpServerError: if the connection is closed or breaks.
 
         Cancellation: the server is told; what it did until then is done.
@@ -280,7 +279,7 @@ class McpTool(Tool):
         result = await self._connection.call(self._server_name, arguments)
         text = "\n".join(_in_words(block) for block in result.content)
         if result.is_error:
-            raise ToolError(text or f"{self.name} failed, and the server doesn't say why")
+            raise McpToolError(text or f"{self.name} failed, and the server doesn't say why")
         return text if text or result.structured_content is None else result.structured_content
 
 
