@@ -82,7 +82,7 @@ async def open_mcp_tools(
     is closed, shielded, for up to 10 s; the server's process is ended.
     """
     target, words = _target(server, env, cwd)
-    check_seconds("open_mcp_tools(connect_timeout=...)", connect_timeout)
+    check_seconds("open_mcp_tools(connect_timeout=...)", connect_timeout, advice="in seconds")
     if timeout is not None:
         check_seconds("open_mcp_tools(timeout=...)", timeout, advice="None is for no limit")
     if isinstance(only, str):
@@ -227,15 +227,27 @@ class Connection:
         if client is None or self._closing.is_set():
             raise self._error(f"can't be asked for {name!r}: the connection is closed")
         waiting_for = f"{name} of MCP server {self.words!r}"  # noqa: F841 (read by `dump`)
-        try:
-            return await client.call_tool(name, dict(arguments))
-        except MCPError as error:
-            raise self._error(f"failed at {name!r}") from error
-        except (ValueError, RuntimeError, OSError, trio.BrokenResourceError) as error:
-            # A result that isn't what the protocol says, or a transport that broke.
-            raise self._error(f"gave no valid answer to {name!r}") from error
-        except trio.ClosedResourceError as error:
-            raise self._error(f"went away during {name!r}") from error
+        said: list[CallToolResult | Exception] = []
+
+        async def ask() -> None:
+            try:
+                said.append(await client.call_tool(name, dict(arguments)))
+            except Exception as error:
+                said.append(error)
+
+        # In a task that carries no run: the client hands the context on to tasks of its own, which
+        # live in the service. The nursery is the caller's, and so are its cancel and deadline.
+        async with trio.open_nursery() as nursery:
+            start_soon(nursery, ask, run=None, name=f"call of {name}")
+        (result,) = said
+        if not isinstance(result, Exception):
+            return result
+        if isinstance(result, MCPError):
+            raise self._error(f"failed at {name!r}") from result
+        if isinstance(result, trio.ClosedResourceError):
+            raise self._error(f"went away during {name!r}") from result
+        # A result that isn't what the protocol says, or a transport that broke.
+        raise self._error(f"gave no valid answer to {name!r}") from result
 
     def _error(self, what: str) -> McpServerError:
         because = "" if self._failure is None else f" ({self._failure})"
