@@ -7,11 +7,12 @@ the test says so.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -53,8 +54,8 @@ class MemoryJournal:
         """The keys of the attempts that were recorded, in order."""
         self.log: list[tuple[str, Any]] = []
         """What became durable, in order."""
-        self.hold = False
-        """Whether nothing becomes durable until `release`."""
+        self.hold: Literal["nothing", "endings", "all"] = "nothing"
+        """What doesn't become durable until `release`."""
         self.held: list[Callable[[], None]] = []
         self.disk_error: Exception | None = None
         self.sessions = 0
@@ -72,8 +73,20 @@ class MemoryJournal:
     def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
         return JournaledEngine(*given, journal=self, **options)
 
+    def after_a_crash(self) -> MemoryJournal:
+        """Return what another process would find if this one were killed now."""
+        found = MemoryJournal(max_attempts=self.max_attempts, retry_failed=self.retry_failed)
+        found.order, found.items = copy.deepcopy((self.order, self.items))
+        found.target = self.target
+        found.sessions = self.sessions
+        return found
+
+    def unended(self) -> list[int]:
+        """Return the numbers of the attempts that have no ending."""
+        return [one.number for kept in self.order for one in kept.attempts if one.ending is None]
+
     def release(self) -> None:
-        self.hold = False
+        self.hold = "nothing"
         held, self.held = self.held, []
         for write in held:
             trio.lowlevel.current_trio_token().run_sync_soon(write)
@@ -181,7 +194,7 @@ class MemoryBatch:
                 key = self._entries[one.item].key
                 self._journal.log.append(("begun alone" if alone else "begun", key))
 
-        self._soon(write, then)
+        self._soon(write, then, held=self._journal.hold == "all")
         return numbers
 
     async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
@@ -205,7 +218,7 @@ class MemoryBatch:
                 kept.ending, kept.ended_at = ending, time.time()
             self._journal.log.append((ending.status, entry.key))
 
-        self._soon(write, then)
+        self._soon(write, then, held=self._journal.hold != "nothing")
 
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -216,14 +229,14 @@ class MemoryBatch:
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def _soon(self, write: Callable[[], None], then: Acknowledge) -> None:
+    def _soon(self, write: Callable[[], None], then: Acknowledge, *, held: bool) -> None:
         def commit() -> None:
             error = self._journal.disk_error
             if error is None:
                 write()
             then(error)
 
-        if self._journal.hold:
+        if held:
             self._journal.held.append(commit)
         else:
             self._token.run_sync_soon(commit)
