@@ -183,3 +183,7 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
