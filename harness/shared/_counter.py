@@ -170,14 +170,14 @@ class Counter:
 
         Cancellation: the task has left the line; nothing was taken in any case.
         """
-        if self._maximum is not None and _whole("Counter.wait_for(n)", n) > self._maximum:
+        _whole("Counter.wait_for(n)", n)
+        if self._maximum is not None and n > self._maximum:
             raise ValueError(
                 f"waiting for {n} on a counter whose maximum is {self._maximum} would never end; "
                 "wait for less, or make a counter with a higher maximum"
             )
-        _whole("Counter.wait_for(n)", n)
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Who finds the level reached still gives way to those in line whose level is, too.
+        # Who finds the level reached still gives way to one in line who is awake because it is.
         if self._value >= n and self._awake is None:
             await trio.lowlevel.cancel_shielded_checkpoint()
             if self._value >= n and self._awake is None:
@@ -195,26 +195,22 @@ class Counter:
                 self._line.pop(waiter, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        while True:
+        with self._lock:
+            self._line[waiter] = None
+            reached = self._value >= n and self._awake is None
+        if reached:  # By a thread, just now: it may have looked at the line before.
+            waiter.token.run_sync_soon(self._wake)
+        passes = False
+        while not passes:  # Ends: each turn is a wake, and who sees its level passes.
+            await trio.lowlevel.wait_task_rescheduled(leave_line)
             with self._lock:
-                self._line[waiter] = None
-                turn_is_open = self._value >= n and self._awake is None
-                if turn_is_open:
-                    # It reached the level since it was looked at, and nobody will say so again.
+                self._awake = None
+                passes = self._value >= n
+                if passes:
                     del self._line[waiter]
-            if not turn_is_open:
-                await trio.lowlevel.wait_task_rescheduled(leave_line)
-                with self._lock:
-                    self._awake = None
-                    passes = self._value >= n
-                    if passes:
-                        self._line.pop(waiter, None)
-                if not passes:
-                    # Its place in line is kept: it never left. Others may want less.
-                    self._wake()
-                    continue
+            # To the next, or, if the one before spent it, to one who wants less.
             self._wake()
-            return self._value
+        return self._value
 
     def statistics(self) -> CounterStatistics:
         """Return the counter at this moment. Frozen, and cheap."""
@@ -283,6 +279,7 @@ class Counter:
         except trio.RunFinishedError:
             with self._lock:
                 self._line.pop(waiter, None)
+            self._wake()
 
 
 def _whole(name: str, value: object) -> int:
