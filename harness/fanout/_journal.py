@@ -56,6 +56,9 @@ class Entry:
     ending: int | None = None
     """The number of the record it ended with; None if there is none."""
 
+    alone: bool = False
+    """Whether its latest attempt without an ending was begun with nothing else in flight."""
+
 
 @attrs.frozen(kw_only=True)
 class Ending:
@@ -186,12 +189,20 @@ class Batch(Protocol):
         """Return what each of the entries ended with; they are done or failed."""
         ...
 
-    async def begin(self, entries: Sequence[Entry]) -> list[int]:
+    async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
         """Record an attempt at each, and return their numbers once that is durable."""
         ...
 
-    def begin_nowait(self, entries: Sequence[Entry], then: Acknowledge) -> list[int]:
-        """Record an attempt at each; ``then`` is called once that is durable."""
+    def begin_nowait(
+        self, entries: Sequence[Entry], then: Acknowledge, *, alone: bool = False
+    ) -> list[int]:
+        """Record an attempt at each; ``then`` is called once that is durable.
+
+        Args:
+          entries: The items.
+          then: Called once.
+          alone: Whether nothing else is in flight.
+        """
         ...
 
     async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
@@ -242,5 +253,12 @@ class Journal(Protocol):
         Raises:
           JournalMismatchError: if it is known with another target, version or settings.
           JournalLockedError: if it is open already, or another process has taken the journal over.
+        """
+        ...
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> Any:
+        """Return the engine of a fan-out that writes here: a `JournaledEngine`.
+
+        Asked of the journal, so that a program without one never loads that engine.
         """
         ...

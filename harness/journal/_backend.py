@@ -29,6 +29,22 @@ class Backend(Protocol):
         """What it is called in messages; no password in it."""
         ...
 
+    def open(self, owner: Owner) -> None:
+        """Open for writing, and make the journal if there is none.
+
+        Raises:
+          JournalError: if that is not possible; nothing was changed then.
+        """
+        ...
+
+    def open_read_only(self) -> None:
+        """Open for reading, also while another process writes.
+
+        Raises:
+          JournalError: if there is no journal to be read.
+        """
+        ...
+
     def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Append rows to tables, all or none, and return when they are durable."""
         ...

@@ -18,7 +18,7 @@ from typing import NamedTuple
 CACHE_KIB = 8_192
 """Memory for the pages of one index."""
 
-COLUMNS = "digest, item, input_hash, attempts, lost, ending, status"
+COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone"
 
 FILL = f"INSERT OR REPLACE INTO known ({COLUMNS}) "
 """To be followed by a query or by values in the order of `COLUMNS`."""
@@ -35,6 +35,8 @@ class Known(NamedTuple):
     ending: int | None
     status: str | None
     """The status of that ending."""
+    alone: bool
+    """Whether the latest attempt was begun with nothing else in flight."""
 
 
 class KeyIndex:
@@ -48,7 +50,8 @@ class KeyIndex:
             self.connection.execute(f"PRAGMA {setting}")
         self.connection.execute(
             "CREATE TABLE known (digest BLOB PRIMARY KEY, item INTEGER, input_hash BLOB, "
-            "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT) WITHOUT ROWID"
+            "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, alone INTEGER) "
+            "WITHOUT ROWID"
         )
         self.connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
         self.items = 0
@@ -66,7 +69,8 @@ class KeyIndex:
         if not self.items:
             return True, None
         row = self.connection.execute(
-            "SELECT item, input_hash, attempts, lost, ending, status FROM known WHERE digest = ?",
+            "SELECT item, input_hash, attempts, lost, ending, status, alone FROM known "
+            "WHERE digest = ?",
             (digest,),
         ).fetchone()
         return True, None if row is None else Known(*row)

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from harness.journal._backend import Backend, Row
 
-GIVEN_BACK = "('cancelled', 'unstarted')"
-"""Attempts that don't count: they say nothing about their item."""
-
-_EVENTS_SINCE = """
-  SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final
+EVENTS = """
+  SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
+    a.id * 2 + a.alone AS latest
   FROM harness_attempts a WHERE a.id >= {first}
   UNION ALL
   SELECT e.item, e.id, 0, CASE WHEN e.attempt IS NULL THEN 0 ELSE 1 END,
     CASE WHEN e.status IN ('cancelled', 'unstarted') THEN 1 ELSE 0 END,
-    CASE WHEN e.final = 1 THEN e.id END
+    CASE WHEN e.final = 1 THEN e.id END,
+    NULL
   FROM harness_endings e WHERE e.id >= {first}
 """
 
 # A reopened item begins anew: what came before counts no more.
-_HISTORY = """
+HISTORY = """
   SELECT v.item AS item, sum(v.begun) - sum(v.given_back) AS attempts,
-    sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final
+    sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final,
+    max(v.latest) % 2 AS alone
   FROM ({events}) v
   WHERE v.id > coalesce(
     (SELECT max(r.id) FROM harness_endings r WHERE r.item = v.item AND r.status = 'reopened'), 0)
@@ -38,10 +38,10 @@ def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, 
 
     An item whose input changed is there more than once; the newest comes last.
     """
-    history = _HISTORY.format(events=_EVENTS_SINCE.format(first=int(first_event)))
+    history = HISTORY.format(events=EVENTS.format(first=int(first_event)))
     query = f"""
       SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0), coalesce(h.lost, 0), h.final,
-        f.status
+        f.status, coalesce(h.alone, 0)
       FROM harness_items i
       LEFT JOIN ({history}) h ON h.item = i.id
       LEFT JOIN harness_endings f ON f.id = h.final

@@ -53,6 +53,7 @@ CREATE TABLE harness_attempts (
   id {integer} PRIMARY KEY,
   item {integer} NOT NULL,
   session {integer} NOT NULL,
+  alone {integer} NOT NULL,
   begun_at {real} NOT NULL
 );
 CREATE TABLE harness_endings (
@@ -90,7 +91,7 @@ MIGRATIONS: tuple[str, ...] = (FIRST,)
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "harness_items": ("id", "batch", "digest", "key", "input_hash"),
-    "harness_attempts": ("id", "item", "session", "begun_at"),
+    "harness_attempts": ("id", "item", "session", "alone", "begun_at"),
     "harness_endings": (
         "id",
         "item",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from harness.fanout import Totals
 from harness.journal._backend import Backend
-from harness.journal._queries import _EVENTS_SINCE, _HISTORY, newest_items, span_of_batch
+from harness.journal._queries import EVENTS, HISTORY, newest_items, span_of_batch
 
 
 def totals_of(backend: Backend, batch: int) -> Totals:
     """Return the totals of a batch."""
     sessions, first_event, first_item = span_of_batch(backend, batch)
-    history = _HISTORY.format(events=_EVENTS_SINCE.format(first=first_event))
+    history = HISTORY.format(events=EVENTS.format(first=first_event))
     counts: dict[str, int] = {}
     degraded = 0
     for status, count, by_fallback in backend.fetch(
