@@ -6,10 +6,26 @@ journal.
 """
 
 from harness.fanout import Totals
+from harness.journal._inspect import (
+    BatchInfo,
+    ItemStatus,
+    JournalEditor,
+    JournalItem,
+    JournalReader,
+    edit_journal,
+    read_journal,
+)
 from harness.journal._journal import Journal, open_journal
 
 __all__ = [
+    "BatchInfo",
+    "ItemStatus",
     "Journal",
+    "JournalEditor",
+    "JournalItem",
+    "JournalReader",
     "Totals",
+    "edit_journal",
     "open_journal",
+    "read_journal",
 ]

@@ -23,7 +23,7 @@ from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
 from harness.journal._open import open_for_writing
 from harness.journal._owner import Owner, this_process
-from harness.journal._queries import items_of_batch, span_of_batch
+from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._writer import Writer
 
 
@@ -317,11 +317,7 @@ def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, tuple[int, int]]:
     """Open the database; return the last numbers of an event and of an item along with it."""
     backend = open_for_writing(name, owner)
     try:
-        attempts, endings, items = (
-            backend.fetch(f"SELECT coalesce(max(id), 0) FROM harness_{table}")[0][0]
-            for table in ("attempts", "endings", "items")
-        )
+        return backend, last_numbers(backend)
     except BaseException:
         backend.close()
         raise
-    return backend, (max(attempts, endings), items)

@@ -78,3 +78,20 @@ def newest_items(first_item: int) -> str:
         f"SELECT max(id) AS id FROM harness_items WHERE id >= {int(first_item)} AND batch = ? "
         "GROUP BY digest"
     )
+
+
+def last_numbers(backend: Backend) -> tuple[int, int]:
+    """Return the last numbers of an event, and of an item, that were given out.
+
+    None is given out again, also after items were forgotten: sessions remember from which on they
+    are.
+    """
+    attempts, endings, items, first_event, first_item = backend.fetch(
+        """
+        SELECT (SELECT max(id) FROM harness_attempts), (SELECT max(id) FROM harness_endings),
+          (SELECT max(id) FROM harness_items), (SELECT max(first_event) FROM harness_sessions),
+          (SELECT max(first_item) FROM harness_sessions)
+        """
+    )[0]
+    event = max(attempts or 0, endings or 0, (first_event or 1) - 1)
+    return event, max(items or 0, (first_item or 1) - 1)
