@@ -235,3 +235,7 @@ class JournaledError(HarnessError):
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
