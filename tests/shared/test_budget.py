@@ -222,9 +222,7 @@ async def test_callers_side_by_side_cannot_overrun_it_together(autojump_clock: M
             spending.settle(tokens=10)
 
     async with harness.open_run("job", budget=harness.Budget(tokens=105)):
-        results = await harness.fan_out(
-            call, range(100), limit=100, policy=harness.BestEffort()
-        )
+        results = await harness.fan_out(call, range(100), limit=100, policy=harness.BestEffort())
         assert sum(result.status == "ok" for result in results) == 10
         assert of_tokens(budget_statistics()[0]) == (100, 0, 5, 0)
 
