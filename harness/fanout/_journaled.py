@@ -29,7 +29,13 @@ import attrs
 import trio
 
 from harness._words import repr_of
-from harness.errors import JournaledError, JournalError, JournalKeyError, JournalValueError
+from harness.errors import (
+    BudgetExceeded,
+    JournaledError,
+    JournalError,
+    JournalKeyError,
+    JournalValueError,
+)
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import Engine, plan_for
 from harness.fanout._item import Job
@@ -40,6 +46,7 @@ from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Priority
+from harness.runs._accounts import Usage, current_accounts, units
 
 READ_AHEAD_AT_LEAST = 64
 """Items that may be looked up before their turn, so that what is done is read many at a time."""
@@ -136,6 +143,7 @@ class JournaledEngine(Engine):
             self.cut = self.cut or "its journal was not opened"
             raise
         try:
+            await self._charge_earlier_sessions()
             await super().drive()
         finally:
             with trio.CancelScope(shield=True):
@@ -145,6 +153,14 @@ class JournaledEngine(Engine):
                     await self.batch.close()
         if self._failure is not None:
             raise self._failure
+
+    async def _charge_earlier_sessions(self) -> None:
+        """Have the budgets around this fan-out go on with what earlier sessions left of them."""
+        accounts, _ = current_accounts()
+        work = (self._journal.name, self._batch_name)
+        if accounts.not_charged(work):
+            totals = await self.batch.totals()
+            accounts.charge_earlier(Usage(totals.tokens, units(totals.cost_usd)), work)
 
     @property
     def hedges(self) -> Hedges:
@@ -415,7 +431,7 @@ class JournaledEngine(Engine):
                 status, value, job.degraded = "failed", error, False
         decided, beside = job.take_open(status)
         self._end_beside(job.entry, beside)
-        done = status in ("ok", "failed", "timed_out")
+        done = status in ("ok", "failed", "timed_out") and not self._is_out_of_budget(value)
         # What was cancelled doesn't count in the journal; here it says what was done.
         attempts = job.entry.attempts if done else job.attempts_before + job.attempts
         result: Result[Any] = Result(
@@ -459,6 +475,15 @@ class JournaledEngine(Engine):
             return False
         self.cut = self._join.why
         return True
+
+    def _is_out_of_budget(self, value: Any) -> bool:
+        """Return whether an item found a budget used up that it shares with others.
+
+        Then it isn't done: a later session may have a larger one.
+        """
+        if not isinstance(value, BudgetExceeded):
+            return False
+        return f"{self._run.path}/".startswith(f"{value.run_path}/")
 
     def _end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""

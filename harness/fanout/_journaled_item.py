@@ -22,6 +22,7 @@ from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
 from harness.fanout._result import ResultStatus
 from harness.policies import is_rate_limit
 from harness.runs import current_run
+from harness.runs._accounts import add_meter
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 
 
@@ -139,6 +140,7 @@ class JournaledWork(ItemWork):
         job = self._recorder.jobs[run._item_index]
         attempt = job.spare() or await self._recorder.begin_another(job)
         attempt.called = True
+        add_meter(run, attempt)
         try:
             awaitable = self._called(item)
             if not isinstance(awaitable, Awaitable):

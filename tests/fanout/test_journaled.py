@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.errors import (
+    BudgetExceeded,
     FanOutError,
     JournaledError,
     JournalError,
@@ -25,6 +26,7 @@ from harness.errors import (
     QuorumError,
     RateLimitedError,
 )
+from harness.shared import budget_left, reserve_budget
 from tests.fanout.probes import Boom
 from tests.support.memory_journal import MemoryJournal, disk_is_full
 
@@ -709,3 +711,56 @@ async def test_a_crash_of_the_function_leaves_the_rest_resumable(autojump_clock:
         await run(journal, body, range(8))
     assert len(journal.unended()) == 1, "only of the item that ended the process"
     await wait_all_tasks_blocked()
+
+
+# Budgets ------------------------------------------------------------------------------------------
+
+
+async def spend(item: int) -> int:
+    with reserve_budget(tokens=10) as spending:
+        await trio.sleep(1)
+        spending.settle(tokens=10, cost_usd=0.25)
+    return item
+
+
+async def test_each_attempt_is_recorded_with_what_was_used_below_it(
+    autojump_clock: MockClock,
+) -> None:
+    journal = MemoryJournal()
+    await run(journal, spend, range(3))
+    endings = [one.ending for kept in journal.order for one in kept.attempts]
+    assert [(one.tokens, one.cost_usd) for one in endings if one] == [(10, 0.25)] * 3
+
+
+async def test_a_resumed_batch_goes_on_with_what_is_left_of_its_budget(
+    autojump_clock: MockClock,
+) -> None:
+    journal = MemoryJournal()
+    async with harness.open_run("night", budget=harness.Budget(tokens=30)):
+        first = await run(journal, spend, range(10), limit=1)
+        assert len(first.values()) == 3
+        assert budget_left().tokens == 0
+        assert isinstance(first.failed[0].error, BudgetExceeded)
+
+        # Once more within the same budget, which has heard of it all: nothing is counted twice.
+        await run(journal, spend, range(3), limit=1)
+    async with harness.open_run("night", budget=harness.Budget(tokens=50)):
+        second = await run(journal, spend, range(10), limit=1)
+        assert len(second.values()) == 5, "what found the budget used up was not done, and ran"
+        assert budget_left().tokens == 0
+        await run(journal, spend, range(3), limit=1)
+    async with harness.open_run("night", budget=harness.Budget(tokens=1_000)):
+        assert (await run(journal, spend, range(10), limit=1)).complete
+        assert budget_left().tokens == 900
+
+
+async def test_a_budget_of_the_items_own_is_its_own_failure(autojump_clock: MockClock) -> None:
+    async def greedy(item: int) -> int:
+        async with harness.open_run("inside", budget=harness.Budget(tokens=5)):
+            return await spend(item)
+
+    journal = MemoryJournal()
+    await run(journal, greedy, [1])
+    [result] = await run(journal, greedy, [1])
+    assert isinstance(result.error, JournaledError)
+    assert result.error.type_name == "BudgetExceeded"

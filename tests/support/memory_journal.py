@@ -49,6 +49,7 @@ class MemoryJournal:
         self.retry_failed = retry_failed
         self.items: dict[tuple[type, Any], KeptItem] = {}
         self.order: list[KeptItem] = []
+        self.name = "memory"
         self.target: str | None = None
         self.begun: list[str | int] = []
         """The keys of the attempts that were recorded, in order."""
@@ -224,7 +225,25 @@ class MemoryBatch:
         await trio.lowlevel.checkpoint()
 
     async def totals(self) -> Totals:
-        raise NotImplementedError
+        await trio.lowlevel.checkpoint()
+        ended = [one.ending for kept in self._journal.order for one in kept.attempts if one.ending]
+        statuses = [kept.ending.status for kept in self._journal.order if kept.ending is not None]
+        return Totals(
+            items=len(self._journal.items),
+            ok=statuses.count("ok"),
+            failed=statuses.count("failed"),
+            timed_out=statuses.count("timed_out"),
+            open=len(self._journal.items) - len(statuses),
+            degraded=0,
+            attempts=len(ended),
+            cancelled_attempts=0,
+            lost_attempts=len(self._journal.unended()),
+            tokens=sum(one.tokens for one in ended),
+            cost_usd=sum(one.cost_usd for one in ended),
+            run_seconds=0.0,
+            sessions=self._journal.sessions,
+            seconds=0.0,
+        )
 
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()
