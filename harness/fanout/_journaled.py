@@ -86,10 +86,21 @@ class JournaledEngine(Engine):
         batch_name: str,
         target: str,
         settings: Mapping[str, Any],
+        content: Callable[[Any], Any] | None = None,
         priority: Priority | None = None,
         **options: Any,
     ) -> None:
+        """Run items with a journal.
+
+        Args:
+          given, options: As for `Engine`.
+          journal: Where to look up and record.
+          batch_name, target, settings: What to open a batch of it with.
+          content: Returns what of an item makes it the same as before; None: all of it.
+          priority: Which of the items read ahead is next.
+        """
         super().__init__(*given, **options)
+        self._content = content
         self._journal = journal
         self._batch_name = batch_name
         self._target = target
@@ -254,7 +265,8 @@ class JournaledEngine(Engine):
         self._waiting += 1
         try:
             key = self._key_of(item)
-            entry = self.batch.find(key, item)
+            content = item if self._content is None else self._content(item)
+            entry = self.batch.find(key, content)
         except (JournalKeyError, JournalValueError) as error:
             self._waiting -= 1
             self._record(self._skip(item, index))
