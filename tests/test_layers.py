@@ -100,6 +100,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
     ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
+    ("shared", "harness.runs._accounts"): (
+        "a run's budgets are its own; as a public name they could be charged for another run"
+    ),
 }
 
 
