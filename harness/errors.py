@@ -304,6 +304,10 @@ class ModelConnectionError(ModelError):
     """A provider could not be reached, or the connection broke before the answer was whole."""
 
 
+class ModelUnreachableError(ModelConnectionError):
+    """A provider could not be reached, so nothing was sent."""
+
+
 class ModelReplyError(ModelError):
     """A model's reply makes no sense: it is malformed, cut short or empty."""
 

@@ -61,15 +61,17 @@ class AnthropicMessages:
                 }
                 for tool in request.tools
             ]
+        # What clients of some versions don't know by name.
+        extra: dict[str, Any] = {}
         if settings.temperature is not None:
-            body["temperature"] = settings.temperature
+            extra["temperature"] = settings.temperature
         if request.output_schema is not None and settings.enforce_schema:
             root = root_object(request.output_schema)
             schema = None if root is None else enforceable(root, all_required=False)
             if schema is not None:
-                # Not by its name, which older clients don't know.
-                form = {"type": "json_schema", "schema": schema}
-                body["extra_body"] = {"output_config": {"format": form}}
+                extra["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if extra:
+            body["extra_body"] = extra
         return body
 
     def resource(self, client: Any) -> Any:
@@ -93,7 +95,10 @@ class AnthropicMessages:
                     )
                 )
         return _response(
-            "".join(pieces), calls, _usage(inner(reply, "usage"), Usage()), inner(reply, "stop_reason")
+            "".join(pieces),
+            calls,
+            _usage(inner(reply, "usage"), Usage()),
+            inner(reply, "stop_reason"),
         )
 
     def reader(self) -> EventReader:
