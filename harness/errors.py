@@ -202,6 +202,37 @@ class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
 
 
+
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
+
+
+class EffectUnknownError(HarnessError):
+    """An effect may have taken place or not: it began, and nobody knows how it ended.
+
+    A retry can't help, so none is made.
+    """
+
+    key: Any
+    """The key given to `harness.shared.Once`."""
+
+    idempotency_key: str
+    """What the effect was told, so that its receiver can be asked."""
+
+    def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
+        super().__init__(message, key, idempotency_key)
+        self.key = key
+        self.idempotency_key = idempotency_key
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SharedClosedError(HarnessError, RuntimeError):
+    """A cache or a once was used, or waited for, after its block had been left."""
+
+
 class ModelError(HarnessError):
     """A model gave no answer that can be used.
 
@@ -273,6 +304,10 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
 
 class ModelConnectionError(ModelError):
     """A provider could not be reached, or the connection broke before the answer was whole."""
+
+
+class ModelUnreachableError(ModelConnectionError):
+    """A provider could not be reached, so nothing was sent."""
 
 
 class ModelReplyError(ModelError):
@@ -419,3 +454,7 @@ class McpToolError(HarnessError):
 
 class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class MissingPriceError(ModelError):
+    """A model without a price was asked under a budget in dollars, which could not be kept."""
