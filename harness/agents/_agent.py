@@ -171,6 +171,17 @@ class Agent(Generic[OutputT]):
     def __delattr__(self, name: str) -> NoReturn:
         self.__setattr__(name, None)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_again, (
+            type(self),
+            self.name,
+            self.model,
+            self.instructions,
+            self.tools,
+            self.max_turns,
+            self.output_type,
+        )
+
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
 
@@ -298,6 +309,26 @@ class Agent(Generic[OutputT]):
                 "agent.run(conversation=...) takes a harness.agents.Conversation, "
                 f"not {conversation!r}"
             )
+
+
+def _make_again(
+    cls: type[Agent[Any]],
+    name: str,
+    model: Model,
+    instructions: str,
+    tools: tuple[Tool, ...],
+    max_turns: int,
+    output_type: Any,
+) -> Agent[Any]:
+    """Make an agent for ``copy`` and ``pickle``, which can't set what is frozen."""
+    return cls(
+        name,
+        model=model,
+        instructions=instructions,
+        tools=tools,
+        max_turns=max_turns,
+        output_type=output_type,
+    )
 
 
 def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:

@@ -26,6 +26,9 @@ from harness.runs._endings import (
     without_cancelled,
 )
 
+ERROR_WORDS_AT_MOST = 2_000
+"""Characters of an error that a model is told: enough to learn from, and no page of HTML."""
+
 CUT_SHORT = "this call was cut short before it had a result"
 
 
@@ -136,7 +139,8 @@ class _Turn:
             self.answer(number, f"the arguments don't fit: {error}", False)
             return
         try_note(error, f"in tool {tool.name!r} of run {self.run.path}")
-        self.answer(number, f"the tool failed: {error_in_words(error)}", False)
+        words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
+        self.answer(number, f"the tool failed: {words}", False)
         if tool.on_error == "run":
             self.errors[number] = error
             if self.scope is not None:

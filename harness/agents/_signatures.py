@@ -73,7 +73,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
             f"the types of tool {name!r} can't be read: {error}; import what its annotations name "
             "at the top of its module, outside of `if TYPE_CHECKING`"
         ) from error
-    description, texts = read_docstring(inspect.getdoc(fn))
+    description, texts = read_docstring(inspect.getdoc(_typed_function(fn)))
     fields: list[Any] = []
     positional_only: list[tuple[str, Any]] = []
     defaults: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from harness.agents._work import Work, is_injectable, work_in
 from harness.errors import InboxFullError, RunEndedError
 from harness.models import Message
 from harness.runs import Event, Run, RunBlock
-from harness.runs._endings import most_telling, try_note
+from harness.runs._endings import is_only_cancelled, most_telling, try_note
 
 OutputT = TypeVar("OutputT")
 
@@ -164,7 +164,8 @@ class AgentStream(Generic[OutputT]):
         assert self._manager is not None
         if self._run is not None and self._buffer is not None:
             await self._buffer.__aexit__(None, None, None)
-            self._run.cancel("the block of its stream was left")
+            if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
+                self._run.cancel("the block of its stream was left")
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as error:

@@ -108,12 +108,12 @@ class FunctionTool(Tool):
         args, named = self._signature.bind(arguments)
         if self._is_async:
             return await self._function(*args, **named)
-        result = await trio.to_thread.run_sync(
-            functools.partial(self._function, *args, **named),
+        (result,) = await trio.to_thread.run_sync(
+            functools.partial(_call_boxed, self._function, args, named),
             abandon_on_cancel=self.abandon_on_cancel,
             limiter=_thread_limiter(),
         )
-        # A plain function around an async one, as decorators leave behind.
+        # The result of a plain function around an async one, as decorators leave behind.
         return await result if inspect.isawaitable(result) else result
 
 
@@ -253,6 +253,11 @@ def one_string(arguments: Mapping[str, Any], tool: str) -> str:
             f"{tool} takes one argument, a string, and got {dict(arguments)!r}"
         )
     return values[0]
+
+
+def _call_boxed(fn: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> tuple[Any]:
+    """Call a function in a thread; trio lets no bare coroutine out of one."""
+    return (fn(*args, **named),)
 
 
 def _thread_limiter() -> trio.CapacityLimiter:

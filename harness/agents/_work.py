@@ -1,7 +1,7 @@
 """What one run of an agent does and knows: the loop, and all of its state.
 
-A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. In each
-turn: wait for the readers of streams, look whether the run is to stop, take the messages that
+A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. In
+each turn: wait for the readers of streams, look whether the run is to stop, take the messages that
 others left, ask the model, run the tool calls. It ends with an answer, a stop, or an error.
 """
 
