@@ -202,8 +202,6 @@ class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
 
 
-
-
 class CounterBoundsError(HarnessError, ValueError):
     """A change of a shared counter would have left its bounds, and was not made."""
 

@@ -35,7 +35,7 @@ def describe(
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
         [
-            f"would run {options.target}",
+            f"would run {options.target}{_with_model(options)}",
             f"  on      {_amount(options, reading)} of {options.input_path} "
             f"({_FORMAT_NAMES[form]})",
             f"  with    {', '.join(limits)}",
@@ -48,9 +48,13 @@ def describe(
     )
 
 
+def _with_model(options: BatchOptions) -> str:
+    return "" if options.model is None else f" on {options.model}"
+
+
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
     """Return what makes a batch slow: of ``records`` the largest may not fit into a minute."""
-    if options.tpm is None:
+    if options.tpm is None or options.tokens is None:
         return []
     if isinstance(options.tokens, int):
         largest = options.tokens

@@ -74,6 +74,9 @@ class Work:
     limiter: Limiter | None = None
     """What each call reserves from."""
 
+    reserves_itself: bool = False
+    """Whether the function reserves from `limiter` itself; else it is done for each attempt."""
+
     tokens: int | Callable[[Record], int] | None = None
     """How many tokens a record uses."""
 
@@ -162,7 +165,7 @@ class _Batch:
                         self._source,
                         policy=work.policy,
                         limit=work.limit,
-                        each=unlimited if work.limiter is None else each,
+                        each=unlimited if work.limiter is None or work.reserves_itself else each,
                         key=_key_of,
                         priority=_priority_of if work.by_priority else None,
                         journal=journal,
