@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 import trio
@@ -116,7 +117,7 @@ async def test_origin_is_kept_at_depth_three(autojump_clock: MockClock) -> None:
     for depth in (2, 1, 0):
         model = Script(calls((agent.name, {"task": "go"})), f"from d{depth}")
         agent = Agent(f"d{depth}", model=model, tools=[agent.as_tool()])
-    events, reply = await read(agent)
+    events, _ = await read(agent)
     ids: dict[str, set[tuple[str, str | None, int]]] = defaultdict(set)
     for event in events:
         ids[event.path].add((event.run_id, event.parent_id, event.depth))
@@ -144,7 +145,8 @@ async def test_an_unrelated_agent_in_a_tool_can_be_run_privately(
     @tool
     async def consult() -> str:
         async with harness.open_run("consulting", private=True):
-            return (await other.run("hush")).output
+            reply = await other.run("hush")
+        return reply.output
 
     @tool
     async def consult_openly() -> str:
@@ -177,7 +179,7 @@ async def test_what_an_agent_says_of_itself_and_takes(autojump_clock: MockClock)
 
 
 async def test_arguments_that_are_not_one_string_are_answered(autojump_clock: MockClock) -> None:
-    bad = [{}, {"prompt": 3}, {"a": "x", "b": "y"}]
+    bad: list[dict[str, Any]] = [{}, {"prompt": 3}, {"a": "x", "b": "y"}]
     agent = Agent(
         "boss",
         model=Script(calls(*[("child", arguments) for arguments in bad]), "done"),

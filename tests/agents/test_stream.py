@@ -215,8 +215,8 @@ def test_whatever_the_order_nothing_of_an_agent_is_lost(
                     told[run_id].append(f"{number} " if what == "text" else "|")
             while buffer._buffer:
                 await read_one()
-            for run_id in told:
-                assert "".join(read[run_id]) == "".join(told[run_id])
+            for run_id, own in told.items():
+                assert "".join(read[run_id]) == "".join(own)
             assert buffer.dropped == users
             assert not buffer._last_text
             await buffer.__aexit__(None, None, None)
@@ -239,7 +239,7 @@ async def test_breaking_out_at_any_event_leaves_nothing_alive_and_logs_nothing(
         async with harness.open_run("outer") as outer:
             async with Agent("a", model=model, tools=[work]).stream("hi") as stream:
                 count = 0
-                async for event in stream:
+                async for _ in stream:
                     count += 1
                     if count > read_at_most:
                         break
@@ -249,7 +249,7 @@ async def test_breaking_out_at_any_event_leaves_nothing_alive_and_logs_nothing(
     assert is_valid(stream.reply.messages)
     assert model.open_streams == 0
     reference = weakref.ref(stream)
-    del stream, event
+    del stream
     assert reference() is None
     gc.collect()
     assert caplog.records == []
@@ -296,7 +296,10 @@ async def test_a_cancel_of_the_run_ends_the_iteration_and_not_the_reader(
     assert stream.run.cancel_reason == "enough"
     assert not stream.reply.complete
     assert stream.reply.turns == 1
-    assert [one.content for one in stream.reply.messages if one.role == "tool"][0] == "done"
+    assert [one.content for one in stream.reply.messages if one.role == "tool"] == [
+        "done",
+        "this call was cut short before it had a result",
+    ]
 
 
 async def test_a_cancel_before_the_first_step(autojump_clock: MockClock) -> None:
@@ -363,9 +366,9 @@ async def test_wrong_use_says_what_to_do(autojump_clock: MockClock) -> None:
     agent = Agent("a", model=two_turns(), tools=[work])
     stream = agent.stream("hi")
     for use in (lambda: stream.run, lambda: stream.reply, lambda: stream.inject("x")):
-        with pytest.raises(RuntimeError, match="async with agent.stream"):
+        with pytest.raises(RuntimeError, match=r"async with agent\.stream"):
             use()
-    with pytest.raises(RuntimeError, match="async with agent.stream"):
+    with pytest.raises(RuntimeError, match=r"async with agent\.stream"):
         await anext(stream)
     async with stream:
         async with trio.open_nursery() as nursery:
@@ -383,7 +386,7 @@ async def test_wrong_use_says_what_to_do(autojump_clock: MockClock) -> None:
 def test_a_stream_outside_trio_says_so() -> None:
     stream = Agent("a", model=two_turns(), tools=[work]).stream("hi")
     with pytest.raises(RuntimeError, match="outside trio"):
-        stream.__aenter__().send(None)  # type: ignore[attr-defined]
+        stream.__aenter__().send(None)
 
 
 # Context and order -------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ async def test_a_sequential_tool_loses_no_update(autojump_clock: MockClock) -> N
 
     async def count_up() -> int:
         deps = harness.current_run().deps
-        seen = deps["count"]
+        seen: int = deps["count"]
         await trio.sleep(1)
         deps["count"] = seen + 1
         return seen
@@ -376,7 +376,7 @@ async def test_arguments_that_do_not_fit_are_answered_so_that_the_model_can_try_
         await trio.lowlevel.checkpoint()
         return number * number
 
-    bad = [{}, {"number": "3"}, {"number": 3, "unit": "cm"}, {"number": None}]
+    bad: list[dict[str, Any]] = [{}, {"number": "3"}, {"number": 3, "unit": "cm"}, {"number": None}]
     model = Script(
         calls(*[("square", arguments) for arguments in bad]),
         calls(("square", {"number": 3})),
@@ -570,8 +570,8 @@ async def test_a_thread_is_waited_for_or_abandoned_by_choice(abandon: bool) -> N
     else:
         assert told == ["late"], "it was waited for, so what it returned counts"
         assert ended == ["slow"]
-    while not ended:
-        await trio.sleep(0.05)
+    await trio.sleep(0.4)
+    assert ended == ["slow"]
     assert told != ["late"] or not abandon
 
 
