@@ -147,6 +147,8 @@ _MAKERS: dict[str, Callable[..., RunOnce]] = {
     "LangGraph": langgraph,
 }
 
+NAMES = tuple(_MAKERS)
+
 
 def frameworks() -> dict[str, Callable[..., RunOnce]]:
     """Return the maker of each framework that is installed."""
