@@ -7,6 +7,7 @@ or hold a model in this process need an extra each, and are loaded when first us
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
     Message,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnthropicModel",
+    "FallbackEntry",
+    "FallbackModel",
     "FunctionModel",
     "Message",
     "Model",

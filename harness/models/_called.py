@@ -94,7 +94,7 @@ class CalledModel(ABC):
     def _open(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
 
-    def _refuse_unless_ready(self) -> None:
+    def refuse_unless_ready(self) -> None:
         """Raise if it can't be asked at all, before anybody waits in a line for it."""
         return
 
@@ -114,7 +114,7 @@ class CalledModel(ABC):
         Cancellation: the request is given up, and its connection is not used again. What it was
         expected to use stays charged.
         """
-        self._refuse_unless_ready()
+        self.refuse_unless_ready()
         if self.limiter is None:
             if not somebody_counts():
                 return (await self._ask(request)).response
@@ -146,7 +146,7 @@ class CalledModel(ABC):
         Cancellation: the connection is closed, and not used again. What had come until then is
         charged.
         """
-        self._refuse_unless_ready()
+        self.refuse_unless_ready()
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
             async with self._granted(request) as grant, AsyncExitStack() as stack:

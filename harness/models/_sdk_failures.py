@@ -146,8 +146,8 @@ class SdkFailures:
         for _ in range(10):  # Causes of causes.
             if seen is None:
                 return
-            for name in ("args", "message", "body"):
-                value = getattr(seen, name, None)
+            seen.args = tuple(self._without_key(value) for value in seen.args)
+            for name, value in list(vars(seen).items()):
                 clean = self._without_key(value)
                 if clean != value:
                     setattr(seen, name, clean)

@@ -145,7 +145,7 @@ class SdkModel(CalledModel):
         """Return whether somebody else than the provider answers at the address."""
         return False
 
-    def _refuse_unless_ready(self) -> None:
+    def refuse_unless_ready(self) -> None:
         self._open_clients()
 
     def _open_clients(self) -> SharedClients:
