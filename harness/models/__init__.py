@@ -20,6 +20,7 @@ from harness.models._messages import (
 )
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
+from harness.models._recorded import RecordedModel
 from harness.models._scripted import ScriptedModel, ScriptedReply
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "ModelStream",
     "OpenAIModel",
     "Price",
+    "RecordedModel",
     "Role",
     "ScriptedModel",
     "ScriptedReply",
