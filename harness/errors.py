@@ -456,3 +456,7 @@ class SharedClosedError(HarnessError, RuntimeError):
 
 class MissingPriceError(ModelError):
     """A model without a price was asked under a budget in dollars, which could not be kept."""
+
+
+class CassetteError(HarnessError):
+    """A file of recorded replies can't be read, or holds what is no recording."""

@@ -20,10 +20,12 @@ from harness.models._messages import (
 )
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
+from harness.models._recorded import RecordedModel
 from harness.models._scripted import ScriptedModel, ScriptedReply
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
+    from harness.models._local import LocalModel
     from harness.models._openai import OpenAIModel
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "FallbackEntry",
     "FallbackModel",
     "FunctionModel",
+    "LocalModel",
     "Message",
     "Model",
     "ModelRequest",
@@ -38,6 +41,7 @@ __all__ = [
     "ModelStream",
     "OpenAIModel",
     "Price",
+    "RecordedModel",
     "Role",
     "ScriptedModel",
     "ScriptedReply",
@@ -49,6 +53,7 @@ __all__ = [
 _LOADED_WHEN_USED = {
     # The name: its module, the extra that brings what it needs, and what that is.
     "AnthropicModel": ("harness.models._anthropic", "anthropic", "anthropic"),
+    "LocalModel": ("harness.models._local", "local", "xllamacpp"),
     "OpenAIModel": ("harness.models._openai", "openai", "openai"),
 }
 

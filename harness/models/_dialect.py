@@ -170,3 +170,14 @@ def response(
 def arguments_text(call: ToolCall) -> str:
     """Return a call's arguments as JSON."""
     return json.dumps(call.arguments, ensure_ascii=False)
+
+
+def message_of(body: object) -> str:
+    """Return the message in the body of an error, however deep the provider put it."""
+    inside = body
+    for name in ("response", "error"):
+        if isinstance(inside, Mapping) and isinstance(inside.get(name), Mapping):
+            inside = inside[name]
+    message = inside.get("message") if isinstance(inside, Mapping) else inside
+    words = str(message if message else body)
+    return words if len(words) <= 300 else f"{words[:300]}..."

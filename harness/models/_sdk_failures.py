@@ -22,7 +22,7 @@ from harness.errors import (
     ModelUnreachableError,
 )
 from harness.limits import parse_rate_limit_headers
-from harness.models._dialect import ReportedError, UnreadableReply
+from harness.models._dialect import ReportedError, UnreadableReply, message_of
 from harness.models._events import EventTooLargeError
 from harness.models._failures import model_error
 
@@ -122,7 +122,7 @@ class SdkFailures:
         heard = parse_rate_limit_headers(headers, status=status, body=body)
         facts: dict[str, Any] = {"status_code": status, "headers": dict(headers), "body": body}
         said = "reported an error while it answered" if during else "answered with an error"
-        what = f"{said}{'' if status is None else f', status {status}'}: {_message_of(body)}"
+        what = f"{said}{'' if status is None else f', status {status}'}: {message_of(body)}"
         if heard.quota_exhausted:
             return self._error(
                 ModelQuotaExhaustedError, what, resets_after=heard.wait_seconds, **facts
@@ -182,14 +182,3 @@ def _body_of(error: Any) -> object:
         return json.loads(error.response.content)
     except Exception:  # No JSON, or never read.
         return error.body if error.body is not None else str(error)
-
-
-def _message_of(body: object) -> str:
-    """Return the message in the body of an error, however deep the provider put it."""
-    inside = body
-    for name in ("response", "error"):
-        if isinstance(inside, Mapping) and isinstance(inside.get(name), Mapping):
-            inside = inside[name]
-    message = inside.get("message") if isinstance(inside, Mapping) else inside
-    words = str(message if message else body)
-    return words if len(words) <= 300 else f"{words[:300]}..."
