@@ -174,9 +174,13 @@ class BudgetExceeded(HarnessError):
     run_path: str | None
     """The run that was given the budget; it may stand above the one that asked."""
 
-    def __init__(self, message: str, run_path: str | None = None) -> None:
-        super().__init__(message, run_path)
+    partial: Any
+    """Of an agent's run that ends with this: the `harness.agents.Reply` with what was done."""
+
+    def __init__(self, message: str, run_path: str | None = None, partial: Any = None) -> None:
+        super().__init__(message, run_path, partial)
         self.run_path = run_path
+        self.partial = partial
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -278,6 +282,10 @@ class ModelError(HarnessError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""
 
 
 class ModelStatusError(ModelError):
@@ -391,31 +399,6 @@ class JournaledError(HarnessError):
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
-class CounterBoundsError(HarnessError, ValueError):
-    """A change of a shared counter would have left its bounds, and was not made."""
-
-
-class EffectUnknownError(HarnessError):
-    """An effect may have taken place or not: it began, and nobody knows how it ended.
-
-    A retry can't help, so none is made.
-    """
-
-    key: Any
-    """The key given to `harness.shared.Once`."""
-
-    idempotency_key: str
-    """What the effect was told, so that its receiver can be asked."""
-
-    def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
-        super().__init__(message, key, idempotency_key)
-        self.key = key
-        self.idempotency_key = idempotency_key
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class OutputError(HarnessError):
     """An agent's answer did not fit its ``output_type``, also after the model was told why."""
 
@@ -448,10 +431,6 @@ class McpServerError(HarnessError):
 
 class McpToolError(HarnessError):
     """An MCP server says that a call of one of its tools failed."""
-
-
-class SharedClosedError(HarnessError, RuntimeError):
-    """A cache or a once was used, or waited for, after its block had been left."""
 
 
 class MissingPriceError(ModelError):

@@ -15,7 +15,7 @@ import trio
 from harness._words import error_in_words, repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._tool import Tool
-from harness.errors import ToolArgumentsError, ToolTimeoutError
+from harness.errors import BudgetExceeded, ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
 from harness.runs import Run
 from harness.runs._endings import (
@@ -141,10 +141,20 @@ class _Turn:
         try_note(error, f"in tool {tool.name!r} of run {self.run.path}")
         words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
         self.answer(number, f"the tool failed: {words}", False)
-        if tool.on_error == "run":
+        if tool.on_error == "run" or self.is_over_budget(error):
             self.errors[number] = error
             if self.scope is not None:
                 self.scope.cancel()
+
+    def is_over_budget(self, error: Exception) -> bool:
+        """Return whether a budget of this run, or one above it, has no more to give.
+
+        Whatever the model tried next would end the same way. A budget that a tool gave to a run of
+        its own is that tool's affair.
+        """
+        return isinstance(error, BudgetExceeded) and not (error.run_path or "").startswith(
+            f"{self.run.path}/"
+        )
 
     def answer(self, number: int, text: str, ok: bool) -> None:
         """Note a call's result."""

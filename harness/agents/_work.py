@@ -21,7 +21,13 @@ from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
-from harness.errors import MaxTurnsError, ModelReplyError, OutputError, ReservationError
+from harness.errors import (
+    BudgetExceeded,
+    MaxTurnsError,
+    ModelReplyError,
+    OutputError,
+    ReservationError,
+)
 from harness.limits import current_reservation
 from harness.models import (
     Message,
@@ -110,12 +116,14 @@ class Work:
         )
 
     def complete_error(self, run: Run, error: Exception) -> None:
-        """Give an error that this run, once ended, failed of the partial reply, if it is ours.
+        """Give the error that this run has failed of its partial reply, if it is ours.
 
-        One that came out of a tool is that of another agent, and has its reply.
+        One that came out of a tool may be that of another agent, and have its reply.
         """
-        own_error = self._own_error
-        if own_error is not None and own_error is error:
+        if isinstance(error, BudgetExceeded):
+            # On its way up it ends each agent, and whoever catches it sees what theirs has done.
+            error.partial = self.reply(run)
+        elif (own_error := self._own_error) is error and own_error is not None:
             own_error.partial = self.reply(run)
             self._own_error = None  # Its traceback holds us.
 

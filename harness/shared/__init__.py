@@ -3,6 +3,7 @@
 What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
 """
 
+from harness.shared._cache import Cache, CacheStatistics, open_cache
 from harness.shared._counter import Counter, CounterStatistics
 from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
 from harness.shared._spending import (
@@ -20,6 +21,8 @@ __all__ = [
     "BudgetDimension",
     "BudgetLeft",
     "BudgetStatistics",
+    "Cache",
+    "CacheStatistics",
     "Counter",
     "CounterStatistics",
     "EffectState",
@@ -29,5 +32,6 @@ __all__ = [
     "budget_left",
     "budget_statistics",
     "charge_budget",
+    "open_cache",
     "reserve_budget",
 ]

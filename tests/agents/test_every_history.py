@@ -104,27 +104,22 @@ def test_whatever_happens_the_history_is_valid_and_every_call_has_its_result(
             "a", model=Fake(answer, seconds=0.5, seconds_per_word=0.1), tools=TOOLS, max_turns=4
         )
         reply: Any = None
+        stream = agent.stream("hi", buffer=buffer, conversation=conversation)
         with harness.observing(events.append), trio.CancelScope() as scope:
             if cancel_at is not None:
                 scope.deadline = trio.current_time() + cancel_at / 2
             try:
                 if streamed:
-                    async with agent.stream(
-                        "hi", buffer=buffer, conversation=conversation
-                    ) as stream:
-                        try:
-                            async for _ in stream:
-                                await trio.sleep(0.05)
-                        finally:
-                            run = stream.run
-                    reply = stream.reply
+                    async with stream:
+                        async for _ in stream:
+                            await trio.sleep(0.05)
                 else:
                     reply = await agent.run("hi", conversation=conversation)
             except (ToolFailed, HarnessError) as error:
                 reply = getattr(error, "partial", None)
         if streamed:
             reply = stream.reply
-            assert run.status != "running"
+            assert stream.run.status != "running"
         by_run: dict[str, list[Any]] = {}
         for event in events:
             by_run.setdefault(event.run_id, []).append(event.payload)
