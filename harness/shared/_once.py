@@ -240,18 +240,19 @@ class Once:
 
     async def _complete(self, key: Hashable, value: Any) -> Any:
         # Whoever cancels now comes too late: it has taken place, and has to be known.
-        try:
-            with trio.CancelScope(shield=True):
+        recorded: Any = None
+        with trio.CancelScope(shield=True):
+            try:
                 recorded = await self._store.complete(key, value)
-        except Exception as error:
-            self._begun.pop(key, None)
-            self._unrecorded[key] = value
-            error.add_note(
-                f"the effect {repr_of(key)} took place and could not be recorded; asked for again "
-                "in this block it is recorded without another effect, in a later session it is "
-                "unknown"
-            )
-            raise
+            except Exception as error:
+                self._begun.pop(key, None)
+                self._unrecorded[key] = value
+                error.add_note(
+                    f"the effect {repr_of(key)} took place and could not be recorded; asked for "
+                    "again in this block it is recorded without another effect, in a later "
+                    "session it is unknown"
+                )
+                raise
         self._unrecorded.pop(key, None)
         return recorded
 
@@ -273,7 +274,7 @@ class Once:
         on_unknown = self._on_unknown
         if on_unknown == "retry":
             return None
-        if on_unknown == "raise":
+        if not callable(on_unknown):
             raise self._unknown_error(
                 key, recorded.idempotency_key, "there is no record of how it ended"
             )
