@@ -124,7 +124,13 @@ class Flights:
         self._all[flight] = None
         try:
             start_soon(
-                self._nursery, self._fly, flight, call, args, run=None, name=f"{what} {key!r}"
+                self._nursery,
+                self._fly,
+                flight,
+                call,
+                args,
+                run=None,
+                name=f"{what} {repr_of(key)}",
             )
         except BaseException:
             del self._by_key[key], self._all[flight]
@@ -177,12 +183,12 @@ class Flights:
                 flight.scope.cancel()
 
     def refuse_if_closed(self) -> None:
-        """Refuse to go on after the owner's block.
+        """Refuse to go on after the owner's block, except inside a flight that it waits for.
 
         Raises:
           SharedClosedError: if it was left.
         """
-        if self.closed:
+        if self.closed and _inside.get() not in self._all:
             raise self.closed_error()
 
     def closed_error(self) -> SharedClosedError:

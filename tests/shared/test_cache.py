@@ -46,7 +46,9 @@ class Loader:
         finally:
             self.under_way -= 1
         if self.fail:
-            raise OSError(f"failure {number}")
+            error = OSError(f"failure {number}")
+            error.add_note("noted by the load")
+            raise error from KeyError("cause")
         return f"value {number}"
 
 
@@ -203,7 +205,7 @@ async def test_a_refresh_that_fails_leaves_the_old_value_and_is_not_tried_at_eve
     autojump_clock: MockClock,
 ) -> None:
     loader = Loader(seconds=0.1)
-    async with open_cache(ttl=60, refresh_after=40) as cache:
+    async with open_cache(ttl=60, refresh_after=40, failure_ttl=5) as cache:
         await cache.get("key", loader.load)
         loader.fail = True
         await trio.sleep(40)
@@ -231,6 +233,22 @@ async def test_the_run_that_starts_a_refresh_does_not_wait_for_it(
         assert await cache.get("key", loader.load) == "value 2"
 
 
+async def test_a_refresh_goes_on_when_one_who_came_to_wait_for_it_leaves(
+    autojump_clock: MockClock,
+) -> None:
+    loader = Loader(seconds=10)
+    async with open_cache(ttl=60, refresh_after=40) as cache:
+        await cache.get("key", loader.load)
+        await trio.sleep(55)
+        await cache.get("key", loader.load)
+        await trio.sleep(6)  # What was there is too old by now.
+        with trio.move_on_after(1) as scope:
+            await cache.get("key", loader.load)
+        assert scope.cancelled_caught
+        assert await cache.get("key", loader.load) == "value 2"
+        assert loader.cancelled == 0
+
+
 # Failures ----------------------------------------------------------------------------------------
 
 
@@ -251,7 +269,8 @@ async def test_a_failure_reaches_all_who_wait_and_is_not_kept(autojump_clock: Mo
         for number, error in enumerate(errors):
             assert error is not None
             assert error.args == ("failure 1",)
-            assert error.__notes__ == [f"in run many/{number}"]
+            assert error.__notes__ == ["noted by the load", f"in run many/{number}"]
+            assert isinstance(error.__cause__, KeyError)
             traceback, depth, frames = error.__traceback__, 0, set()
             while traceback is not None:
                 frames.add(traceback.tb_frame.f_code.co_name)
@@ -561,6 +580,26 @@ async def test_a_load_that_waits_for_itself_is_refused(autojump_clock: MockClock
                 await cache.get("a", load_a)
         assert both.group_contains(CircularWaitError)
         cache.check()
+
+
+async def test_who_gave_up_waiting_for_another_load_is_no_part_of_a_circle(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_cache() as cache:
+
+        async def load_a() -> str:
+            with trio.move_on_after(1):
+                await cache.get("b", load_b)
+            await trio.sleep(5)
+            return "a"
+
+        async def load_b() -> str:
+            await trio.sleep(3)
+            return "b after " + await cache.get("a", load_a)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cache.get, "a", load_a)
+            assert await cache.get("b", load_b) == "b after a"
 
 
 async def test_loads_may_ask_for_others(autojump_clock: MockClock) -> None:
