@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ milliseconds, in which no commit ends."""
 class SqliteBackend(SqlBackend):
     """One connection to a journal file."""
 
-    types = {"integer": "INTEGER", "real": "REAL", "blob": "BLOB"}
+    types = MappingProxyType({"integer": "INTEGER", "real": "REAL", "blob": "BLOB"})
     # At once the lock that one writer can have, so that the token that is read can't change later.
     begin_statement = "BEGIN IMMEDIATE"
     token_query = "SELECT value FROM harness_meta WHERE name = 'owner'"
