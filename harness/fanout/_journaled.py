@@ -113,6 +113,7 @@ class JournaledEngine(Engine):
         self._waiting = 0
         """Items that were met, and neither started nor ended."""
         self._kept: list[Met] = []
+        self._reading: list[Met] = []
         self._to_begin: deque[Met] = deque()
         self._by_priority = None if priority is None else Lookahead(_of_met(priority))
         self._depth = max(self._limit, READ_AHEAD_AT_LEAST)
@@ -562,10 +563,11 @@ class JournaledEngine(Engine):
 
     async def _read_kept(self) -> None:
         """Read the results of items that are done, and hand them on."""
-        met_ones = self._kept
-        stored = await self.batch.read([met.entry for met in met_ones])
-        self._kept = []
-        for met, one in zip(met_ones, stored, strict=True):
+        # More may come meanwhile. Cancelled, these are still there.
+        self._reading, self._kept = self._kept, []
+        stored = await self.batch.read([met.entry for met in self._reading])
+        read, self._reading = self._reading, []
+        for met, one in zip(read, stored, strict=True):
             self._waiting -= 1
             result = self._result_of(met, one)
             self._count_kept(result)
@@ -613,7 +615,7 @@ class JournaledEngine(Engine):
 
     def _take_waiting(self) -> list[Met]:
         """Take out all that was met and not started, and give back what of it was begun."""
-        left = [*self._kept, *self._to_begin, *self._begun, *self._suspects]
+        left = [*self._reading, *self._kept, *self._to_begin, *self._begun, *self._suspects]
         if self._by_priority is not None:
             left += [one.item for one in self._by_priority.drain()]
         try:
@@ -623,7 +625,7 @@ class JournaledEngine(Engine):
                     self._end_beside(met.entry, [met.attempt])
         except JournalError as error:
             self._failure = error
-        self._kept = []
+        self._kept, self._reading = [], []
         for places in (self._to_begin, self._begun, self._suspects):
             places.clear()
         self._waiting -= len(left)

@@ -624,6 +624,24 @@ async def test_async_sources_are_read_and_closed(autojump_clock: MockClock) -> N
     assert closed == 2
 
 
+async def test_results_are_read_while_an_async_source_gives_more(
+    autojump_clock: MockClock,
+) -> None:
+    """Seen as a crash of a killed batch's next session: the list that was being read had grown."""
+    journal, body = MemoryJournal(), Body()
+
+    async def numbers() -> AsyncGenerator[int]:
+        for number in range(300):
+            await trio.lowlevel.checkpoint()
+            yield number
+
+    await run(journal, Body(seconds=0), range(300))
+    results = await run(journal, body, numbers(), limit=50)
+    assert [result.item for result in results] == list(range(300))
+    assert results.complete
+    assert body.ran == []
+
+
 async def test_a_source_that_breaks_is_told_in_its_turn(autojump_clock: MockClock) -> None:
     journal, body = MemoryJournal(), Body()
 
