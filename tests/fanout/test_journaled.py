@@ -219,7 +219,10 @@ async def test_an_attempt_is_durable_before_the_function_starts(
         return item
 
     each = harness.Attempt(retry=harness.Retry(3), hedge=harness.Hedge(after=5))
-    results = await run(journal, body, range(4), each=each)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.slow_disk, 0.3)
+        results = await run(journal, body, range(4), each=each)
+        nursery.cancel_scope.cancel()
     assert results.complete
     assert len(seen) == 7, "one hedge and two retries"
     assert all(ahead >= 1 for _, ahead in seen)

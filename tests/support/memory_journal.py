@@ -86,8 +86,15 @@ class MemoryJournal:
         """Return the numbers of the attempts that have no ending."""
         return [one.number for kept in self.order for one in kept.attempts if one.ending is None]
 
-    def release(self) -> None:
-        self.hold = "nothing"
+    async def slow_disk(self, seconds: float) -> None:
+        """Be a disk that takes what there is once in so many seconds; for a task of its own."""
+        self.hold = "all"
+        while True:
+            await trio.sleep(seconds)
+            self.release(hold="all")
+
+    def release(self, *, hold: Literal["nothing", "all"] = "nothing") -> None:
+        self.hold = hold
         held, self.held = self.held, []
         for write in held:
             trio.lowlevel.current_trio_token().run_sync_soon(write)
