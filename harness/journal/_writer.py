@@ -68,6 +68,11 @@ class Writer:
         )
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the journal's block was left; all that was recorded is durable then."""
+        return self._closed
+
     # In trio's thread -------------------------------------------------------------------------
 
     def check(self) -> None:
