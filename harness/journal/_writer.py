@@ -56,9 +56,8 @@ class Writer:
         self._backend = backend
         self._token = trio.lowlevel.current_trio_token()
         self._process = os.getpid()
-        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | tuple[Job, JobDone] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | Job | None]
+        self._queue = queue.SimpleQueue()
         self._broken: BaseException | None = None
         """Why nothing can be recorded any more. Set by the thread, read by both."""
         self._closed = False
@@ -68,6 +67,11 @@ class Writer:
             target=self._work, name=f"harness journal {backend.name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the journal's block was left; all that was recorded is durable then."""
+        return self._closed
 
     # In trio's thread -------------------------------------------------------------------------
 

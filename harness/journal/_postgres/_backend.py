@@ -9,6 +9,7 @@ same, since an administrator may end a connection whose process goes on.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +22,7 @@ from harness.journal._backend import Row, SqlBackend
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
+LOCK_SECONDS_AT_MOST = 1.0
 ROWS_PER_FETCH = 1_000
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
 
@@ -57,14 +59,16 @@ class PostgresBackend(SqlBackend):
         try:
             self._connect()
             try:
-                locked = self.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone()
-                if locked != (True,):
+                if not self._lock():
                     raise JournalLockedError(
                         f"the journal {self.name!r} is written to by {self._last_owner()}; wait "
                         "until that has ended, or write to another database or schema (reading is "
                         "possible meanwhile)"
                     )
                 self.execute("SET synchronous_commit = on")
+                # The lock of a machine that vanished is free after a minute.
+                for setting in ("idle = 30", "interval = 10", "count = 3"):
+                    self.execute(f"SET tcp_keepalives_{setting}")
             except psycopg.Error as error:
                 raise self.translate(error) from error
             self.prepare(owner)
@@ -175,7 +179,24 @@ class PostgresBackend(SqlBackend):
         """Close the connection, which gives the lock back."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            try:
+                # The server would give it back too, some time after the connection has ended.
+                connection.execute("SELECT pg_advisory_unlock_all()")
+            except psycopg.Error:
+                pass  # Then the connection is broken, and the server does it.
             connection.close()
+
+    def _lock(self) -> bool:
+        """Take the lock of the one writer; return whether that was possible.
+
+        Tried for a while: when a process was killed, the server needs a moment to notice.
+        """
+        deadline = time.monotonic() + LOCK_SECONDS_AT_MOST
+        while self.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOCK_SECONDS_AT_MOST / 20)
+        return True
 
     def _connect(self) -> None:
         try:
