@@ -281,3 +281,7 @@ class EffectUnknownError(HarnessError):
 
 class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""

@@ -419,6 +419,7 @@ STEPS = st.lists(
         st.sampled_from(["reserve", "settle", "refund", "leave", "cancel", "charge", "open"]),
         st.integers(0, 40),
     ),
+    min_size=10,
     max_size=80,
 )
 
