@@ -371,6 +371,7 @@ class JournaledEngine(Engine):
         job.name = str(met.key)
         job.entry = met.entry
         job.alone = met.alone
+        job.owed = False
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
         job.open = [met.attempt]
@@ -430,6 +431,7 @@ class JournaledEngine(Engine):
           Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         assert isinstance(job, JournaledJob)
+        assert status != "skipped", "an item that has a job was started"
         self._in_flight -= 1
         del self.jobs[job.index]
         if job.alone:
@@ -444,9 +446,12 @@ class JournaledEngine(Engine):
                 status, value, job.degraded = "failed", error, False
         decided, beside = job.take_open(status)
         self._end_beside(job.entry, beside)
-        done = status in ("ok", "failed", "timed_out") and not self._is_out_of_budget(value)
+        owed = job.owed and status != "ok"
+        done = not (status == "cancelled" or owed or self._is_out_of_budget(value))
         # What was cancelled doesn't count in the journal; here it says what was done.
-        attempts = job.entry.attempts if done else job.attempts_before + job.attempts
+        attempts = job.entry.attempts
+        if not done:
+            attempts = job.attempts_before + job.attempts
         result: Result[Any] = Result(
             job.index,
             job.key,
@@ -476,7 +481,9 @@ class JournaledEngine(Engine):
             number = None if decided is None else decided.number
             self._keep(result, job.entry, number, (decided or NO_ATTEMPT).ending(status, **more))
         elif decided is not None:
-            ending = decided.ending("cancelled", final=False, seconds=result.seconds)
+            # The failed attempt counts, though it isn't the end of its item.
+            how: AttemptStatus = status if owed else "cancelled"
+            ending = decided.ending(how, final=False, seconds=result.seconds)
             self._keep(result, job.entry, decided.number, ending)
         else:
             self._durable.append(result)

@@ -554,7 +554,8 @@ async def test_a_key_that_names_no_item_is_refused(autojump_clock: MockClock, ke
 async def test_a_key_function_that_raises_ends_the_fan_out(autojump_clock: MockClock) -> None:
     journal = MemoryJournal()
     with pytest.raises(JournalKeyError, match=r"key= raised KeyError\('id'\)"):
-        await harness.fan_out(Body(), [{}], journal=journal, key=lambda item: item["id"])
+        items: list[dict[str, str]] = [{}]
+        await harness.fan_out(Body(), items, journal=journal, key=lambda item: item["id"])
 
 
 async def test_a_value_without_json_fails_its_item_and_is_not_tried_again(
@@ -691,6 +692,39 @@ async def test_a_stop_lets_what_is_in_flight_end_and_keeps_it(autojump_clock: Mo
     assert journal.unended() == []
 
 
+@pytest.mark.parametrize("within", [None, 5.0])
+async def test_an_item_that_a_retry_was_owed_to_is_not_done(
+    autojump_clock: MockClock, within: float | None
+) -> None:
+    """Stopped before its retry, or too late for it. Else the journal would keep a failure that an
+    unbroken batch would not have had."""
+    journal, calls = MemoryJournal(), 0
+
+    async def body(item: int) -> int:
+        nonlocal calls
+        calls += 1
+        await trio.sleep(1)
+        if calls == 1:
+            raise Boom(item)
+        return item
+
+    each = harness.Attempt(retry=harness.Retry(2, first_delay=10, jitter=0))
+    async with trio.open_nursery() as nursery, harness.open_run("outer") as outer:
+        if within is None:
+
+            async def stop() -> None:
+                await trio.sleep(3)
+                outer.stop()
+
+            nursery.start_soon(stop)
+        [first] = await run(journal, body, [7], each=each, within=within)
+    assert (first.status, first.attempts) == ("failed", 1)
+    assert isinstance(first.error, Boom)
+    [second] = await run(journal, body, [7], each=each)
+    assert (second.status, second.attempts) == ("ok", 2)
+    assert journal.unended() == []
+
+
 async def test_priorities_hold_among_what_is_looked_ahead(autojump_clock: MockClock) -> None:
     journal, body = MemoryJournal(), Body()
     await run(journal, Body(), range(0, 20, 2))
@@ -778,7 +812,8 @@ async def test_a_resumed_batch_goes_on_with_what_is_left_of_its_budget(
 async def test_a_budget_of_the_items_own_is_its_own_failure(autojump_clock: MockClock) -> None:
     async def greedy(item: int) -> int:
         async with harness.open_run("inside", budget=harness.Budget(tokens=5)):
-            return await spend(item)
+            await spend(item)
+        return item
 
     journal = MemoryJournal()
     await run(journal, greedy, [1])

@@ -238,7 +238,7 @@ def kill_at(place: str, count: int) -> None:
         die_at("after commit")
         return written
 
-    SqliteBackend.write = write_and_die  # type: ignore[method-assign]
+    SqliteBackend.write = write_and_die  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":
