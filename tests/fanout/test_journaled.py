@@ -709,7 +709,7 @@ async def test_an_item_that_a_retry_was_owed_to_is_not_done(
         return item
 
     each = harness.Attempt(retry=harness.Retry(2, first_delay=10, jitter=0))
-    async with trio.open_nursery() as nursery, harness.open_run("outer") as outer:
+    async with harness.open_run("outer") as outer, trio.open_nursery() as nursery:
         if within is None:
 
             async def stop() -> None:
