@@ -57,6 +57,10 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._accounts"): (
+        "an attempt of a journaled fan-out has a meter of its own, and budgets are charged what "
+        "earlier sessions used; as a public name it would let any code add meters to any run"
+    ),
     ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it would "
         "let users make runs that no block waits for"
@@ -77,6 +81,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
     ("agents", "harness.runs._waiting"): (
         "an agent's last event comes after those of the tasks that tools gave to its run"
+    ("journal", "harness.fanout._journaled"): (
+        "the engine of a journaled fan-out is handed out by the journal, so that nobody else loads "
+        "it; it is the inside of a fan-out as the engine is"
     ),
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with another way for each item; as a public name "

@@ -28,7 +28,7 @@ from harness.cli._batch_options import (
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
-from harness.cli._journal import check_journal, journal_for, totals_in
+from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._keys import with_keys
 from harness.cli._limits import check_limits, limiter_of
 from harness.cli._lines import LineReader
@@ -116,7 +116,8 @@ def _run(options: BatchOptions) -> int:
                 read = partial(_prompts, read, options.prompt, input_.name)
             if options.dry_run:
                 records = list(islice(read(lambda: None), RECORDS_SHOWN))
-                click.echo(describe(options, form, reading, records))
+                known = known_in_words(options)
+                click.echo(describe(options, form, reading, records, known=known))
                 return EXIT_OK
             report = _run_into_output(options, form, target, read, reading, input_.name, stdout)
     return _finish(options, report)

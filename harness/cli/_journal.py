@@ -90,6 +90,14 @@ def totals_in(path: str) -> Totals | None:
         raise InputError(str(error)) from error
 
 
+def known_in_words(options: BatchOptions) -> str | None:
+    """Return how the items of a batch's journal ended; None if there are none."""
+    totals = None if options.journal_path is None else totals_in(options.journal_path)
+    if totals is None or not totals.items:
+        return None
+    return f"{totals.items:,} items ({ended_in_words(totals)})"
+
+
 def is_file(path: str) -> bool:
     """Tell whether a journal is a file, and not a database on a server."""
     return not path.startswith(("postgres://", "postgresql://"))

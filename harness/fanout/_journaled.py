@@ -113,6 +113,7 @@ class JournaledEngine(Engine):
         self._waiting = 0
         """Items that were met, and neither started nor ended."""
         self._kept: list[Met] = []
+        self._reading: list[Met] = []
         self._to_begin: deque[Met] = deque()
         self._by_priority = None if priority is None else Lookahead(_of_met(priority))
         self._depth = max(self._limit, READ_AHEAD_AT_LEAST)
@@ -370,6 +371,7 @@ class JournaledEngine(Engine):
         job.name = str(met.key)
         job.entry = met.entry
         job.alone = met.alone
+        job.owed = False
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
         job.open = [met.attempt]
@@ -429,6 +431,7 @@ class JournaledEngine(Engine):
           Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         assert isinstance(job, JournaledJob)
+        assert status != "skipped", "an item that has a job was started"
         self._in_flight -= 1
         del self.jobs[job.index]
         if job.alone:
@@ -443,9 +446,12 @@ class JournaledEngine(Engine):
                 status, value, job.degraded = "failed", error, False
         decided, beside = job.take_open(status)
         self._end_beside(job.entry, beside)
-        done = status in ("ok", "failed", "timed_out") and not self._is_out_of_budget(value)
+        owed = job.owed and status != "ok"
+        done = not (status == "cancelled" or owed or self._is_out_of_budget(value))
         # What was cancelled doesn't count in the journal; here it says what was done.
-        attempts = job.entry.attempts if done else job.attempts_before + job.attempts
+        attempts = job.entry.attempts
+        if not done:
+            attempts = job.attempts_before + job.attempts
         result: Result[Any] = Result(
             job.index,
             job.key,
@@ -475,7 +481,9 @@ class JournaledEngine(Engine):
             number = None if decided is None else decided.number
             self._keep(result, job.entry, number, (decided or NO_ATTEMPT).ending(status, **more))
         elif decided is not None:
-            ending = decided.ending("cancelled", final=False, seconds=result.seconds)
+            # The failed attempt counts, though it isn't the end of its item.
+            how: AttemptStatus = status if owed else "cancelled"
+            ending = decided.ending(how, final=False, seconds=result.seconds)
             self._keep(result, job.entry, decided.number, ending)
         else:
             self._durable.append(result)
@@ -562,10 +570,11 @@ class JournaledEngine(Engine):
 
     async def _read_kept(self) -> None:
         """Read the results of items that are done, and hand them on."""
-        met_ones = self._kept
-        stored = await self.batch.read([met.entry for met in met_ones])
-        self._kept = []
-        for met, one in zip(met_ones, stored, strict=True):
+        # More may come meanwhile. Cancelled, these are still there.
+        self._reading, self._kept = self._kept, []
+        stored = await self.batch.read([met.entry for met in self._reading])
+        read, self._reading = self._reading, []
+        for met, one in zip(read, stored, strict=True):
             self._waiting -= 1
             result = self._result_of(met, one)
             self._count_kept(result)
@@ -613,7 +622,7 @@ class JournaledEngine(Engine):
 
     def _take_waiting(self) -> list[Met]:
         """Take out all that was met and not started, and give back what of it was begun."""
-        left = [*self._kept, *self._to_begin, *self._begun, *self._suspects]
+        left = [*self._reading, *self._kept, *self._to_begin, *self._begun, *self._suspects]
         if self._by_priority is not None:
             left += [one.item for one in self._by_priority.drain()]
         try:
@@ -623,7 +632,7 @@ class JournaledEngine(Engine):
                     self._end_beside(met.entry, [met.attempt])
         except JournalError as error:
             self._failure = error
-        self._kept = []
+        self._kept, self._reading = [], []
         for places in (self._to_begin, self._begun, self._suspects):
             places.clear()
         self._waiting -= len(left)

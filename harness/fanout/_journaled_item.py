@@ -68,7 +68,7 @@ class Recorded:
 class JournaledJob(Job):
     """An item on its way, with what the journal has of it."""
 
-    __slots__ = ("alone", "attempts_before", "entry", "open")
+    __slots__ = ("alone", "attempts_before", "entry", "open", "owed")
 
     entry: Entry
     """The item in the journal."""
@@ -81,6 +81,10 @@ class JournaledJob(Job):
 
     attempts_before: int
     """Attempts of former processes."""
+
+    owed: bool
+    """Whether it failed and would have another try. If it ends so, it isn't done: a stop or a
+    deadline came between, and the next session makes that try."""
 
     def spare(self) -> Recorded | None:
         """Return an attempt that was recorded and that no call has used; None if there is none."""
@@ -140,6 +144,7 @@ class JournaledWork(ItemWork):
         job = self._recorder.jobs[run._item_index]
         attempt = job.spare() or await self._recorder.begin_another(job)
         attempt.called = True
+        job.owed = False
         add_meter(run, attempt)
         try:
             awaitable = self._called(item)
@@ -157,6 +162,10 @@ class JournaledWork(ItemWork):
         attempt.answered = True
         return encoded
 
+    def _retry_is_owed(self, job: Job) -> None:
+        assert isinstance(job, JournaledJob)
+        job.owed = True
+
     def _retry_delay(self, job: Job, error: Exception) -> float | None:
         assert isinstance(job, JournaledJob)
         if isinstance(error, JournalValueError):
@@ -168,6 +177,7 @@ class JournaledWork(ItemWork):
         delay = super()._retry_delay(job, error)
         if delay is None:
             return None
+        job.owed = True
         if rate_limited and job.open:
             # The attempt goes on with the next call.
             job.open[0].called = job.open[0].failed = False

@@ -248,12 +248,13 @@ class JournalBatch:
         Cancellation: the batch is closed nevertheless; only the wait ends.
         """
         closed, self._closed = self._closed, None
-        if closed is None:
+        if closed is not None:
+            closed()
+            self._index.close()
+        if closed is None or self._writer.closed:
             await trio.lowlevel.checkpoint()
-            return
-        closed()
-        self._index.close()
-        await self._writer.flush()
+        else:
+            await self._writer.flush()
 
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()

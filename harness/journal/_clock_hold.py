@@ -1,10 +1,10 @@
 """Keep a virtual clock from jumping while the writer's thread works.
 
 `trio.testing.MockClock` jumps to the next deadline when every task waits. A task that waits for the
-disk looks the same to it as one that sleeps, so without this a timeout of an hour would strike while
-a commit of a tenth of a millisecond is under way. The clock holds still as long as some task is in
-`wait_all_tasks_blocked`; so one is put there while something is under way. Other tasks that use that
-function aren't disturbed: the one with the shortest cushion is served first.
+disk looks the same to it as one that sleeps, so without this a timeout of an hour would strike
+while a commit of a tenth of a millisecond is under way. The clock holds still as long as some task
+is in `wait_all_tasks_blocked`; so one is put there while something is under way. Other tasks that
+use that function aren't disturbed: the one with the shortest cushion is served first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How keys, inputs and values become text and hashes.
 
 Keys are kept as JSON, so that ``1`` and ``"1"`` differ. Values are JSON too, unless the caller
-brings ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json`` writes
-and reads them: an answer that was paid for isn't lost over one.
+brings ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json``
+writes and reads them: an answer that was paid for isn't lost over one.
 """
 
 from __future__ import annotations

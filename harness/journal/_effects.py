@@ -1,8 +1,8 @@
 """The journal's record of effects: what was intended, and what came back.
 
-Implements `harness.shared.EffectStore`. An effect is *intended* on disk before it begins, and *done*
-or *failed* after it came back. What is intended without an ending is unknown: its process died in
-between, or the record of its ending did.
+Implements `harness.shared.EffectStore`. An effect is *intended* on disk before it begins, and
+*done* or *failed* after it came back. What is intended without an ending is unknown: its process
+died in between, or the record of its ending was lost.
 
 One row per effect, updated in place: effects are mails and payments, and come by the thousand, not
 by the million.

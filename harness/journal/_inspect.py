@@ -1,7 +1,7 @@
 """Look into a journal from outside, and change what the next run will do.
 
-`read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock of
-the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
+`read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock
+of the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
 command line and for notebooks.
 """
 
@@ -125,10 +125,8 @@ class JournalReader:
           JournalError: if there is no such batch.
         """
         query, arguments = self._items("v.status, count(*)", self._number_of(batch))
-        return {
-            status: count
-            for status, count in self._backend.fetch(f"{query} GROUP BY v.status", arguments)
-        }
+        rows = self._backend.fetch(f"{query} GROUP BY v.status", arguments)
+        return {status: int(count) for status, count in rows}
 
     def items(
         self, batch: str, statuses: Iterable[ItemStatus] | None = None
@@ -235,6 +233,17 @@ class JournalEditor(JournalReader):
             }
         )
         return len(items)
+
+    def has(self, batch: str, key: str | int) -> bool:
+        """Return whether a batch has an item with the key; a number and its text are different.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        number = self._number_of(batch)
+        query = "SELECT count(*) FROM harness_items WHERE batch = ? AND digest = ?"
+        [digest] = self._digests(number, [key])
+        return bool(self._backend.fetch(query, (number, digest))[0][0])
 
     def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
         """Delete items and all that is recorded of them, from the totals too.

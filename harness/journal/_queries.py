@@ -1,8 +1,8 @@
 """The questions that are asked of a journal's tables, for both databases.
 
 A batch's records lie between those of others, but none is older than the batch's first session,
-which knows how far the numbers had come. So opening tonight's batch reads tonight's records, however
-many nights the journal holds.
+which knows how far the numbers had come. So opening tonight's batch reads tonight's records,
+however many nights the journal holds.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -23,15 +24,16 @@ BUSY_SECONDS = 10.0
 """How long to wait for another program that holds SQLite's own lock, such as its shell."""
 
 CACHE_KIB = 16_384
-PAGES_PER_CHECKPOINT = 4_000
-"""Pages in the WAL, of 4 KiB each, before they are copied into the file. That takes some
-milliseconds, in which no commit ends."""
+PAGES_PER_CHECKPOINT = 1_000
+"""Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
+the WAL is written from its start again, and a sync of what doesn't grow is cheaper by a third: with
+four times as many pages, batches below 10,000 items never get there."""
 
 
 class SqliteBackend(SqlBackend):
     """One connection to a journal file."""
 
-    types = {"integer": "INTEGER", "real": "REAL", "blob": "BLOB"}
+    types = MappingProxyType({"integer": "INTEGER", "real": "REAL", "blob": "BLOB"})
     # At once the lock that one writer can have, so that the token that is read can't change later.
     begin_statement = "BEGIN IMMEDIATE"
     token_query = "SELECT value FROM harness_meta WHERE name = 'owner'"

@@ -1,9 +1,9 @@
 """The one thread that writes a journal, and group commit.
 
 Whoever records something leaves it in a queue. The thread takes all that is in the queue, writes it
-in one transaction, and wakes trio once with all that has become durable. So a commit is shared by as
-many as came while the last one was under way: nobody waits for a batch to fill, and under load a
-commit holds hundreds of records.
+in one transaction, and wakes trio once with all that has become durable. So a commit is shared by
+as many as came while the last one was under way: nobody waits for a batch to fill, and under load
+a commit holds hundreds of records.
 
 The thread is no task and belongs to no run. It is a plain one, and not one of trio's pool: it is
 never given back while the journal is open, and must not take a place from the tools that are.
@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import attrs
 import outcome
 import trio
 
@@ -37,8 +38,15 @@ T = TypeVar("T")
 
 Acknowledge = Callable[[BaseException | None], None]
 Rows = list[tuple[str, Row]]
-Job = Callable[[Backend], Any]
-JobDone = Callable[[outcome.Outcome[Any]], None]
+
+
+@attrs.frozen
+class Job:
+    """Something that the thread does with the database, between two groups."""
+
+    run: Callable[[Backend], Any]
+    then: Callable[[outcome.Outcome[Any]], None]
+    """Called in trio's thread with what came of it."""
 
 
 class Writer:
@@ -48,9 +56,8 @@ class Writer:
         self._backend = backend
         self._token = trio.lowlevel.current_trio_token()
         self._process = os.getpid()
-        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | tuple[Job, JobDone] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | Job | None]
+        self._queue = queue.SimpleQueue()
         self._broken: BaseException | None = None
         """Why nothing can be recorded any more. Set by the thread, read by both."""
         self._closed = False
@@ -60,6 +67,11 @@ class Writer:
             target=self._work, name=f"harness journal {backend.name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the journal's block was left; all that was recorded is durable then."""
+        return self._closed
 
     # In trio's thread -------------------------------------------------------------------------
 
@@ -118,7 +130,7 @@ class Writer:
             wait.acknowledge(None)
 
         self._hold.begin()
-        self._queue.put((job, then))
+        self._queue.put(Job(job, then))
         await wait.until_acknowledged()
         return done[0].unwrap()
 
@@ -161,9 +173,9 @@ class Writer:
         for then in group:
             then(error)
 
-    def _finish(self, then: JobDone, result: outcome.Outcome[Any]) -> None:
+    def _finish(self, job: Job, result: outcome.Outcome[Any]) -> None:
         self._hold.end(1)
-        then(result)
+        job.then(result)
 
     def _end(self) -> None:
         self._hold.end(1)
@@ -172,39 +184,12 @@ class Writer:
     # In the thread ----------------------------------------------------------------------------
 
     def _work(self) -> None:
-        following: tuple[Rows, Acknowledge] | tuple[Job, JobDone] | None
         while True:
             following = self._queue.get()
-            tables: dict[str, list[Row]] = {}
-            group: list[Acknowledge] = []
-            count = 0
-            job: tuple[Job, JobDone] | None = None
-            while True:
-                if following is None:
-                    break
-                first, then = following
-                if not isinstance(first, list):
-                    job = first, then
-                    break
-                for table, row in first:
-                    rows = tables.get(table)
-                    if rows is None:
-                        tables[table] = [row]
-                    else:
-                        rows.append(row)
-                group.append(then)
-                count += len(first)
-                if count >= GROUP_ROWS_AT_MOST:
-                    break
-                try:
-                    following = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            if group:
-                self._write(tables, group)
-            if job is not None:
-                self._do(*job)
-            if following is None:
+            after = self._write_group(following) if isinstance(following, tuple) else following
+            if isinstance(after, Job):
+                self._do(after)
+            elif after is None:
                 break
         try:
             self._backend.close()
@@ -212,20 +197,49 @@ class Writer:
             self._broken = self._broken or error
         self._tell(self._end)
 
-    def _write(self, tables: dict[str, list[Row]], group: list[Acknowledge]) -> None:
+    def _write_group(self, first: tuple[Rows, Acknowledge]) -> Job | tuple[()] | None:
+        """Write all that is in the queue up to a job, in one transaction; return that job.
+
+        Returns:
+          The job that comes next, None if the end does, and ``()`` if the queue was empty.
+        """
+        tables: dict[str, list[Row]] = {}
+        group: list[Acknowledge] = []
+        count = 0
+        following: tuple[Rows, Acknowledge] | Job | None = first
+        after: Job | tuple[()] | None = ()
+        while True:
+            if not isinstance(following, tuple):
+                after = following
+                break
+            for table, row in following[0]:
+                rows = tables.get(table)
+                if rows is None:
+                    tables[table] = [row]
+                else:
+                    rows.append(row)
+            group.append(following[1])
+            count += len(following[0])
+            if count >= GROUP_ROWS_AT_MOST:
+                break
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
         if self._broken is None:
             try:
                 self._backend.write(tables)
             except BaseException as error:
                 self._broken = error
         self._tell(self._acknowledge, group, self._broken)
+        return after
 
-    def _do(self, job: Job, then: JobDone) -> None:
+    def _do(self, job: Job) -> None:
         if self._broken is not None:
             result: outcome.Outcome[Any] = outcome.Error(_again(self._broken))
         else:
-            result = outcome.capture(job, self._backend)
-        self._tell(self._finish, then, result)
+            result = outcome.capture(job.run, self._backend)
+        self._tell(self._finish, job, result)
 
     def _tell(self, function: Callable[..., object], *args: Any) -> None:
         try:

@@ -219,7 +219,10 @@ async def test_an_attempt_is_durable_before_the_function_starts(
         return item
 
     each = harness.Attempt(retry=harness.Retry(3), hedge=harness.Hedge(after=5))
-    results = await run(journal, body, range(4), each=each)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.slow_disk, 0.3)
+        results = await run(journal, body, range(4), each=each)
+        nursery.cancel_scope.cancel()
     assert results.complete
     assert len(seen) == 7, "one hedge and two retries"
     assert all(ahead >= 1 for _, ahead in seen)
@@ -551,7 +554,8 @@ async def test_a_key_that_names_no_item_is_refused(autojump_clock: MockClock, ke
 async def test_a_key_function_that_raises_ends_the_fan_out(autojump_clock: MockClock) -> None:
     journal = MemoryJournal()
     with pytest.raises(JournalKeyError, match=r"key= raised KeyError\('id'\)"):
-        await harness.fan_out(Body(), [{}], journal=journal, key=lambda item: item["id"])
+        items: list[dict[str, str]] = [{}]
+        await harness.fan_out(Body(), items, journal=journal, key=lambda item: item["id"])
 
 
 async def test_a_value_without_json_fails_its_item_and_is_not_tried_again(
@@ -624,6 +628,24 @@ async def test_async_sources_are_read_and_closed(autojump_clock: MockClock) -> N
     assert closed == 2
 
 
+async def test_results_are_read_while_an_async_source_gives_more(
+    autojump_clock: MockClock,
+) -> None:
+    """Seen as a crash of a killed batch's next session: the list that was being read had grown."""
+    journal, body = MemoryJournal(), Body()
+
+    async def numbers() -> AsyncGenerator[int]:
+        for number in range(300):
+            await trio.lowlevel.checkpoint()
+            yield number
+
+    await run(journal, Body(seconds=0), range(300))
+    results = await run(journal, body, numbers(), limit=50)
+    assert [result.item for result in results] == list(range(300))
+    assert results.complete
+    assert body.ran == []
+
+
 async def test_a_source_that_breaks_is_told_in_its_turn(autojump_clock: MockClock) -> None:
     journal, body = MemoryJournal(), Body()
 
@@ -667,6 +689,39 @@ async def test_a_stop_lets_what_is_in_flight_end_and_keeps_it(autojump_clock: Mo
         got = [result.item async for result in stream]
     assert sorted(got) == list(range(8))
     assert sum(status == "ok" for status, _ in journal.log) == 8
+    assert journal.unended() == []
+
+
+@pytest.mark.parametrize("within", [None, 5.0])
+async def test_an_item_that_a_retry_was_owed_to_is_not_done(
+    autojump_clock: MockClock, within: float | None
+) -> None:
+    """Stopped before its retry, or too late for it. Else the journal would keep a failure that an
+    unbroken batch would not have had."""
+    journal, calls = MemoryJournal(), 0
+
+    async def body(item: int) -> int:
+        nonlocal calls
+        calls += 1
+        await trio.sleep(1)
+        if calls == 1:
+            raise Boom(item)
+        return item
+
+    each = harness.Attempt(retry=harness.Retry(2, first_delay=10, jitter=0))
+    async with harness.open_run("outer") as outer, trio.open_nursery() as nursery:
+        if within is None:
+
+            async def stop() -> None:
+                await trio.sleep(3)
+                outer.stop()
+
+            nursery.start_soon(stop)
+        [first] = await run(journal, body, [7], each=each, within=within)
+    assert (first.status, first.attempts) == ("failed", 1)
+    assert isinstance(first.error, Boom)
+    [second] = await run(journal, body, [7], each=each)
+    assert (second.status, second.attempts) == ("ok", 2)
     assert journal.unended() == []
 
 
@@ -757,7 +812,8 @@ async def test_a_resumed_batch_goes_on_with_what_is_left_of_its_budget(
 async def test_a_budget_of_the_items_own_is_its_own_failure(autojump_clock: MockClock) -> None:
     async def greedy(item: int) -> int:
         async with harness.open_run("inside", budget=harness.Budget(tokens=5)):
-            return await spend(item)
+            await spend(item)
+        return item
 
     journal = MemoryJournal()
     await run(journal, greedy, [1])

@@ -22,6 +22,10 @@ from harness.fanout._journal import Acknowledge, Ending, Entry, Stored, Totals
 from harness.fanout._journaled import JournaledEngine
 
 
+FIRST = 1_000_000
+"""The attempts of the n-th session are numbered from n times that."""
+
+
 @attrs.define(eq=False)
 class KeptAttempt:
     number: int
@@ -60,6 +64,7 @@ class MemoryJournal:
         self.held: list[Callable[[], None]] = []
         self.disk_error: Exception | None = None
         self.sessions = 0
+        self.open_batches = 0
 
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
@@ -69,6 +74,7 @@ class MemoryJournal:
             raise JournalMismatchError(f"the batch {name!r} was begun with {self.target}")
         self.target = target
         self.sessions += 1
+        self.open_batches += 1
         return MemoryBatch(self)
 
     def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
@@ -86,8 +92,19 @@ class MemoryJournal:
         """Return the numbers of the attempts that have no ending."""
         return [one.number for kept in self.order for one in kept.attempts if one.ending is None]
 
-    def release(self) -> None:
-        self.hold = "nothing"
+    def unended_of_session(self) -> list[int]:
+        """Return those of them that the latest session made."""
+        return [number for number in self.unended() if number // FIRST == self.sessions]
+
+    async def slow_disk(self, seconds: float) -> None:
+        """Be a disk that takes what there is once in so many seconds; for a task of its own."""
+        self.hold = "all"
+        while True:
+            await trio.sleep(seconds)
+            self.release(hold="all")
+
+    def release(self, *, hold: Literal["nothing", "all"] = "nothing") -> None:
+        self.hold = hold
         held, self.held = self.held, []
         for write in held:
             trio.lowlevel.current_trio_token().run_sync_soon(write)
@@ -183,7 +200,7 @@ class MemoryBatch:
         numbers: list[int] = []
         written: list[KeptAttempt] = []
         for entry in entries:
-            number = 1_000_000 * self._journal.sessions + len(self._journal.begun)
+            number = FIRST * self._journal.sessions + len(self._journal.begun)
             self._journal.begun.append(entry.key)
             entry.attempts += 1
             written.append(KeptAttempt(number, entry.id, alone, time.time()))
@@ -246,6 +263,7 @@ class MemoryBatch:
         )
 
     async def close(self) -> None:
+        self._journal.open_batches -= 1
         await trio.lowlevel.checkpoint()
 
     def _soon(self, write: Callable[[], None], then: Acknowledge, *, held: bool) -> None:
