@@ -296,5 +296,3 @@ async def test_a_journal_of_an_older_version_is_brought_to_this_one(
     with pytest.raises(JournalFormatError, match="has version 2, and this harness reads up to"):
         async with open_journal(journal_path):
             pass
-
-

@@ -32,8 +32,10 @@ KEYS = strategies.sampled_from(["a", "b", 1, "1", "c"])
 INPUTS = strategies.integers(0, 1)
 VALUES = strategies.recursive(
     strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(max_size=5),
-    lambda inner: strategies.lists(inner, max_size=2)
-    | strategies.dictionaries(strategies.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        strategies.lists(inner, max_size=2)
+        | strategies.dictionaries(strategies.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 

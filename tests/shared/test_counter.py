@@ -324,5 +324,3 @@ async def _random_operations(
         nursery.cancel_scope.cancel()
     assert counter.statistics().tasks_waiting == 0
     counter.check()
-
-
