@@ -240,6 +240,11 @@ class Journal(Protocol):
     """A durable record that fan-outs write to."""
 
     @property
+    def name(self) -> str:
+        """Where it is kept."""
+        ...
+
+    @property
     def retry_failed(self) -> bool:
         """Whether failed items are tried again. Then `Batch.find` says ``"open"`` of them."""
         ...

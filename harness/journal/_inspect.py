@@ -234,6 +234,17 @@ class JournalEditor(JournalReader):
         )
         return len(items)
 
+    def has(self, batch: str, key: str | int) -> bool:
+        """Return whether a batch has an item with the key; a number and its text are different.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        number = self._number_of(batch)
+        query = "SELECT count(*) FROM harness_items WHERE batch = ? AND digest = ?"
+        [digest] = self._digests(number, [key])
+        return bool(self._backend.fetch(query, (number, digest))[0][0])
+
     def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
         """Delete items and all that is recorded of them, from the totals too.
 

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from harness.errors import JournalLockedError, JournalMismatchError
+from harness.fanout._journaled import JournaledEngine
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch
 from harness.journal._clock_hold import ClockHold
@@ -80,6 +81,11 @@ class Journal:
     def force(self) -> bool:
         """Whether to go on with batches of other code or settings."""
         return self._settings.force
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
+        """Return the engine of a fan-out that writes here. For `fan_out`, which so loads it only
+        where there is a journal."""
+        return JournaledEngine(*given, journal=self, **options)
 
     def next_item(self) -> int:
         """Return a number that no item has had."""
