@@ -21,15 +21,17 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 .PHONY: help demo model test test-core check check-full clean $(GATES)
 
 help:
-	@echo "make demo        set up, and run the example: triage of support tickets"
+	@echo "make demo        set up, and run the example: an agent sorts support tickets"
+	@echo "                 (MODEL=local: with a real model in the process)"
 	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone, without those that need a real clock"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts"
 
-demo: .venv/.installed
-	@$(BIN)/python examples/triage.py
+# MODEL=local: on a small model in the process, instead of over HTTP to a simulated provider.
+demo: .venv/.installed $(if $(filter local,$(MODEL)),.venv/.model)
+	@$(BIN)/python examples/triage_agent.py $(MODEL)
 
 test: .venv/.installed
 	$(BIN)/python -m pytest
