@@ -45,8 +45,8 @@ class Usage:
     __slots__ = ("cost", "tokens")
 
     def __init__(self, tokens: int | None, cost: int | None) -> None:
-        self.tokens = tokens
-        self.cost = cost
+        self.tokens: int | None = tokens
+        self.cost: int | None = cost
         """In units of `UNITS_PER_USD`."""
 
 
