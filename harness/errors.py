@@ -165,6 +165,23 @@ class QuotaExhaustedError(HarnessError):
         return str(self.args[0])
 
 
+class BudgetExceeded(HarnessError):
+    """What a call might spend doesn't fit into what a budget of its runs has left.
+
+    A retry can't help, so none is made.
+    """
+
+    run_path: str | None
+    """The run that was given the budget; it may stand above the one that asked."""
+
+    def __init__(self, message: str, run_path: str | None = None) -> None:
+        super().__init__(message, run_path)
+        self.run_path = run_path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NestedReservationError(HarnessError):
     """A limiter was asked for a reservation by code that runs inside one of its own.
 
@@ -183,3 +200,36 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
+
+
+class EffectUnknownError(HarnessError):
+    """An effect may have taken place or not: it began, and nobody knows how it ended.
+
+    A retry can't help, so none is made.
+    """
+
+    key: Any
+    """The key given to `harness.shared.Once`."""
+
+    idempotency_key: str
+    """What the effect was told, so that its receiver can be asked."""
+
+    def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
+        super().__init__(message, key, idempotency_key)
+        self.key = key
+        self.idempotency_key = idempotency_key
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SharedClosedError(HarnessError, RuntimeError):
+    """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""
