@@ -348,6 +348,31 @@ async def test_a_single_error_in_groups_is_unwrapped_with_its_cause(
         assert "in tool 'nested' of run a" in caught.value.__notes__
 
 
+async def test_an_error_beside_a_cancel_is_the_error(autojump_clock: MockClock) -> None:
+    """A tool that breaks while it is being cancelled: the cancels in its group say nothing."""
+
+    async def break_in_cleanup() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise RetryableError("broke in its cleanup")
+
+    @tool(on_error="run")
+    async def nested() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(break_in_cleanup)
+
+    agent = agent_of(nested)
+    with pytest.raises(RetryableError):
+        async with agent.stream("hi") as stream:
+            async for event in stream:
+                if isinstance(event.payload, ToolCalled):
+                    await trio.sleep(1)
+                    stream.run.cancel()
+    assert stream.run.status == "failed"
+
+
 async def test_what_is_no_error_is_never_told_to_a_model(autojump_clock: MockClock) -> None:
     @tool
     async def interrupted() -> None:
