@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 import harness
-from harness.errors import CircularWaitError, SharedClosedError
+from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.limits import Limiter
-from harness.shared import budget_left, open_cache
+from harness.runs._accounts import add_meter
+from harness.shared import budget_left, open_cache, reserve_budget
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -46,7 +47,9 @@ class Loader:
         finally:
             self.under_way -= 1
         if self.fail:
-            raise OSError(f"failure {number}")
+            error = OSError(f"failure {number}")
+            error.add_note("noted by the load")
+            raise error from KeyError("cause")
         return f"value {number}"
 
 
@@ -203,7 +206,7 @@ async def test_a_refresh_that_fails_leaves_the_old_value_and_is_not_tried_at_eve
     autojump_clock: MockClock,
 ) -> None:
     loader = Loader(seconds=0.1)
-    async with open_cache(ttl=60, refresh_after=40) as cache:
+    async with open_cache(ttl=60, refresh_after=40, failure_ttl=5) as cache:
         await cache.get("key", loader.load)
         loader.fail = True
         await trio.sleep(40)
@@ -231,6 +234,22 @@ async def test_the_run_that_starts_a_refresh_does_not_wait_for_it(
         assert await cache.get("key", loader.load) == "value 2"
 
 
+async def test_a_refresh_goes_on_when_one_who_came_to_wait_for_it_leaves(
+    autojump_clock: MockClock,
+) -> None:
+    loader = Loader(seconds=10)
+    async with open_cache(ttl=60, refresh_after=40) as cache:
+        await cache.get("key", loader.load)
+        await trio.sleep(55)
+        await cache.get("key", loader.load)
+        await trio.sleep(6)  # What was there is too old by now.
+        with trio.move_on_after(1) as scope:
+            await cache.get("key", loader.load)
+        assert scope.cancelled_caught
+        assert await cache.get("key", loader.load) == "value 2"
+        assert loader.cancelled == 0
+
+
 # Failures ----------------------------------------------------------------------------------------
 
 
@@ -251,7 +270,8 @@ async def test_a_failure_reaches_all_who_wait_and_is_not_kept(autojump_clock: Mo
         for number, error in enumerate(errors):
             assert error is not None
             assert error.args == ("failure 1",)
-            assert error.__notes__ == [f"in run many/{number}"]
+            assert error.__notes__ == ["noted by the load", f"in run many/{number}"]
+            assert isinstance(error.__cause__, KeyError)
             traceback, depth, frames = error.__traceback__, 0, set()
             while traceback is not None:
                 frames.add(traceback.tb_frame.f_code.co_name)
@@ -535,6 +555,82 @@ async def test_a_hit_takes_no_place_of_a_limiter_and_spends_no_budget(
     assert trio.current_time() == 0
 
 
+async def test_a_load_spends_from_the_budget_of_whoever_started_it(
+    autojump_clock: MockClock,
+) -> None:
+    """Or a cache in front of the model would be a way around every budget."""
+    tape: list[int] = []
+
+    class Tape:
+        def spent(self, tokens: int, cost_usd: float) -> None:
+            tape.append(tokens)
+
+    async def load(key: str) -> str:
+        async with harness.open_run("asks the model"):
+            with reserve_budget(tokens=40) as spending:
+                await trio.sleep(1)
+                spending.settle(tokens=30)
+        with reserve_budget(tokens=5):
+            return key
+
+    async with open_cache() as cache:
+
+        async def nested(key: str) -> str:
+            return await cache.get(key + key, load)
+
+        async with harness.open_run("outer", budget=harness.Budget(tokens=1_000)) as outer:
+            add_meter(outer, Tape())
+            async with harness.open_run("inner", budget=harness.Budget(tokens=100)):
+                await cache.get("a", load)
+                await cache.get("a", load)
+                assert budget_left().tokens == 65
+                await cache.get("b", nested)
+                assert budget_left().tokens == 30
+                with pytest.raises(BudgetExceeded, match=r"the budget of run 'outer/inner' has"):
+                    await cache.get("c", load)
+            assert budget_left().tokens == 930
+            assert tape == [30, 5, 30, 5]
+        await cache.get("c", load)  # Without a budget.
+
+
+async def test_a_refusal_for_one_is_no_answer_for_another(autojump_clock: MockClock) -> None:
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        await trio.sleep(1)
+        with reserve_budget(tokens=50):
+            return f"load {loads}"
+
+    async with open_cache(failure_ttl=60) as cache:
+
+        async def ask(tokens: int) -> None:
+            async with harness.open_run("asks", budget=harness.Budget(tokens=tokens)):
+                assert await cache.get("key", load) == "load 2"
+
+        async def poor(item: int) -> str:
+            return await cache.get("key", load)
+
+        async with trio.open_nursery() as nursery:
+
+            async def poor_runs() -> None:
+                async with harness.open_run("poor", budget=harness.Budget(tokens=10)):
+                    results = await harness.fan_out(
+                        poor, range(10), limit=10, policy=harness.BestEffort()
+                    )
+                assert {type(result.error) for result in results} == {BudgetExceeded}
+
+            nursery.start_soon(poor_runs)
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                nursery.start_soon(ask, 100)
+            await wait_all_tasks_blocked()
+            assert loads == 1
+        assert loads == 2, "all the poor share the first refusal, all the rich the second load"
+        assert await cache.get("key", load) == "load 2"
+
+
 # Circles -----------------------------------------------------------------------------------------
 
 
@@ -561,6 +657,26 @@ async def test_a_load_that_waits_for_itself_is_refused(autojump_clock: MockClock
                 await cache.get("a", load_a)
         assert both.group_contains(CircularWaitError)
         cache.check()
+
+
+async def test_who_gave_up_waiting_for_another_load_is_no_part_of_a_circle(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_cache() as cache:
+
+        async def load_a() -> str:
+            with trio.move_on_after(1):
+                await cache.get("b", load_b)
+            await trio.sleep(5)
+            return "a"
+
+        async def load_b() -> str:
+            await trio.sleep(3)
+            return "b after " + await cache.get("a", load_a)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cache.get, "a", load_a)
+            assert await cache.get("b", load_b) == "b after a"
 
 
 async def test_loads_may_ask_for_others(autojump_clock: MockClock) -> None:
