@@ -18,7 +18,7 @@ from harness.testing.provider import Faults, ProviderRequest
 from tests.models.providers import WAYS, ProviderModel, ask, open_model, read
 from tests.scale import scaled
 
-CALLS = scaled(60, full=500)
+CALLS = scaled(48, full=500)
 
 
 @pytest.fixture
