@@ -216,7 +216,23 @@ JSON_VALUES = st.recursive(
         st.lists(inside, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["choices", "message", "delta", "content", "tool_calls", "function", "output", "type", "text", "index", "usage", "content_block", "id", "error", "response"]
+                [
+                    "choices",
+                    "message",
+                    "delta",
+                    "content",
+                    "tool_calls",
+                    "function",
+                    "output",
+                    "type",
+                    "text",
+                    "index",
+                    "usage",
+                    "content_block",
+                    "id",
+                    "error",
+                    "response",
+                ]
             ),
             inside,
             max_size=4,
