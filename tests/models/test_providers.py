@@ -364,12 +364,16 @@ def test_keys_stand_in_no_repr() -> None:
 
 @pytest.mark.parametrize(
     ("name", "needed", "extra"),
-    [("OpenAIModel", "openai", "openai"), ("AnthropicModel", "anthropic", "anthropic")],
+    [
+        ("OpenAIModel", "openai", "openai"),
+        ("AnthropicModel", "anthropic", "anthropic"),
+        ("LocalModel", "xllamacpp", "local"),
+    ],
 )
 def test_without_its_extra_a_model_says_what_to_install(
     name: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = f"harness.models._{needed}"
+    module = f"harness.models._{extra}"
     monkeypatch.setitem(sys.modules, needed, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(
