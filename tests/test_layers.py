@@ -96,6 +96,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("models", "harness.runs._accounts"): (
+        "before every call it is asked whether anybody counts, and most often nobody does"
+    ),
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
     ("shared", "harness.runs._accounts"): (

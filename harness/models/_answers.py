@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 import trio
@@ -31,7 +31,7 @@ class Answer:
 
 
 class AnswerStream(ABC):
-    """An answer that comes in pieces. Each step is a checkpoint."""
+    """An answer that comes in pieces. A step is a checkpoint unless the piece was there already."""
 
     __slots__ = ("headers", "status", "usage")
 
@@ -55,21 +55,30 @@ class ReadyStream(AnswerStream):
     Args:
       response: The answer.
       piece_delay: Seconds between two pieces.
+      pieces: Its pieces, if they are known.
     """
 
-    __slots__ = ("_piece_delay", "_pieces", "_response")
+    __slots__ = ("_begun", "_piece_delay", "_pieces", "_response")
 
-    def __init__(self, response: ModelResponse, piece_delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        response: ModelResponse,
+        *,
+        piece_delay: float = 0.0,
+        pieces: Iterable[str] | None = None,
+    ) -> None:
         super().__init__()
-        self._pieces = _PIECES.finditer(response.content)
+        self._pieces = iter(_PIECES.findall(response.content) if pieces is None else pieces)
         self._response: ModelResponse | None = response
         self._piece_delay = piece_delay
+        self._begun = False
 
     async def __anext__(self) -> str | ModelResponse:
         piece = next(self._pieces, None)
-        await trio.sleep(self._piece_delay if piece is not None and piece.start() else 0)
+        await trio.sleep(self._piece_delay if piece is not None and self._begun else 0)
+        self._begun = True
         if piece is not None:
-            return piece.group()
+            return piece
         response, self._response = self._response, None
         if response is None:
             raise StopAsyncIteration

@@ -54,6 +54,14 @@ class Grant:
                 headers=error.headers, status=error.status_code, body=error.body
             )
 
+    def refund(self) -> None:
+        """Give it back, because nothing was sent."""
+        if self._reservation is not None:
+            self._reservation.refund()
+
+
+NO_LIMIT = Grant((), None)
+
 
 @asynccontextmanager
 async def granted(
@@ -74,7 +82,7 @@ async def granted(
       max_output_tokens: The largest output that the call allows itself.
     """
     if limiter is None:
-        yield Grant((), None)
+        yield NO_LIMIT
         return
     limiters = limiter.limiters if isinstance(limiter, ProviderPool) else (limiter,)
     input_tokens = request_tokens(request)

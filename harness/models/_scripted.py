@@ -88,7 +88,7 @@ class ScriptedModel(CalledModel):
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         answer = await self._ask(request)
-        yield ReadyStream(answer.response, self._piece_delay)
+        yield ReadyStream(answer.response, piece_delay=self._piece_delay)
 
 
 def _as_answer(
