@@ -336,6 +336,14 @@ class UnrecordedRequestError(ModelError):
     """A recorded model was asked something that its cassette has no reply for."""
 
 
+class MissingPriceError(ModelError):
+    """A model without a price was asked under a budget in dollars, which could not be kept."""
+
+
+class CassetteError(HarnessError):
+    """A file of recorded replies can't be read, or holds what is no recording."""
+
+
 class MaxTurnsError(HarnessError):
     """An agent took all its turns and had no answer yet."""
 
@@ -431,11 +439,3 @@ class McpServerError(HarnessError):
 
 class McpToolError(HarnessError):
     """An MCP server says that a call of one of its tools failed."""
-
-
-class MissingPriceError(ModelError):
-    """A model without a price was asked under a budget in dollars, which could not be kept."""
-
-
-class CassetteError(HarnessError):
-    """A file of recorded replies can't be read, or holds what is no recording."""

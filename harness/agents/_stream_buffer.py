@@ -14,7 +14,7 @@ import trio
 
 from harness.agents._events import AGENT_EVENTS, TextDelta
 from harness.runs import Event, Run, Subscription
-from harness.runs._events import READS_PER_CHECKPOINT
+from harness.runs._events import READS_PER_CHECKPOINT, Delivery
 
 
 class _JoinedText(Event):
@@ -57,6 +57,8 @@ class StreamBuffer(Subscription):
     def offer_nowait(self, event: Event) -> None:
         """Take an event of an agent, always; any other if there is room."""
         kind = type(event.payload)
+        if self._deliveries and kind in AGENT_EVENTS:
+            self._take_in_deliveries(event.run_id)
         if len(self._buffer) < self._size:
             self._last_text.pop(event.run_id, None)
             self._buffer.append(event)
@@ -77,6 +79,21 @@ class StreamBuffer(Subscription):
             return
         if self._reader is not None:
             self._wake_reader()
+
+    def _take_in_deliveries(self, run_id: str) -> None:
+        """Take what tools of this run wait to have heard, since its next event can't wait.
+
+        Otherwise that one would pass them, and the events of a run are in order.
+        """
+        waiting = [one for one in self._deliveries if one.event.run_id == run_id]
+        for delivery in waiting:
+            self._deliveries.remove(delivery)
+            self._take_in(delivery)
+
+    def _take_in(self, delivery: Delivery) -> None:
+        self._last_text.pop(delivery.event.run_id, None)
+        self._buffer.append(delivery.event)
+        delivery.arrived()
 
     def end(self) -> None:
         """Note that no more events will come, and wake everybody up."""
@@ -108,10 +125,7 @@ class StreamBuffer(Subscription):
                 del self._last_text[event.run_id]
             event = event.whole()
         while self._deliveries and len(self._buffer) < self._size:
-            delivery = self._deliveries.popleft()
-            self._last_text.pop(delivery.event.run_id, None)
-            self._buffer.append(delivery.event)
-            delivery.arrived()
+            self._take_in(self._deliveries.popleft())
         room = self._size - len(self._buffer)
         if room > 0 and self._room:
             self._room.unpark(count=room)

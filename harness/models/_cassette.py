@@ -103,7 +103,8 @@ class Cassette:
                     await trio.to_thread.run_sync(self._write, b"".join(lines))
                 except BaseException:
                     # Whoever else waits for one of them writes it, or hears of it himself.
-                    self._unwritten = [other for other in lines if other is not line]
+                    others = [other for other in lines if other is not line]
+                    self._unwritten = [*others, *self._unwritten]
                     raise
         self._lines += 1
         recorded = Recorded(

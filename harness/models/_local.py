@@ -15,12 +15,12 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 import trio
-import xllamacpp  # type: ignore[import-untyped]
 
 from harness._arguments import check_count
 from harness._words import error_in_words
@@ -28,11 +28,21 @@ from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, Model
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
-from harness.models._dialect import CallSettings, ReportedError, UnreadableReply, inner, message_of
+from harness.models._dialect import (
+    CallSettings,
+    Dialect,
+    ReportedError,
+    UnreadableReply,
+    inner,
+    message_of,
+)
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
 from harness.models._price import Price
 from harness.models._thread_events import ThreadEvents
+
+# As Any: it has no types, and its names are made where checkers don't look.
+xllamacpp: Any = import_module("xllamacpp")
 
 # Of its log only what it can't do; the rest would be on the screen of whoever uses it.
 _QUIET = -1
@@ -93,7 +103,7 @@ class LocalModel(CalledModel):
         self.threads: int = threads
         self.concurrent: int = concurrent
         self.context_tokens: int = context_tokens
-        self.dialect = OpenAIChat()
+        self.dialect: Dialect = OpenAIChat()
         self._settings = CallSettings(
             model=self.name,
             max_output_tokens=max_output_tokens,

@@ -72,7 +72,7 @@ class SdkFailures:
             self._clean(error)
             raise failure from error
 
-    def _failure(self, error: Exception) -> ModelError | None:
+    def _failure(self, error: Any) -> ModelError | None:
         sdk = self._sdk
         if isinstance(error, UnreadableReply):
             return self._error(ModelReplyError, str(error))

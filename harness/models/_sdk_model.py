@@ -179,7 +179,7 @@ class SdkModel(CalledModel):
         assert failures is not None
         async with clients.lease() as client:
             opening = self._dialect.resource(client).with_streaming_response.create(
-                **{**self._arguments(request), **self._stream_arguments()}
+                **self._arguments(request, streamed=True)
             )
             waiting_for = f"an answer of model {self.name!r}"  # noqa: F841 (read by `dump`)
             with failures.translated():
@@ -193,8 +193,10 @@ class SdkModel(CalledModel):
     def _stream_arguments(self) -> dict[str, Any]:
         return {"stream": True}
 
-    def _arguments(self, request: ModelRequest) -> dict[str, Any]:
+    def _arguments(self, request: ModelRequest, *, streamed: bool = False) -> dict[str, Any]:
         arguments = self._dialect.body(request, self._settings)
+        if streamed:
+            arguments.update(self._stream_arguments())
         for name, value in self._options.items():
             both = isinstance(value, Mapping) and isinstance(arguments.get(name), Mapping)
             arguments[name] = {**arguments[name], **value} if both else value

@@ -41,6 +41,7 @@ class Fake:
         self.seconds_per_word = seconds_per_word
         self.requests: list[ModelRequest] = []
         self.open_streams = 0
+        self.streamed = 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         self.requests.append(request)
@@ -61,6 +62,7 @@ class Fake:
             yield response
 
         self.open_streams += 1
+        self.streamed += 1
         generator = pieces()
         try:
             yield generator

@@ -278,6 +278,37 @@ async def test_a_cancel_that_comes_too_late_changes_nothing(autojump_clock: Mock
     assert (await Agent("a", model=Fake(answer)).run("hi")).output == "hi"
 
 
+async def test_no_model_is_asked_once_the_run_is_cancelled(autojump_clock: MockClock) -> None:
+    """Even one that would do its work before its first checkpoint."""
+    asked: list[int] = []
+
+    class Hasty:
+        async def complete(self, request: ModelRequest) -> ModelResponse:
+            asked.append(1)
+            harness.current_run().cancel("enough")
+            return calls(("unknown", {}))
+
+        def stream(self, request: ModelRequest) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(RunCancelled):
+        await Agent("a", model=Hasty()).run("hi")
+    assert asked == [1]
+
+
+async def test_a_run_always_has_a_checkpoint(autojump_clock: MockClock) -> None:
+    agent = Agent("a", model=ScriptedModel(["hi"]))
+    with trio.testing.assert_checkpoints():
+        await agent.run("hi")
+    async with harness.open_run("outer") as outer:
+        outer.stop()
+        with trio.testing.assert_checkpoints():
+            await agent.run("hi")
+    with trio.testing.assert_checkpoints():
+        stream = await agent.stream("hi").__aenter__()
+    await stream.__aexit__(None, None, None)
+
+
 async def test_the_models_error_comes_out_as_itself(autojump_clock: MockClock) -> None:
     agent = Agent("a", model=ScriptedModel([OSError("no route")]))
     with pytest.raises(OSError, match="no route") as caught:
@@ -407,6 +438,8 @@ async def test_calls_with_one_id_get_ids_of_their_own(autojump_clock: MockClock)
     reply = await Agent("a", model=Script(from_model, "done"), tools=[double]).run("hi")
     ids = [call.id for call in reply.messages[1].tool_calls]
     assert len(set(ids)) == 6
+    assert ids[0] == "x"
+    assert ids[4:] == ["x-2", "call-3"], "those that are fine are kept"
     assert all(ids)
     assert [one.tool_call_id for one in reply.messages[2:-1]] == ids
     assert [one.content for one in reply.messages[2:-1]] == ["0", "2", "4", "6", "8", "10"]

@@ -92,7 +92,7 @@ async def test_a_budget_that_is_spent_below_ends_the_whole_tree(autojump_clock: 
     assert "BudgetExceeded" in partial.messages[2].content
     assert partial.usage.total + partial.delegated_usage.total == 40
     assert is_valid(partial.messages)
-    assert len(top_model.requests) == 1
+    assert partial.turns == len(top_model.requests) == 1
 
 
 async def test_a_budget_of_a_tools_own_is_that_tools_affair(autojump_clock: MockClock) -> None:

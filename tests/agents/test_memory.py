@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.agents import Agent, Conversation, tool
-from harness.errors import RunCancelled
+from harness.errors import MaxTurnsError, RunCancelled
 from harness.models import Message, ModelRequest
 from tests.agents.fakes import Fake, calls, said
 from tests.scale import scaled
@@ -105,6 +105,27 @@ async def test_messages_and_deps_are_dead_after_the_run(
             gc.collect()
         assert len(references) >= 3
         assert [reference() for reference in references if reference() is not None] == []
+    finally:
+        gc.enable()
+
+
+async def test_an_error_with_a_partial_reply_is_freed_without_the_collector(
+    autojump_clock: MockClock,
+) -> None:
+    agent = Agent("a", model=Fake(lambda request: calls(("work", {}))), tools=[work], max_turns=2)
+
+    async def fail() -> weakref.ref[Any]:
+        try:
+            await agent.run("hi")
+        except MaxTurnsError as error:
+            return weakref.ref(error)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        reference = await fail()
+        await trio.lowlevel.checkpoint()
+        assert reference() is None
     finally:
         gc.enable()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -121,7 +121,7 @@ async def test_who_holds_a_reservation_does_not_wait_for_a_reader(
     limiter = Limiter("account", concurrent=1)
     inner = Agent("inner", model=two_turns(), tools=[work])
 
-    @tool
+    @tool(timeout=None)
     async def held() -> str:
         async with limiter.reserve():
             return (await inner.run("hi")).output
@@ -164,12 +164,13 @@ async def test_what_tools_emit_is_dropped_and_counted_or_waited_for(
         assert len([one for one in payloads if isinstance(one, TurnStarted)]) == 2
 
 
+STEPS = ["text"] * 3 + ["turn", "emit_nowait", "emit"] + ["read"] * 2
+
+
+@settings(max_examples=scaled(300, full=5_000))
 @given(
     st.integers(1, 4),
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.sampled_from(["text", "turn", "user", "read"])),
-        max_size=60,
-    ),
+    st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(STEPS)), min_size=5, max_size=60),
 )
 def test_whatever_the_order_nothing_of_an_agent_is_lost(
     size: int, steps: list[tuple[str, str]]
@@ -180,48 +181,137 @@ def test_whatever_the_order_nothing_of_an_agent_is_lost(
         async with harness.open_run("top") as top:
             buffer = StreamBuffer(top, size)
             await buffer.__aenter__()
-            told: dict[str, list[str]] = {"a": [], "b": [], "c": []}
-            read: dict[str, list[str]] = {"a": [], "b": [], "c": []}
-            users = 0
-            last_number: dict[str, int] = {}
+            told: dict[str, list[str]] = {"a": [], "b": []}
+            read: dict[str, list[str]] = {"a": [], "b": []}
+            last_number = {"a": -1, "b": -1}
+            dropped = 0
 
             async def read_one() -> None:
+                waiting = len(buffer._deliveries)
                 event = await buffer.__anext__()
-                assert event.sequence > last_number.get(event.run_id, -1)
+                assert len(buffer._deliveries) == waiting or len(buffer._buffer) <= size
+                assert type(event) is harness.Event
+                assert event.sequence > last_number[event.run_id]
                 last_number[event.run_id] = event.sequence
-                payload = event.payload
-                if isinstance(payload, str):
-                    read[event.run_id].append("user")
-                else:
-                    read[event.run_id].append(
-                        payload.text if isinstance(payload, TextDelta) else "|"
-                    )
+                text = getattr(event.payload, "text", f"[{event.sequence}]")
+                read[event.run_id].append(text)
+                assert not (buffer._deliveries and buffer.has_room)
 
             for number, (run_id, what) in enumerate(steps):
                 if what == "read":
                     if buffer._buffer:
                         await read_one()
                     continue
-                payloads = {"text": TextDelta(f"{number} "), "turn": TurnStarted(1), "user": "user"}
-                before = buffer.dropped
-                buffer.offer_nowait(
-                    harness.Event(run_id, None, run_id, 0, number, 0.0, payloads[what])
-                )
-                if what == "user":
-                    users += buffer.dropped - before
-                    if buffer.dropped == before:
-                        told[run_id].append("user")
+                payload = {"text": TextDelta(f"{number} "), "turn": TurnStarted(1)}.get(what, what)
+                event = harness.Event(run_id, None, run_id, 0, number, 0.0, payload)
+                had_room = buffer.has_room
+                if what == "emit":
+                    delivery = buffer.offer(event, None)
+                    assert (delivery is None) == had_room
                 else:
-                    told[run_id].append(f"{number} " if what == "text" else "|")
+                    buffer.offer_nowait(event)
+                if what == "emit_nowait" and not had_room:
+                    dropped += 1
+                else:
+                    told[run_id].append(f"{number} " if what == "text" else f"[{number}]")
             while buffer._buffer:
                 await read_one()
             for run_id, own in told.items():
                 assert "".join(read[run_id]) == "".join(own)
-            assert buffer.dropped == users
+            assert buffer.dropped == dropped
             assert not buffer._last_text
+            assert not buffer._deliveries
             await buffer.__aexit__(None, None, None)
 
     trio.run(main)
+
+
+async def fill(buffer: StreamBuffer, count: int) -> None:
+    for number in range(count):
+        buffer.offer_nowait(harness.Event("a", None, "a", 0, number, 0.0, TurnStarted(number)))
+
+
+async def test_who_waits_for_room_is_woken_when_there_is_some(autojump_clock: MockClock) -> None:
+    """Not only when the reader has read everything."""
+    passed: list[int] = []
+
+    async def wait(number: int) -> None:
+        await buffer.wait_for_room()
+        passed.append(number)
+
+    async with harness.open_run("top") as top, trio.open_nursery() as nursery:
+        buffer = StreamBuffer(top, 3)
+        async with buffer:
+            await fill(buffer, 5)
+            for number in range(4):
+                nursery.start_soon(wait, number)
+                await wait_all_tasks_blocked()
+            for expected in ([], [], [], [0], [0, 1, 2]):
+                assert sorted(passed) == expected, "in line, some of them at once"
+                await anext(buffer)
+                await wait_all_tasks_blocked()
+            assert sorted(passed) == [0, 1, 2, 3]
+
+
+async def test_a_wake_up_that_a_cancelled_task_got_is_not_lost(autojump_clock: MockClock) -> None:
+    """Two wait, and the one that is woken gives up: the other must not wait for ever."""
+    passed: list[str] = []
+    scope = trio.CancelScope()
+
+    async def give_up() -> None:
+        with scope:
+            await buffer.wait_for_room()
+            await trio.sleep_forever()
+
+    async def go_on() -> None:
+        await buffer.wait_for_room()
+        passed.append("went on")
+
+    async def read() -> None:
+        async for _ in buffer:
+            pass
+
+    async with harness.open_run("top") as top, trio.open_nursery() as nursery:
+        buffer = StreamBuffer(top, 1)
+        async with buffer:
+            await fill(buffer, 1)
+            nursery.start_soon(give_up)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(go_on)
+            await wait_all_tasks_blocked()
+            await anext(buffer)
+            scope.cancel()
+            nursery.start_soon(read)
+            await wait_all_tasks_blocked()
+            assert passed == ["went on"]
+
+
+async def test_an_agent_in_the_cleanup_of_a_tool_does_not_wait_for_a_reader_that_left(
+    autojump_clock: MockClock,
+) -> None:
+    said: list[str] = []
+    goodbye = Agent("goodbye", model=two_turns(), tools=[work])
+
+    @tool
+    async def tidy() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with harness.cleanup(max_seconds=50):
+                said.append((await goodbye.run("bye")).output)
+
+    agent = Agent("a", model=Script(calls(("tidy", {}))), tools=[tidy])
+    async with agent.stream("hi", buffer=1):
+        await wait_all_tasks_blocked()
+    assert said == ["here it is"]
+    assert trio.current_time() == 2
+    async with agent.stream("hi", buffer=1) as stream:
+        await wait_all_tasks_blocked()
+        stream.run.cancel()
+        await wait_all_tasks_blocked()
+        assert said == ["here it is"], "it waits for the reader"
+    assert said == ["here it is"] * 2
+    assert trio.current_time() == 4
 
 
 # Leaving early -----------------------------------------------------------------------------------
@@ -434,6 +524,52 @@ async def test_the_last_event_comes_after_those_of_tasks_that_tools_left_behind(
         async with agent.stream("hi", deps=nursery) as stream:
             payloads = [event.payload for event in await read_all(stream)]
     assert payloads[-2:] == ["from the task", RunEnded("ok")]
+
+
+async def test_the_last_event_of_a_failed_run_comes_after_those_of_its_tasks(
+    autojump_clock: MockClock,
+) -> None:
+    @tool(on_error="run")
+    async def leave_a_task_and_fail() -> None:
+        run = harness.current_run()
+
+        async def later() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                run.emit_nowait("from the task")
+
+        harness.start_soon(run.deps, later, run=run)
+        await trio.sleep(1)
+        raise OSError("broken")
+
+    agent = Agent(
+        "a", model=Script(calls(("leave_a_task_and_fail", {}))), tools=[leave_a_task_and_fail]
+    )
+    payloads: list[Any] = []
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(OSError, match="broken"):
+            async with agent.stream("hi", deps=nursery) as stream:
+                async for event in stream:
+                    payloads.append(event.payload)
+    assert payloads[-2:] == ["from the task", RunEnded("failed", "OSError: broken")]
+
+
+async def test_who_only_subscribes_does_not_make_the_model_stream(
+    autojump_clock: MockClock,
+) -> None:
+    model = two_turns()
+    texts: list[str] = []
+    async with harness.open_run("outer") as outer:
+        async with outer.subscribe(children=True) as events:
+            await Agent("a", model=model, tools=[work]).run("hi")
+            async for event in events:
+                if isinstance(event.payload, TextDelta):
+                    texts.append(event.payload.text)
+                if isinstance(event.payload, RunEnded):
+                    break
+    assert model.streamed == 0
+    assert texts == ["let me see", "here it is"]
 
 
 async def test_a_stream_can_be_cancelled_at_every_checkpoint(autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -346,6 +347,38 @@ async def test_a_single_error_in_groups_is_unwrapped_with_its_cause(
             await agent_of(nested).run("hi")
         assert isinstance(caught.value.__cause__, OSError)
         assert "in tool 'nested' of run a" in caught.value.__notes__
+
+
+@pytest.mark.parametrize(("on_error", "status"), [("run", "failed"), ("model", "cancelled")])
+async def test_an_error_beside_a_cancel_is_the_error(
+    autojump_clock: MockClock, on_error: Any, status: str
+) -> None:
+    """A tool that breaks while it is being cancelled: the cancels in its group say nothing."""
+
+    async def break_in_cleanup() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise RetryableError("broke in its cleanup")
+
+    @tool(on_error=on_error)
+    async def nested() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(break_in_cleanup)
+
+    agent = agent_of(nested)
+    expected = pytest.raises(RetryableError) if on_error == "run" else contextlib.nullcontext()
+    with expected:
+        async with agent.stream("hi") as stream:
+            async for event in stream:
+                if isinstance(event.payload, ToolCalled):
+                    await trio.sleep(1)
+                    stream.run.cancel()
+    assert stream.run.status == status
+    assert stream.reply.messages[2].content == (
+        "the tool failed: RetryableError: broke in its cleanup"
+    )
 
 
 async def test_what_is_no_error_is_never_told_to_a_model(autojump_clock: MockClock) -> None:

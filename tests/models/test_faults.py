@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import socket
@@ -128,7 +129,8 @@ async def test_a_hang_ends_with_the_deadline(
             with pytest.raises(RunTimedOut):
                 async with harness.open_run("waits", timeout=30):
                     await asking(model, ask(f"some words {number}"))
-        assert model._clients is not None and not model._clients.in_flight
+        assert model._clients is not None
+        assert model._clients.in_flight == 0
         await trio.sleep(5)
         assert provider.statistics().in_flight == 0
 
@@ -171,8 +173,9 @@ async def test_a_storm_of_refusals_is_waited_out(autojump_clock: MockClock) -> N
         assert provider.statistics().requests <= 2 * len(requests) + 10
 
 
-async def test_no_message_holds_the_key() -> None:
+async def test_no_message_and_no_log_holds_the_key(caplog: pytest.LogCaptureFixture) -> None:
     """Some servers quote it, whole."""
+    caplog.set_level(logging.DEBUG)
 
     def quote(request: ProviderRequest) -> ErrorAnswer:
         return ErrorAnswer(status=401, message=f"there is no key {KEY}")
@@ -186,9 +189,11 @@ async def test_no_message_holds_the_key() -> None:
                     assert KEY not in f"{seen} {seen!r} {vars(seen)}"
                     seen = seen.__cause__
                 assert "there is no key [key]" in str(error)
+    assert "POST" in caplog.text, "the libraries do log"
+    assert KEY not in caplog.text
 
 
-# What no library and no simulated provider sends ---------------------------------------------------
+# What neither a library nor the simulated provider sends ------------------------------------------
 
 
 @asynccontextmanager

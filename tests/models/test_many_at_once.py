@@ -17,8 +17,9 @@ from harness.models._clients import SharedClients
 from harness.testing.provider import Faults, ProviderRequest
 from tests.models.providers import WAYS, ProviderModel, ask, open_model, read
 from tests.scale import scaled
+from tests.support.checkpoints import cancel_at_every_checkpoint
 
-CALLS = scaled(60, full=500)
+CALLS = scaled(48, full=500)
 
 
 @pytest.fixture
@@ -125,6 +126,27 @@ async def test_cancelled_at_random_nothing_is_stuck(way: str, autojump_clock: Mo
         assert min(len(answers), failed, cancelled, left) >= 1
         assert limiter.statistics().in_flight == limiter.statistics().waiting == 0
         await check_clean(model, provider)
+
+
+@pytest.mark.parametrize(
+    "way", ["chat", *(pytest.param(way, marks=pytest.mark.full) for way in WAYS[1:])]
+)
+async def test_cancelled_at_each_checkpoint_both_ends_are_clean(
+    way: str, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter("provider", concurrent=1)
+    async with open_model(way, answer=echo, options={"limiter": limiter}) as (model, provider):
+
+        async def use() -> None:
+            await model.complete(ask("one"))
+            await read(model, ask("two"))
+
+        async def check() -> None:
+            await check_clean(model, provider)
+            statistics = limiter.statistics()
+            assert (statistics.in_flight, statistics.waiting) == (0, 0)
+
+        assert await cancel_at_every_checkpoint(use, check) >= 10
 
 
 async def test_calls_spread_over_a_few_clients(autojump_clock: MockClock) -> None:

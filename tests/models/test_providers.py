@@ -1,4 +1,4 @@
-"""The models of OpenAI and Anthropic through their own libraries, against the simulated provider."""
+"""The models of OpenAI and Anthropic, through their own libraries."""
 
 from __future__ import annotations
 
@@ -364,12 +364,16 @@ def test_keys_stand_in_no_repr() -> None:
 
 @pytest.mark.parametrize(
     ("name", "needed", "extra"),
-    [("OpenAIModel", "openai", "openai"), ("AnthropicModel", "anthropic", "anthropic")],
+    [
+        ("OpenAIModel", "openai", "openai"),
+        ("AnthropicModel", "anthropic", "anthropic"),
+        ("LocalModel", "xllamacpp", "local"),
+    ],
 )
 def test_without_its_extra_a_model_says_what_to_install(
     name: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = f"harness.models._{needed}"
+    module = f"harness.models._{extra}"
     monkeypatch.setitem(sys.modules, needed, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(
@@ -382,7 +386,8 @@ def test_models_load_no_library_before_they_are_used() -> None:
     code = (
         "import sys, harness.models as m;"
         "m.ScriptedModel(['a']);"
-        "print(json.dumps(sorted({'openai', 'anthropic', 'xllamacpp', 'msgspec'} & set(sys.modules))))"
+        "extras = {'openai', 'anthropic', 'xllamacpp', 'msgspec'};"
+        "print(json.dumps(sorted(extras & set(sys.modules))))"
     )
     printed = subprocess.check_output([sys.executable, "-c", f"import json;{code}"], text=True)
     assert json.loads(printed) == []

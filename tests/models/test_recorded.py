@@ -136,7 +136,7 @@ async def test_an_unknown_request_shows_where_the_nearest_differs(tmp_path: Path
     async with harness.open_run("offline"):
         for use in (replaying.complete, lambda request: streamed(replaying, request)):
             with pytest.raises(UnrecordedRequestError) as caught:
-                await use(asked)  # type: ignore[operator]
+                await use(asked)
             said = str(caught.value)
             assert "model 'weather'" in said
             assert "run 'offline'" in said
@@ -144,7 +144,7 @@ async def test_an_unknown_request_shows_where_the_nearest_differs(tmp_path: Path
             assert "messages[1].content" in said
             assert "Bern" in said
             assert "Zürich" in said
-    with pytest.raises(UnrecordedRequestError, match="tools is missing, and was|, and was missing"):
+    with pytest.raises(UnrecordedRequestError, match=r"tools is \[.*, and was missing"):
         await replaying.complete(ModelRequest(talk, [ToolDescription("clock", "", {})]))
 
 
@@ -221,7 +221,7 @@ async def test_a_full_disk_is_told_and_leaves_no_half_line(
             await recording.complete(ask(f"number {number}"))
 
     async with trio.open_nursery() as nursery:
-        for number in range(5):
+        for number in range(20):
             nursery.start_soon(fails, number)
     monkeypatch.setattr(recording._cassette, "_write", write)
     await recording.complete(ask("two"))
