@@ -136,8 +136,8 @@ def test_the_output_of_a_resumed_batch_may_be_gone_or_standard_output(
     assert batch("--resume", "--quiet") == 1
     assert len(lines()) == 3
     capfdbinary.readouterr()
-    words = "--key id --journal run.db --resume --output - --quiet --ordered".split()
-    assert main(["batch", "agent.py:echo", "--input", "in.csv", *words]) == 1
+    source = ["batch", "agent.py:echo", "--input", "in.csv", "--key", "id", "--ordered"]
+    assert main([*source, "--journal", "run.db", "--resume", "--output", "-", "--quiet"]) == 1
     out = capfdbinary.readouterr().out.splitlines()
     assert [json.loads(line)["key"] for line in out] == ["1", "2", "3"]
 
