@@ -45,7 +45,7 @@ from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Priority
+from harness.policies import Attempt, Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
 READ_AHEAD_AT_LEAST = 64
@@ -489,6 +489,10 @@ class JournaledEngine(Engine):
             self._durable.append(result)
         self._news.set()
         if self._join.why is None:
+            if self._begun and not self._over and isinstance(self._each, Attempt):
+                # At once, not by the clerk: that comes when all that ended in this step have been
+                # heard, and items that once ended together would do so for ever.
+                self._base.run(self._start_met, self._begun.popleft())
             return False
         self._start_no_more()
         if self.cut is not None:
