@@ -8,7 +8,9 @@ with a small value.
 With one run there is nothing to share, so that row shows what the way to the thread and back costs.
 With 64 the time that one record takes is shown too: 99 of 100 take less.
 
-And the whole: `fan_out` over items of 10 ms at limit 100, with a journal and without, in wall time.
+And the whole: `fan_out` over items of 10 ms at limit 100, with a journal and without. There the
+processor is busy for more than half of the time, so anything else that runs on the machine counts
+twice; of interleaved rounds the fastest of each is taken.
 
 Method: wall time, in a temporary folder (set TMPDIR to measure another disk), cases interleaved,
 medians of the ratios.
@@ -16,18 +18,18 @@ medians of the ratios.
 Run: python -m benchmarks journal
 """
 
-import os
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
 
+import harness
 from benchmarks._measure import Row, at_least, at_most, for_comparison, in_words
 from harness.fanout import Ending
 from harness.journal import open_journal
@@ -40,6 +42,9 @@ LIMIT = 100
 # What the issue asks for, 4,000, 20,000 and 50,000 a second, over the 4,300 that one commit per
 # record reached on that disk.
 BUDGETS = {1: 0.7, 8: 4.0, 64: 11.0}
+
+COMMIT_SECONDS_AT_MOST = 1e-3
+"""A disk that takes longer for one commit can't be asked to end a hundred in five milliseconds."""
 
 
 @attrs.frozen
@@ -77,12 +82,49 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 note=f"{statistics.median(rates[runs]):,.0f} against "
                 f"{statistics.median(floors):,.0f} a second",
             )
-        yield at_most(
-            f"journal, 99 of 100 records with {RUNS[-1]} runs are durable within",
-            5.0,
-            statistics.median(late) * 1e3,
-            unit="ms",
-        )
+        commit_seconds = 1 / statistics.median(floors)
+        what = f"journal, 99 of 100 records with {RUNS[-1]} runs are durable within"
+        milliseconds = statistics.median(late) * 1e3
+        note = f"one commit takes {in_words(commit_seconds)}"
+        if commit_seconds < COMMIT_SECONDS_AT_MOST:
+            yield at_most(what, 5.0, milliseconds, note=note, unit="ms")
+        else:
+            yield for_comparison(what, milliseconds, note=f"{note}: too slow to tell", unit="ms")
+        yield from fan_out_beside(fresh, items=300 if quick else 2_000, rounds=2 * rounds)
+
+
+def fan_out_beside(fresh: Iterator[Path], *, items: int, rounds: int) -> Iterator[Row]:
+    """Compare a fan-out with a journal with one without."""
+    plain: list[float] = []
+    journaled: list[float] = []
+    for _ in range(rounds):
+        plain.append(trio.run(fan_out_seconds, items, None))
+        journaled.append(trio.run(fan_out_seconds, items, next(fresh)))
+    yield at_most(
+        f"fan_out of {BODY_SECONDS * 1e3:g} ms items at limit {LIMIT}, with / without a journal",
+        1.05,
+        min(journaled) / min(plain),
+        note=f"{in_words(min(journaled))} against {in_words(min(plain))} for {items:,} items",
+    )
+
+
+async def fan_out_seconds(count: int, path: Path | None) -> float:
+    """Return how long a fan-out over so many items takes, with a journal at the path or without."""
+    items = [{"id": number, "text": "My card has not arrived."} for number in range(count)]
+
+    async def classify(item: dict[str, object]) -> dict[str, object]:
+        await trio.sleep(BODY_SECONDS)
+        return {"label": "billing", "confidence": 0.93}
+
+    fan_out = partial(harness.fan_out, classify, items, limit=LIMIT, key=lambda item: item["id"])
+    if path is None:
+        started_at = time.perf_counter()
+        await fan_out()
+        return time.perf_counter() - started_at
+    async with open_journal(path) as journal:
+        started_at = time.perf_counter()
+        await fan_out(journal=journal)
+        return time.perf_counter() - started_at
 
 
 def _fresh_paths(folder: Path) -> Iterator[Path]:

@@ -46,7 +46,7 @@ from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Priority
+from harness.policies import Attempt, Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
 READ_AHEAD_AT_LEAST = 64
@@ -530,6 +530,8 @@ class JournaledEngine(Engine):
         else:
             self._durable.append(result)
         if self._join.why is None:
+            # At once, not by the clerk: that comes when all that ended in this step have been
+            # heard, and items that once ended together would do so for ever.
             self.start_next()
             return False
         self._start_no_more()

@@ -106,7 +106,7 @@ class SqlBackend:
                 self._append(table, rows.get(table, ()))
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
 
     def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
@@ -116,7 +116,7 @@ class SqlBackend:
             counts = [self.execute(statement, row).rowcount for statement, row in changes]
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
         return counts
 
@@ -140,17 +140,22 @@ class SqlBackend:
         left = self.execute(self.token_query).fetchall()
         text = left[0][0] if left else None
         if text is None or owner.token not in text:
-            raise JournalLockedError(
-                f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
-                f"process ({owner}) was stopped or its lock was removed; nothing more is recorded "
-                "here, what was acknowledged stays"
-            )
+            raise self.taken_over(text)
+
+    def taken_over(self, text: str | None) -> JournalLockedError:
+        """Return the error for somebody else's token, or none, where ours should be."""
+        return JournalLockedError(
+            f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
+            f"process ({self._owner}) was stopped or its lock was removed; nothing more is "
+            "recorded here, what was acknowledged stays"
+        )
 
     def commit(self) -> None:
         """Make the transaction durable."""
         self.execute("COMMIT")
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one."""
         try:
             self.execute("ROLLBACK")
         except Exception:
@@ -194,7 +199,7 @@ class SqlBackend:
             self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.to_json(),))
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
         self._owner = owner
 

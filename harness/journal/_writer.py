@@ -102,13 +102,15 @@ class Writer:
             raise _again(self._broken)
 
     def record(self, rows: Rows, then: Acknowledge) -> None:
-        """Write rows; ``then`` is called in trio's thread once they are durable, or can't be."""
-        self.check()
+        """Write rows; ``then`` is called in trio's thread once they are durable, or can't be.
+
+        To be called after `check`, which isn't repeated: it would be felt, once per record.
+        """
         self._hold.begin()
         self._queue.put((rows, then))
 
     async def recorded(self, rows: Rows) -> None:
-        """Write rows, and return once they are durable.
+        """Write rows, and return once they are durable; after `check`.
 
         Cancellation: the rows are written nevertheless; only the wait ends.
         """

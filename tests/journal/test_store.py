@@ -18,7 +18,7 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.fanout import Ending, Entry
-from harness.journal import Journal, open_journal
+from harness.journal import Journal, _index, open_journal
 from harness.journal._batch import JournalBatch
 from tests.support.checkpoints import cancel_at_every_checkpoint
 
@@ -435,3 +435,18 @@ async def test_reading_what_has_no_ending_is_an_error(tmp_path: object) -> None:
         batch = await open_batch(journal)
         with pytest.raises(JournalError, match="no ending for the item 'a'"):
             await batch.read([batch.find("a", 0)])
+
+
+async def test_keys_that_were_found_are_known_however_many(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million, most are on disk when the millionth is looked up."""
+    monkeypatch.setattr(_index, "FOUND_IN_MEMORY", 7)
+    async with open_journal(f"{tmp_path}/run.db") as journal:
+        batch = await open_batch(journal)
+        for key in range(30):
+            batch.find(key, 0)
+        for key in range(30):
+            with pytest.raises(JournalKeyError):
+                batch.find(key, 0)
+        assert batch.find(30, 0).state == "new"
