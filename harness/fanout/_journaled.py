@@ -46,7 +46,7 @@ from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Attempt, Priority
+from harness.policies import Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
 READ_AHEAD_AT_LEAST = 64
@@ -119,6 +119,8 @@ class JournaledEngine(Engine):
         self._settings = settings
         self.batch: Batch
         """The journal's part for this fan-out, since `drive`."""
+        self.origin: str = ""
+        """What the batch is called in every session."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._pulled = 0
@@ -167,6 +169,7 @@ class JournaledEngine(Engine):
             self.cut = self.cut or "its journal was not opened"
             raise
         try:
+            self.origin = await self.batch.origin()
             await self._charge_earlier_sessions()
             await super().drive()
         finally:

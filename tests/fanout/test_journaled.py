@@ -527,6 +527,30 @@ class _NeverGrants:
         pass
 
 
+async def test_the_idempotency_key_is_the_same_in_every_process(
+    autojump_clock: MockClock,
+) -> None:
+    """So that a payment that was sent just before the crash is known by its receiver."""
+    seen: list[str] = []
+
+    async def pay(item: int) -> int:
+        run = harness.current_run()
+        seen.append(run.idempotency_key)
+        async with harness.open_run("inside") as inside:
+            assert inside.idempotency_key != run.idempotency_key
+        await trio.sleep(1)
+        if len(seen) == 2:
+            raise Boom(item)
+        return item
+
+    each = harness.Attempt(retry=harness.Retry(2))
+    journal = await killed(MemoryJournal(), [7], at=0.5, body=pay)
+    await run(journal, pay, [7], each=each)
+    await run(MemoryJournal(), pay, [8, 7])
+    assert len(set(seen[:3])) == 1
+    assert len(set(seen[3:])) == 2
+
+
 # Keys and values ----------------------------------------------------------------------------------
 
 

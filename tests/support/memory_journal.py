@@ -166,6 +166,10 @@ class MemoryBatch:
             raise JournalValueError(f"{value!r} has no JSON") from error
         return text, json.loads(text)
 
+    async def origin(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return "memory"
+
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()
         found = []
