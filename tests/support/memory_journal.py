@@ -21,7 +21,6 @@ from harness.errors import JournalError, JournalKeyError, JournalMismatchError, 
 from harness.fanout._journal import Acknowledge, Ending, Entry, Stored, Totals
 from harness.fanout._journaled import JournaledEngine
 
-
 FIRST = 1_000_000
 """The attempts of the n-th session are numbered from n times that."""
 
