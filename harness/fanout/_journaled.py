@@ -39,7 +39,7 @@ from harness.errors import (
 )
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import Engine, plan_for
-from harness.fanout._item import Job
+from harness.fanout._item import ItemWork, Job
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry, Journal, Stored
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._lookahead import Lookahead
@@ -88,8 +88,8 @@ class Met:
 class JournaledEngine(Engine):
     """An `Engine` that asks a journal what is done, and tells it what is."""
 
-    item_work = JournaledWork
-    job: type[JournaledJob] = JournaledJob
+    item_work: type[ItemWork] = JournaledWork
+    job: type[Job] = JournaledJob
 
     def __init__(
         self,
@@ -165,8 +165,7 @@ class JournaledEngine(Engine):
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:
-            self._start_no_more()
-            self.cut = self.cut or "its journal was not opened"
+            self._start_nothing("its journal was not opened")
             raise
         try:
             self.origin = await self.batch.origin()
@@ -411,7 +410,7 @@ class JournaledEngine(Engine):
         self._waiting -= 1
         self._started += 1
         self._in_flight += 1
-        job = self.job(met.index, met.item)
+        job = JournaledJob(met.index, met.item)
         job.key = met.key
         job.name = str(met.key)
         job.entry = met.entry
@@ -537,11 +536,7 @@ class JournaledEngine(Engine):
             # heard, and items that once ended together would do so for ever.
             self.start_next()
             return False
-        self._start_no_more()
-        if self.cut is not None:
-            return False
-        self.cut = self._join.why
-        return True
+        return self._is_first_to_decide()
 
     def _is_out_of_budget(self, value: Any) -> bool:
         """Return whether an item found a budget used up that it shares with others.
