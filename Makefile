@@ -18,12 +18,17 @@ export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help demo test test-core check check-full clean $(GATES)
+# The tests of the journal need a PostgreSQL server: they start one (see .ci/postgres), and fail if
+# they can't. HARNESS_POSTGRES=optional skips them then.
+export HARNESS_POSTGRES ?= required
+
+.PHONY: postgres-start postgres-stop help demo test test-core check check-full clean $(GATES)
 
 help:
 	@echo "make demo        set up, and run the example: triage of support tickets"
 	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
 	@echo "make test-core   the tests of the core alone, without those that need a real clock"
+	@echo "make postgres-start, postgres-stop   a server for many test runs; see .ci/postgres"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts"
 
@@ -42,7 +47,13 @@ check:
 check-full:
 	@HARNESS_FULL=1 MAKE="$(MAKE)" .ci/gates $(ORDER)
 
-clean:
+postgres-start:
+	@.ci/postgres start
+
+postgres-stop:
+	@.ci/postgres stop
+
+clean: postgres-stop
 	rm -rf .venv .venv-oldest build dist docs/_build
 
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
