@@ -225,6 +225,12 @@ def test_another_target_or_setting_is_refused_with_the_difference(
     assert [line["value"] for line in lines()] == [{"of": "1"}, None, {"of": "3"}]
 
 
+def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:
+    Path("run.db").touch()
+    assert batch("--resume") == 1
+    assert calls() == ["1", "2", "3"]
+
+
 def test_what_does_not_change_the_answers_may_change() -> None:
     batch("--first", "1")
     more = ["--limit", "1", "--timeout", "9", "--retry", "2", "--hedge", "5", "--ordered"]
