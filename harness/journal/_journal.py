@@ -36,8 +36,11 @@ class _Settings:
     force: bool
 
 
-class Journal:
-    """A durable record of batches and effects. Made by `open_journal`."""
+class Journal(JournalEffects):
+    """A durable record of batches and effects. Made by `open_journal`.
+
+    Give it to `harness.fan_out` for batches, and to `harness.shared.open_once` for effects.
+    """
 
     def __init__(
         self,
@@ -48,16 +51,13 @@ class Journal:
         settings: _Settings,
         last_numbers: tuple[int, int],
     ) -> None:
-        self._writer = writer
-        self._codec = codec
+        super().__init__(writer, codec)
         self._owner = owner
         self._settings = settings
         self._last_event, self._last_item = last_numbers
         self._open_batches: set[str] = set()
         self.name: str = name
         """The path of the file, or the address of the database without its password."""
-        self.effects: JournalEffects = JournalEffects(writer, codec)
-        """The record of effects, for `harness.open_once`."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"

@@ -142,7 +142,7 @@ async def test_attempts_are_counted_over_sessions(journal_path: str) -> None:
             entry = batch.find("a", 1)
             [number] = await batch.begin([entry])
             if status is not None:
-                await batch.end(entry, number, Ending(status=status))  # type: ignore[arg-type]
+                await batch.end(entry, number, Ending(status=status))
     async with open_journal(journal_path) as journal:
         batch = await open_batch(journal)
         entry = batch.find("a", 1)
@@ -344,6 +344,10 @@ async def test_another_trio_run_is_refused(tmp_path: object) -> None:
         await trio.to_thread.run_sync(trio.run, elsewhere)
 
 
+def exit_code_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 async def test_a_fork_is_refused(tmp_path: object) -> None:
     """It has the journal's file and memory, and none of its thread."""
@@ -356,8 +360,7 @@ async def test_a_fork_is_refused(tmp_path: object) -> None:
             except JournalClosedError as error:
                 os._exit(7 if "this is a fork" in str(error) else 1)
             os._exit(2)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 7
+        assert exit_code_of(child) == 7
         await record(batch, batch.find("a", 0), 1)
 
 
