@@ -6,6 +6,7 @@ the database. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -290,7 +291,8 @@ class JournalBatch:
             _as_text(ending.error_type),
             _as_text(ending.error_message),
             ending.tokens,
-            ending.cost_usd,
+            # Nan is no number to a database, and one item's must not cost the journal.
+            ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
         )
         rows.append(("harness_endings", row))
         if is_final:
