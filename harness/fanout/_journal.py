@@ -187,6 +187,10 @@ class Batch(Protocol):
         """
         ...
 
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has."""
+        ...
+
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with; they are done or failed."""
         ...

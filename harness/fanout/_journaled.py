@@ -20,6 +20,7 @@ begun, suspected, in flight, ended and not yet durable); `_waiting` counts those
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -38,22 +39,32 @@ from harness.errors import (
 )
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import Engine, plan_for
-from harness.fanout._item import Job
+from harness.fanout._item import ItemWork, Job
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry, Journal, Stored
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Attempt, Priority
+from harness.policies import Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
 READ_AHEAD_AT_LEAST = 64
 """Items that may be looked up before their turn, so that what is done is read many at a time."""
 
-WORTH_BEGINNING_AHEAD = 50
-"""Attempts are recorded ahead if a record takes more than one part in so many of an item's time.
-An attempt recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
+AHEAD_AT_MOST = 4
+"""Items that may be looked up, and begun, before their turn: so many times those in flight."""
+
+WORTH_BEGINNING_AHEAD = 1 / 50
+"""Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
+recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
+
+READ_AT_ONCE = 1_000
+"""Results that are read from the journal, and handed on, in one step."""
+
+RECORDS_AHEAD = 3
+"""How many records' time is covered by what is begun ahead: one may be under way when an attempt is
+added to the queue, and takes as long as its own; and some are slower than the mean."""
 
 SET_ASIDE = "SetAside"
 """What stands as the type of error of an item that was ended without being run."""
@@ -67,8 +78,9 @@ class Met:
     item: Any
     key: Any
     entry: Entry
-    alone: bool = False
     attempt: Recorded | None = None
+    is_begun: bool = False
+    """Whether the attempt at a suspect is on disk."""
     problem: Exception | None = None
     """What the priority's function raised for it, if it did."""
 
@@ -76,8 +88,8 @@ class Met:
 class JournaledEngine(Engine):
     """An `Engine` that asks a journal what is done, and tells it what is."""
 
-    item_work = JournaledWork
-    job: type[JournaledJob] = JournaledJob
+    item_work: type[ItemWork] = JournaledWork
+    job: type[Job] = JournaledJob
 
     def __init__(
         self,
@@ -107,24 +119,26 @@ class JournaledEngine(Engine):
         self._settings = settings
         self.batch: Batch
         """The journal's part for this fan-out, since `drive`."""
+        self.origin: str = ""
+        """What the batch is called in every session."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._pulled = 0
         self._waiting = 0
         """Items that were met, and neither started nor ended."""
-        self._kept: list[Met] = []
+        self._kept: deque[Met] = deque()
         self._reading: list[Met] = []
         self._to_begin: deque[Met] = deque()
         self._by_priority = None if priority is None else Lookahead(_of_met(priority))
-        self._depth = max(self._limit, READ_AHEAD_AT_LEAST)
-        """Items that may be between the source and the start."""
+        self._depth = min(self._window, max(AHEAD_AT_MOST * self._limit, READ_AHEAD_AT_LEAST))
+        """Items that may be between the source and the start, beside the window."""
         if priority is not None:
             self._depth = priority.lookahead
         self._beginning = 0
         self._begun: deque[Met] = deque()
         self._suspects: deque[Met] = deque()
-        self._alone = False
-        """Whether a suspect is being begun or in flight."""
+        self._suspect: Met | None = None
+        """The one that is being begun or in flight, and nothing else is then."""
         self._on_disk = 0
         """Results that wait until they are durable."""
         self._on_disk_at_most = min(self._window, 2 * self._limit)
@@ -151,10 +165,10 @@ class JournaledEngine(Engine):
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:
-            self._start_no_more()
-            self.cut = self.cut or "its journal was not opened"
+            self._start_nothing("its journal was not opened")
             raise
         try:
+            self.origin = await self.batch.origin()
             await self._charge_earlier_sessions()
             await super().drive()
         finally:
@@ -221,8 +235,25 @@ class JournaledEngine(Engine):
     # Meet -------------------------------------------------------------------------------------
 
     def start_next(self) -> None:
-        """Have the clerk start what there is room for: never in the middle of the caller's work."""
+        """Start what has been begun, at once; the clerk sees to the rest, for many at a time."""
+        if self._begun and not self._over and self._in_flight < self._limit:
+            self._base.run(self._start_begun)
         self._news.set()
+
+    def _start_begun(self) -> None:
+        """Start items whose attempts are on disk. To be called in the base context."""
+        if self._suspect is not None:
+            if self._suspect.is_begun and not self._in_flight:
+                self._start_met(self._suspect)
+            return
+        while (
+            self._begun
+            and self._in_flight < self._limit
+            and self._places() > 0
+            and self._on_disk < self._on_disk_at_most
+            and not self._over
+        ):
+            self._start_met(self._begun.popleft())
 
     def _start_no_more(self) -> None:
         super()._start_no_more()
@@ -230,6 +261,7 @@ class JournaledEngine(Engine):
 
     def _fill_journaled(self) -> None:
         """Pull, look up, begin and start while there is room. To be called in the base context."""
+        self._start_begun()
         iterator = self._iterator
         if iterator is not None and self._end_of_source is None:
             try:
@@ -243,8 +275,6 @@ class JournaledEngine(Engine):
         if self._over:
             return
         self._begin()
-        while self._begun and self._in_flight < self._limit and not self._over:
-            self._start_met(self._begun.popleft())
         if self._end_of_source is not None and not self._waiting and iterator is not None:
             if isinstance(self._end_of_source, Exhausted):
                 self._no_more_items()
@@ -253,11 +283,17 @@ class JournaledEngine(Engine):
 
     def _room_to_pull(self) -> bool:
         waiting = self._waiting
-        return (
-            waiting < self._depth
-            and waiting + self._in_flight + self._on_disk + self.unread < self._window
-            and self._on_disk < self._on_disk_at_most
-        )
+        under_way = waiting + self._in_flight + self._on_disk + self.unread
+        return waiting < self._depth and under_way < self._window + self._depth
+
+    def _places(self) -> int:
+        """Return how many more items may be in flight or unread now."""
+        left = min(self._window, sys.maxsize) - self._in_flight - self._on_disk - self.unread
+        if left <= 0 and self.starving and not (self._in_flight or self._records):
+            # A reader waits, in input order, for one that later ones have overtaken: a suspect,
+            # or one whose result is still to be read.
+            return 1
+        return int(left)
 
     def _meet(self, item: Any) -> None:
         """Look up an item that was pulled, and put it where it belongs."""
@@ -280,7 +316,6 @@ class JournaledEngine(Engine):
         elif what == "set aside":
             self._set_aside(met)
         elif what == "alone":
-            met.alone = True
             self._suspects.append(met)
         elif self._by_priority is None:
             self._to_begin.append(met)
@@ -315,18 +350,20 @@ class JournaledEngine(Engine):
 
     def _begin(self) -> None:
         """Record attempts at the next items: for the free slots, and ahead if that is worth it."""
-        if self._alone or self._on_disk >= self._on_disk_at_most:
+        if self._suspect is not None:
             return
-        ahead = self._limit if self._is_worth_beginning_ahead() else 0
-        count = self._limit + ahead - self._in_flight - self._beginning - len(self._begun)
+        room = min(self._limit - self._in_flight, max(0, self._places()))
+        count = room + self._ahead() - self._beginning - len(self._begun)
         chosen: list[Met] = []
         while len(chosen) < count and (met := self._next_to_begin()) is not None:
             chosen.append(met)
         if chosen:
             self._record_begin(chosen)
-        elif self._suspects and not (self._in_flight or self._beginning or self._begun):
-            self._alone = True
-            self._record_begin([self._suspects.popleft()])
+            return
+        idle = not (self._in_flight or self._beginning)
+        if idle and self._suspects and (not self._begun or self._places() <= 0):
+            self._suspect = self._suspects.popleft()
+            self._record_begin([self._suspect])
 
     def _next_to_begin(self) -> Met | None:
         if self._by_priority is None:
@@ -338,24 +375,31 @@ class JournaledEngine(Engine):
         met.problem = waiting.problem
         return met
 
-    def _is_worth_beginning_ahead(self) -> bool:
+    def _ahead(self) -> int:
+        """Return how many attempts to record before there is a slot for them."""
         # With priorities the choice is made when an attempt is recorded, so that is made late.
-        return (
-            self._by_priority is None
-            and self._item_seconds.value < WORTH_BEGINNING_AHEAD * self._record_seconds.value
-        )
+        if self._by_priority is not None:
+            return 0
+        item, record = self._item_seconds.value, self._record_seconds.value
+        if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
+            return 0
+        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self._limit)
 
     def _record_begin(self, chosen: list[Met]) -> None:
         began_at = time.perf_counter()
+        alone = self._suspect is not None
 
         def then(error: BaseException | None) -> None:
             self._beginning -= len(chosen)
-            self._begun.extend(chosen)
+            if alone:
+                chosen[0].is_begun = True
+            else:
+                self._begun.extend(chosen)
             self._record_seconds.add(time.perf_counter() - began_at)
             self._called_back(error)
 
         entries = [met.entry for met in chosen]
-        numbers = self.batch.begin_nowait(entries, then, alone=self._alone)
+        numbers = self.batch.begin_nowait(entries, then, alone=alone)
         self._records += 1
         for met, number in zip(chosen, numbers, strict=True):
             met.attempt = Recorded(number)
@@ -366,11 +410,11 @@ class JournaledEngine(Engine):
         self._waiting -= 1
         self._started += 1
         self._in_flight += 1
-        job = self.job(met.index, met.item)
+        job = JournaledJob(met.index, met.item)
         job.key = met.key
         job.name = str(met.key)
         job.entry = met.entry
-        job.alone = met.alone
+        job.alone = met is self._suspect
         job.owed = False
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
@@ -435,7 +479,7 @@ class JournaledEngine(Engine):
         self._in_flight -= 1
         del self.jobs[job.index]
         if job.alone:
-            self._alone = False
+            self._suspect = None
         text: str | None = None
         if status == "ok":
             try:
@@ -487,18 +531,12 @@ class JournaledEngine(Engine):
             self._keep(result, job.entry, decided.number, ending)
         else:
             self._durable.append(result)
-        self._news.set()
         if self._join.why is None:
-            if self._begun and not self._over and isinstance(self._each, Attempt):
-                # At once, not by the clerk: that comes when all that ended in this step have been
-                # heard, and items that once ended together would do so for ever.
-                self._base.run(self._start_met, self._begun.popleft())
+            # At once, not by the clerk: that comes when all that ended in this step have been
+            # heard, and items that once ended together would do so for ever.
+            self.start_next()
             return False
-        self._start_no_more()
-        if self.cut is not None:
-            return False
-        self.cut = self._join.why
-        return True
+        return self._is_first_to_decide()
 
     def _is_out_of_budget(self, value: Any) -> bool:
         """Return whether an item found a budget used up that it shares with others.
@@ -557,7 +595,7 @@ class JournaledEngine(Engine):
                 raise self._failure
             if not self._over:
                 self._base.run(self._fill_journaled)
-            if self._kept and not self._over:
+            if self._kept and not self._over and self._places() > 0:
                 await self._read_kept()
                 continue
             self._wake_owner()
@@ -574,8 +612,9 @@ class JournaledEngine(Engine):
 
     async def _read_kept(self) -> None:
         """Read the results of items that are done, and hand them on."""
-        # More may come meanwhile. Cancelled, these are still there.
-        self._reading, self._kept = self._kept, []
+        # More may be met meanwhile. Cancelled, these are still there.
+        count = min(len(self._kept), self._places(), READ_AT_ONCE)
+        self._reading = [self._kept.popleft() for _ in range(count)]
         stored = await self.batch.read([met.entry for met in self._reading])
         read, self._reading = self._reading, []
         for met, one in zip(read, stored, strict=True):
@@ -626,6 +665,10 @@ class JournaledEngine(Engine):
 
     def _take_waiting(self) -> list[Met]:
         """Take out all that was met and not started, and give back what of it was begun."""
+        suspect = self._suspect
+        if suspect is not None and suspect.is_begun and suspect.index not in self.jobs:
+            self._begun.append(suspect)
+            self._suspect = None
         left = [*self._reading, *self._kept, *self._to_begin, *self._begun, *self._suspects]
         if self._by_priority is not None:
             left += [one.item for one in self._by_priority.drain()]
@@ -636,8 +679,8 @@ class JournaledEngine(Engine):
                     self._end_beside(met.entry, [met.attempt])
         except JournalError as error:
             self._failure = error
-        self._kept, self._reading = [], []
-        for places in (self._to_begin, self._begun, self._suspects):
+        self._reading = []
+        for places in (self._kept, self._to_begin, self._begun, self._suspects):
             places.clear()
         self._waiting -= len(left)
         return left

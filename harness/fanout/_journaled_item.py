@@ -24,6 +24,7 @@ from harness.policies import is_rate_limit
 from harness.runs import current_run
 from harness.runs._accounts import add_meter
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
+from harness.runs._run import LASTING_KEY
 
 
 @attrs.define(eq=False)
@@ -111,6 +112,7 @@ class Recorder(Protocol):
     """Where attempts are recorded: the engine."""
 
     batch: Batch
+    origin: str
     jobs: dict[int, JournaledJob]
 
     async def begin_another(self, job: JournaledJob) -> Recorded:
@@ -146,6 +148,8 @@ class JournaledWork(ItemWork):
         attempt.called = True
         job.owed = False
         add_meter(run, attempt)
+        assert run._locals is not None
+        run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
         try:
             awaitable = self._called(item)
             if not isinstance(awaitable, Awaitable):

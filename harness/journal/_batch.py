@@ -6,6 +6,7 @@ the database. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,9 @@ from harness.journal._writer import Acknowledge, Rows, Writer
 
 READ_AT_ONCE = 200
 """Endings that are asked for in one query."""
+
+ORIGIN_BYTES = 8
+"""Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
 
@@ -121,6 +125,18 @@ class JournalBatch:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
         return self._codec.encode(value)
+
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        query = "SELECT created_at FROM harness_batches WHERE id = ?"
+        rows = await self._writer.ask(lambda backend: backend.fetch(query, (self._batch,)))
+        content = f"{rows[0][0]!r} {self.name}".encode(errors="surrogatepass")
+        return hashlib.blake2b(content, digest_size=ORIGIN_BYTES).hexdigest()
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with, in their order.
@@ -251,7 +267,6 @@ class JournalBatch:
         closed, self._closed = self._closed, None
         if closed is not None:
             closed()
-            self._index.close()
         if closed is None or self._writer.closed:
             await trio.lowlevel.checkpoint()
         else:

@@ -72,7 +72,7 @@ async def session(
 
     results = None
     with trio.CancelScope() as outside:
-        async with trio.open_nursery() as nursery, harness.open_run("outer") as outer:
+        async with harness.open_run("outer") as outer, trio.open_nursery() as nursery:
             if end is not None and end[0] != "within":
                 nursery.start_soon(end_it, *end)
             results = await harness.fan_out(
