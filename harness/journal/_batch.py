@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from harness._words import repr_of
-from harness.errors import JournalError, JournalKeyError
+from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec, digest_of_key, key_to_json
@@ -92,8 +92,11 @@ class JournalBatch:
           JournalKeyError: if the key is neither text nor a whole number, or is empty, or was found
             before in this session.
           JournalValueError: if the item has no content that can be compared with an earlier one.
+          JournalClosedError: if the batch is closed.
         """
         self._writer.check()
+        if self._closed is None:
+            raise JournalClosedError(f"the batch {self.name!r} is closed; open it again")
         key_json = key_to_json(key)
         input_hash = self._codec.hash_input(item)
         digest = digest_of_key(self._batch, key_json)
