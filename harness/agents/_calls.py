@@ -54,7 +54,11 @@ async def call_tools(
             async with trio.open_nursery() as nursery:
                 turn.scope = nursery.cancel_scope
                 for lane in lanes:
-                    nursery.start_soon(turn.run_lane, lane, name=calls[lane[0]].name)
+                    name = calls[lane[0]].name
+                    if len(lane) == 1:
+                        nursery.start_soon(turn.make_call, lane[0], name=name)
+                    else:
+                        nursery.start_soon(turn.make_calls, lane, name=name)
     except BaseExceptionGroup as group:
         if is_only_cancelled(group):
             raise
@@ -102,9 +106,9 @@ class _Turn:
                 lanes.append(lane_of[call.name])
         return lanes
 
-    async def run_lane(self, lane: list[int]) -> None:
+    async def make_calls(self, numbers: list[int]) -> None:
         """Make calls one after the other."""
-        for number in lane:
+        for number in numbers:
             await self.make_call(number)
 
     async def make_call(self, number: int) -> None:
