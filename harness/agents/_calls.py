@@ -29,6 +29,9 @@ from harness.runs._endings import (
 ERROR_WORDS_AT_MOST = 2_000
 """Characters of an error that a model is told: enough to learn from, and no page of HTML."""
 
+NAMES_AT_MOST = 5
+"""Tools that are named when somebody asks what a run waits for."""
+
 CUT_SHORT = "this call was cut short before it had a result"
 
 
@@ -45,6 +48,8 @@ async def call_tools(
     Cancellation: calls under way are cancelled; each call that has no result gets one that
     says so.
     """
+    # Words, and not a function: an error is worded when the calls have ended.
+    waiting_for = _in_words(calls)  # noqa: F841 (read by `dump`)
     turn = _Turn(run, tools, calls)
     for call in calls:
         run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
@@ -54,7 +59,11 @@ async def call_tools(
             async with trio.open_nursery() as nursery:
                 turn.scope = nursery.cancel_scope
                 for lane in lanes:
-                    nursery.start_soon(turn.run_lane, lane, name=calls[lane[0]].name)
+                    name = calls[lane[0]].name
+                    if len(lane) == 1:
+                        nursery.start_soon(turn.make_call, lane[0], name=name)
+                    else:
+                        nursery.start_soon(turn.make_calls, lane, name=name)
     except BaseExceptionGroup as group:
         if is_only_cancelled(group):
             raise
@@ -65,6 +74,12 @@ async def call_tools(
     for error in turn.errors:
         if error is not None:
             raise error
+
+
+def _in_words(calls: Sequence[ToolCall]) -> str:
+    names = ", ".join(call.name for call in calls[:NAMES_AT_MOST])
+    more = len(calls) - NAMES_AT_MOST
+    return f"its tools: {names}" + (f" and {more} more" if more > 0 else "")
 
 
 class _Turn:
@@ -102,9 +117,9 @@ class _Turn:
                 lanes.append(lane_of[call.name])
         return lanes
 
-    async def run_lane(self, lane: list[int]) -> None:
+    async def make_calls(self, numbers: list[int]) -> None:
         """Make calls one after the other."""
-        for number in lane:
+        for number in numbers:
             await self.make_call(number)
 
     async def make_call(self, number: int) -> None:

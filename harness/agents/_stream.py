@@ -33,6 +33,24 @@ class AgentStream(Generic[OutputT]):
     all is the run's own `RunEnded`. A run below that is private is not heard.
     """
 
+    # Ten thousand may be open at once, so each is small: what is seldom needed is made then.
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_buffer",
+        "_closed",
+        "_error",
+        "_finished",
+        "_make_work",
+        "_manager",
+        "_name",
+        "_raised",
+        "_run",
+        "_size",
+        "_waiting_for_end",
+        "_work",
+    )
+
     def __init__(
         self, block: RunBlock, name: str, make_work: Callable[[], Work], *, buffer: int
     ) -> None:
@@ -44,8 +62,8 @@ class AgentStream(Generic[OutputT]):
         self._run: Run | None = None
         self._buffer: StreamBuffer | None = None
         self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
-        self._opened = trio.Event()
-        self._finished = trio.Event()
+        self._finished = False
+        self._waiting_for_end: trio.Event | None = None
         self._closed = False
         self._error: Exception | None = None
         self._raised = False
@@ -132,8 +150,9 @@ class AgentStream(Generic[OutputT]):
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         try:
-            nursery.start_soon(self._drive, name=self._name)
-            await self._opened.wait()
+            opened = trio.Event()
+            nursery.start_soon(self._drive, opened, name=self._name)
+            await opened.wait()
             if self._run is None:  # The run could not be opened.
                 assert self._error is not None
                 raise self._error
@@ -200,13 +219,15 @@ class AgentStream(Generic[OutputT]):
         try:
             return await self._buffer.__anext__()
         except StopAsyncIteration:
-            await self._finished.wait()
+            while not self._finished:  # Its last event is read, and it is about to end.
+                self._waiting_for_end = self._waiting_for_end or trio.Event()
+                await self._waiting_for_end.wait()
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error
         raise StopAsyncIteration
 
-    async def _drive(self) -> None:
+    async def _drive(self, opened: trio.Event) -> None:
         """Be the agent's run, in a task beside the reader's."""
         try:
             async with self._block as run:
@@ -214,15 +235,17 @@ class AgentStream(Generic[OutputT]):
                 self._buffer = buffer = StreamBuffer(run, self._size)
                 await buffer.__aenter__()
                 self._run = run
-                self._opened.set()
+                opened.set()
                 await work.drive(run)
         except Exception as error:
             self._error = error
             if self._run is not None and self._work is not None:
                 self._work.complete_error(self._run, error)
         finally:
-            self._opened.set()
-            self._finished.set()
+            opened.set()
+            self._finished = True
+            if self._waiting_for_end is not None:
+                self._waiting_for_end.set()
 
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(

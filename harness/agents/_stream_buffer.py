@@ -36,7 +36,7 @@ class StreamBuffer(Subscription):
         super().__init__(run.path, size=size, children=True, attach=run._attach, detach=run._detach)
         # Joined text that still waits, by run, where nothing of that run came after it.
         self._last_text: dict[str, _JoinedText] = {}
-        self._room = trio.lowlevel.ParkingLot()
+        self._room: trio.lowlevel.ParkingLot | None = None  # Made for the first who waits.
 
     @property
     def has_room(self) -> bool:
@@ -52,6 +52,8 @@ class StreamBuffer(Subscription):
         """
         waiting_for = f"the reader of the stream of {self._run_path}"  # noqa: F841 (for `dump`)
         while not self.has_room:
+            if self._room is None:
+                self._room = trio.lowlevel.ParkingLot()
             await self._room.park()
 
     def offer_nowait(self, event: Event) -> None:
@@ -98,7 +100,8 @@ class StreamBuffer(Subscription):
     def end(self) -> None:
         """Note that no more events will come, and wake everybody up."""
         super().end()
-        self._room.unpark_all()
+        if self._room is not None:
+            self._room.unpark_all()
 
     async def __anext__(self) -> Event:
         """Return the next event, waiting for one; as `Subscription.__anext__`."""
@@ -116,7 +119,8 @@ class StreamBuffer(Subscription):
                     "one task reads and hands on"
                 )
             # All of them: one that was woken before may have been cancelled since.
-            self._room.unpark_all()
+            if self._room is not None:
+                self._room.unpark_all()
             self._reader = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
         event = self._buffer.popleft()
@@ -126,7 +130,6 @@ class StreamBuffer(Subscription):
             event = event.whole()
         while self._deliveries and len(self._buffer) < self._size:
             self._take_in(self._deliveries.popleft())
-        room = self._size - len(self._buffer)
-        if room > 0 and self._room:
-            self._room.unpark(count=room)
+        if self._room and self._size > len(self._buffer):
+            self._room.unpark(count=self._size - len(self._buffer))
         return event

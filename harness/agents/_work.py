@@ -42,6 +42,8 @@ from harness.runs import Run, RunLocal
 from harness.runs._endings import is_only_cancelled, status_of
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
+NO_USAGE = Usage()
+
 EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
 
 
@@ -87,8 +89,7 @@ class Work:
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
         self._messages.append(Message("user", prompt))
-        self._usage = Usage()
-        self._delegated_usage = Usage()
+        self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list while it is saying it.
         self._output: Any = None
@@ -195,6 +196,7 @@ class Work:
 
     async def _ask(self, run: Run) -> ModelResponse:
         """Ask the model once, and tell of the text as it comes."""
+        waiting_for = "an answer of its model"  # noqa: F841 (read by `dump`)
         setup = self._setup
         output = setup.output
         request = ModelRequest(

@@ -12,12 +12,12 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.agents import Agent, Tool, ToolCalled, ToolReturned, tool
+from harness.agents import Agent, Tool, ToolCalled, ToolReturned, TurnStarted, tool
 from harness.errors import ToolTimeoutError
-from harness.models import Message
-from tests.agents.fakes import Script, calls, is_valid
+from harness.models import Message, ModelRequest, ScriptedModel
+from tests.agents.fakes import Fake, Script, calls, is_valid
 from tests.scale import scaled
-from tests.support.context import third_party
+from tests.support.context import planted, third_party, unchanged_context
 
 
 def agent_of(*tools: Any, **wanted: Any) -> Agent[str]:
@@ -207,6 +207,28 @@ async def test_a_tool_sees_the_agents_run_and_the_callers_context(
                 assert third_party.get() == "planted"
                 assert harness.current_run().path == "outer"
     assert seen == [("outer/a", "planted")] * 6
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_sees_the_agents_run_and_the_callers_context(
+    autojump_clock: MockClock, streamed: bool
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: ModelRequest) -> str:
+        seen.append((harness.current_run().path, third_party.get()))
+        return "hi"
+
+    with planted("in the reader"), unchanged_context():
+        async with harness.open_run("outer"):
+            agent = Agent("a", model=Fake(answer))
+            if streamed:
+                async with agent.stream("hi") as stream:
+                    async for _ in stream:
+                        assert third_party.get() == "in the reader"
+            else:
+                await agent.run("hi")
+    assert seen == [("outer/a", "in the reader")]
 
 
 async def test_fifty_runs_with_plain_tools_each_see_their_own_run(
@@ -562,6 +584,28 @@ async def test_a_tool_that_ignores_its_cancel_is_waited_for_and_named(
     assert trio.current_time() == 20
     assert stream.run.status == "cancelled"
     assert "ended 15.0 s after the time for its cleanup" in caplog.text
+
+
+async def test_a_run_says_which_tools_it_waits_for(autojump_clock: MockClock) -> None:
+    @tool
+    async def slow() -> None:
+        await trio.sleep(30)
+
+    model = ScriptedModel([calls(*[("slow", {})] * 7), "done"], delay=1)
+    agent = Agent("a", model=model, tools=[slow])
+    words: list[str] = []
+    async with agent.stream("hi") as stream:
+        async for event in stream:
+            if isinstance(event.payload, TurnStarted):
+                words.append(stream.run.waiting_for)
+            if isinstance(event.payload, ToolCalled):
+                await trio.sleep(1)
+                words.append(stream.run.waiting_for)
+    assert words[0] == "an answer of its model"
+    assert words[1] == "its tools: slow, slow, slow, slow, slow and 2 more"
+    with pytest.raises(harness.errors.RunTimedOut, match="in its tools: slow"):
+        async with harness.open_run("outer", timeout=10):
+            await agent.run("hi")
 
 
 # Threads -----------------------------------------------------------------------------------------
