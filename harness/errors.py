@@ -231,6 +231,10 @@ class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
 
 
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""
+
+
 class ModelError(HarnessError):
     """A model gave no answer that can be used.
 

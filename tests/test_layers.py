@@ -99,6 +99,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("shared", "harness.runs._accounts"): (
         "a run's budgets are its own; as a public name they could be charged for another run"
     ),
+    ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
 }
 
 

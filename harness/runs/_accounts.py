@@ -4,6 +4,9 @@ A run's accounts are the budgets and meters of that run and of all above it. The
 run's values, under a key that says how a child starts: with the same ones. So a tree without a
 budget pays nothing for them, and a child finds all levels in one place.
 
+Code in no run can spend for one all the same: the load of a cache is paid by whoever started it,
+though it outlives that run. Such code carries the accounts in its context (`paid_by`).
+
 Who spends goes through `harness.shared`: it reserves in all budgets or in none, and settles. That
 is never waited for, so a budget can't be part of a deadlock.
 
@@ -16,9 +19,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Protocol
-
-import attrs
 
 from harness.errors import BudgetExceeded
 from harness.policies import Budget
@@ -38,14 +40,33 @@ class UsageMeter(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+# Plain classes, not attrs: each takes half a millisecond to make, and `import harness` makes them.
+
+
+class Usage:
+    """An amount in each dimension; None where it isn't known."""
+
+    __slots__ = ("cost", "tokens")
+
+    def __init__(self, tokens: int | None, cost: int | None) -> None:
+        self.tokens: int | None = tokens
+        self.cost: int | None = cost
+        """In units of `UNITS_PER_USD`."""
+
+
+NOTHING = Usage(0, 0)
+
+
 class Ledger:
     """One dimension of one budget, in whole units."""
 
-    limit: int
-    held: int = 0
-    """Reserved by calls under way."""
-    spent: int = 0
+    __slots__ = ("held", "limit", "spent")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        """Reserved by calls under way."""
+        self.spent = 0
 
     @property
     def left(self) -> int:
@@ -53,15 +74,17 @@ class Ledger:
         return max(0, self.limit - self.spent - self.held)
 
 
-@attrs.define(eq=False)
 class LiveBudget:
     """A budget in force, and what was spent of it."""
 
-    run_path: str
-    tokens: Ledger | None
-    cost: Ledger | None
-    refused: int = 0
-    """Reservations that it refused."""
+    __slots__ = ("cost", "refused", "run_path", "tokens")
+
+    def __init__(self, run_path: str, budget: Budget) -> None:
+        self.run_path = run_path
+        self.tokens = None if budget.tokens is None else Ledger(budget.tokens)
+        self.cost = None if budget.cost_usd is None else Ledger(units(budget.cost_usd))
+        self.refused = 0
+        """Reservations that it refused."""
 
     def ledgers(self, usage: Usage) -> Iterator[tuple[str, Ledger, int | None]]:
         """Yield each dimension that is bounded: its name, ledger, and the amount in ``usage``."""
@@ -71,25 +94,17 @@ class LiveBudget:
             yield "cost_usd", self.cost, usage.cost
 
 
-@attrs.frozen
-class Usage:
-    """An amount in each dimension; None where it isn't known."""
-
-    tokens: int | None
-    cost: int | None
-    """In units of `UNITS_PER_USD`."""
-
-
-NOTHING = Usage(0, 0)
-
-
-@attrs.frozen
 class Accounts:
-    """The budgets and meters that hold for one run: its own and those above."""
+    """The budgets and meters that hold for one run: its own and those above. Never changed."""
 
-    budgets: tuple[LiveBudget, ...] = ()
-    """Outermost first."""
-    meters: tuple[UsageMeter, ...] = ()
+    __slots__ = ("budgets", "meters")
+
+    def __init__(
+        self, budgets: tuple[LiveBudget, ...] = (), meters: tuple[UsageMeter, ...] = ()
+    ) -> None:
+        self.budgets = budgets
+        """Outermost first."""
+        self.meters = meters
 
     def reserve(self, usage: Usage, path: str) -> None:
         """Hold ``usage`` in all budgets, or in none.
@@ -127,6 +142,12 @@ class Accounts:
 
 NO_ACCOUNTS = Accounts()
 
+paid_by: ContextVar[tuple[Accounts, str]] = ContextVar(
+    "harness.runs.paid_by", default=(NO_ACCOUNTS, "")
+)
+"""Who pays for code that is in no run with accounts of its own, and the path of that run. Set in
+tasks made for such code, and never put back."""
+
 _lock = threading.Lock()
 """Guards all ledgers: worker threads spend too. Nothing is called or awaited under it."""
 
@@ -143,38 +164,39 @@ _KEY = _AccountsKey()
 
 
 def current_accounts() -> tuple[Accounts, str]:
-    """Return the accounts of the current run, with its path; none outside of any run.
+    """Return the accounts that hold for the code that asks, with the path of its run.
 
     Raises:
       RunEndedError: if the current run has ended.
     """
     run = current.get()
     if run is None:
-        return NO_ACCOUNTS, ""
+        return paid_by.get()
     run._refuse_if_ended("it can't spend anything")
+    return accounts_of(run), run.path
+
+
+def current_payer() -> tuple[Accounts, str]:
+    """Return who is to pay for code that is started here, and belongs to no run."""
+    run = current.get()
+    if run is None or run.status != "running":
+        return paid_by.get()
     return accounts_of(run), run.path
 
 
 def accounts_of(run: Run) -> Accounts:
     """Return what holds for a live run; its parent's, if it has not begun yet."""
-    if run._locals is not None and _KEY in run._locals:
-        accounts: Accounts = run._locals[_KEY]
-        return accounts
-    if run._parent is not None and run._parent._locals is not None:
-        inherited: Accounts = run._parent._locals.get(_KEY, NO_ACCOUNTS)
-        return inherited
-    return NO_ACCOUNTS
+    for where in (run, run._parent):
+        if where is not None and where._locals is not None and _KEY in where._locals:
+            accounts: Accounts = where._locals[_KEY]
+            return accounts
+    return paid_by.get()[0]
 
 
 def add_budget(run: Run, budget: Budget) -> None:
     """Have ``run``, and each run that is opened in it from now on, keep to ``budget``."""
-    live = LiveBudget(
-        run.path,
-        None if budget.tokens is None else Ledger(budget.tokens),
-        None if budget.cost_usd is None else Ledger(units(budget.cost_usd)),
-    )
     accounts = accounts_of(run)
-    _set(run, Accounts((*accounts.budgets, live), accounts.meters))
+    _set(run, Accounts((*accounts.budgets, LiveBudget(run.path, budget)), accounts.meters))
 
 
 def add_meter(run: Run, meter: UsageMeter) -> None:

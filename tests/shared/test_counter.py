@@ -62,7 +62,7 @@ def test_amounts_are_whole_numbers(wrong: object) -> None:
     counter = Counter()
     for call in (Counter, counter.add, counter.try_spend):
         with pytest.raises(TypeError, match="whole number"):
-            call(wrong)  # type: ignore[operator]
+            call(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="from 0 upwards"):
         counter.try_spend(-1)
     with pytest.raises(ValueError, match="fit each other"):
@@ -189,6 +189,20 @@ async def test_a_woken_waiter_that_is_cancelled_lets_the_next_one_look(
         counter.add(1)
         scope.cancel()
     assert counter.statistics().tasks_waiting == 0
+
+
+async def test_a_dump_says_what_is_waited_for(autojump_clock: MockClock) -> None:
+    counter = Counter()
+    async with harness.open_run("job") as run:
+        async with trio.open_nursery() as nursery:
+
+            async def look() -> None:
+                await wait_all_tasks_blocked()
+                assert run.waiting_for == "a counter to reach 3"
+                counter.add(3)
+
+            nursery.start_soon(look)
+            await counter.wait_for(3)
 
 
 async def test_a_wait_above_the_maximum_is_refused(autojump_clock: MockClock) -> None:
@@ -324,5 +338,3 @@ async def _random_operations(
         nursery.cancel_scope.cancel()
     assert counter.statistics().tasks_waiting == 0
     counter.check()
-
-
