@@ -235,6 +235,10 @@ class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
 
 
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""
+
+
 class ModelError(HarnessError):
     """A model gave no answer that can be used.
 
@@ -282,10 +286,6 @@ class ModelError(HarnessError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-class CircularWaitError(HarnessError, RuntimeError):
-    """A load or an effect asked, perhaps through others, for what waits for itself."""
 
 
 class ModelStatusError(ModelError):
