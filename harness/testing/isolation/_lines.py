@@ -46,13 +46,17 @@ class LineWatch:
     def __init__(self, suspects: Sequence[Suspect]) -> None:
         self.accesses: list[Access] = []
         self._suspects = list(suspects)
-        self._last = [suspect.part.take() for suspect in suspects]
+        self._last: list[Any] = []
         self._steps = 0
         self._member: int | None = None
         self._line: tuple[CodeType, int] | None = None
         """The line of the user's code that is being run."""
         self._outer: Any = None
         """The trace function that was there before ours: a debugger's, or one for coverage."""
+
+    def begin(self) -> None:
+        """Take everything as it is now for how it was before the first step."""
+        self._last = [suspect.part.take() for suspect in self._suspects]
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Begin to trace, if the step is a run's."""

@@ -14,7 +14,7 @@ import trio
 from harness.runs import open_run, start_soon
 from harness.testing.isolation._outputs import Outcome, returned
 from harness.testing.isolation._watch import member
-from harness.testing.schedules import faultable
+from harness.testing.schedules._faults import faultable
 
 AgentFunction = Callable[[Any], Awaitable[Any]]
 
@@ -36,11 +36,13 @@ class Program:
         self.outcomes.clear()
         async with trio.open_nursery() as nursery:
             for index in self.members:
+                # A task takes on what is set when it is started: so also its first step has it.
+                member.set(index)
                 # A run of the caller's belongs to another `trio.run`, so these are in none of it.
                 start_soon(nursery, self._one, index, run=None, name=run_name(index))
+            member.set(None)
 
     async def _one(self, index: int) -> None:
-        member.set(index)
         with faultable(index + 1) as scope:
             try:
                 async with open_run(run_name(index)):

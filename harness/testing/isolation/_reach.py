@@ -102,11 +102,16 @@ class Reached:
         self._pending: deque[tuple[Any, Place, int]] = deque()
         self._globals: dict[int, NamesPart] = {}
         self._ambient: set[str] = set()
+        self._modules: list[dict[str, Any]] = []
 
     def add(self, place: Place, thing: Any) -> None:
         """Walk from ``thing``, which hangs at ``place``."""
         self._push(thing, place, 0)
         self._walk()
+
+    def namespaces(self) -> dict[str, dict[str, Any]]:
+        """Return the globals of the modules whose code was walked through, by name."""
+        return {str(names.get("__name__", "__main__")): names for names in self._modules}
 
     def _push(self, thing: Any, place: Place, foreign_levels: int) -> None:
         if type(thing) not in _ATOMS and id(thing) not in self.seen:
@@ -173,6 +178,8 @@ class Reached:
 
     def _globals_of(self, function: types.FunctionType) -> None:
         names = function.__globals__
+        if not any(names is known for known in self._modules):
+            self._modules.append(names)
         module = str(names.get("__name__", "__main__"))
         used = names_used(function.__code__)
         for name in used.globals:

@@ -159,7 +159,9 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
     ]
     if not lines:
         steps = [
-            step for step in findings.steps if any(s in candidate.suspects for s in step.writes)
+            step
+            for step in findings.steps
+            if any(suspect.path == candidate.path for suspect in step.writes)
         ]
         lines = [
             f"  written by {_run(findings, member)} in a step that ends in {where or 'its end'}"

@@ -15,15 +15,24 @@ import attrs
 from harness.testing.isolation._outputs import Comparison, Outcome
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import AgentFunction, Program
-from harness.testing.isolation._shared_state import SharedState, Suspect
+from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._watch import Broken, OrderWatch
-from harness.testing.schedules import Chooser, Observer, Schedule, ScheduleRun, run_schedule
+from harness.testing.schedules._backend import Observer
+from harness.testing.schedules._backends import backend
+from harness.testing.schedules._choosers import Planned
+from harness.testing.schedules._controlled import ScheduleRun, run_controlled
+from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._search import Attempt
 
 IN_ORDER = "o1"
 """What the replay string of runs one after the other begins with."""
 
 AT_ONCE = "i1"
 """What the replay string of runs at once begins with; behind the members stands a schedule's."""
+
+
+STEPS_AT_MOST = 20_000
+"""Steps after which a program is said to go on for ever."""
 
 
 @attrs.frozen
@@ -56,6 +65,9 @@ class Verdict:
     run: ScheduleRun | None = None
     """The controlled run, if there was just one."""
 
+    position: int = 0
+    """Which of several runs in order it ended with, from 0."""
+
     @property
     def failed(self) -> bool:
         """Whether anything is wrong."""
@@ -77,12 +89,22 @@ class Subject:
     def run(
         self,
         members: Sequence[int],
-        how: Schedule | Chooser,
+        how: Schedule | Attempt,
         observers: Iterable[Observer] = (),
     ) -> tuple[Program, ScheduleRun]:
         """Run some of the inputs at once, from the state as it is."""
         program = Program(self.agent, self.inputs, members)
-        return program, run_schedule(program, how, observers=tuple(observers))
+        planned = isinstance(how, Schedule)
+        run = run_controlled(
+            program,
+            Planned(how.choices()) if planned else how.chooser,
+            backend=backend(),
+            faults=how.faults,
+            plan=how if planned else None,
+            observers=tuple(observers),
+            most_steps=STEPS_AT_MOST,
+        )
+        return program, run
 
     def judge(
         self,
@@ -133,7 +155,7 @@ class AtOnce:
 def try_at_once(
     subject: Subject,
     members: Sequence[int],
-    how: Schedule | Chooser,
+    how: Schedule | Attempt,
     observers: Iterable[Observer] = (),
     private: PrivateContents | None = None,
 ) -> Verdict:
@@ -189,14 +211,16 @@ class InOrder:
             observers = (*observers, private)
         subject.state.put_back()
         last: dict[int, Outcome] = {}
-        for member in self.members:
+        for position, member in enumerate(self.members):
             program, run = subject.run((member,), Schedule(), observers)
             outcome = program.outcomes.get(member) or Outcome("unfinished")
             last[member] = outcome
             differences = subject.judge({member: outcome}, (member,), private)
             if differences or run.error is not None:
                 blocked = tuple(str(task) for task in run.blocked)
-                return Verdict(last, differences, error=run.error, blocked=blocked)
+                return Verdict(
+                    last, differences, error=run.error, blocked=blocked, position=position
+                )
         return Verdict(last, ())
 
 
@@ -239,7 +263,3 @@ def trial_of(text: str, inputs: int) -> Trial:
 def _numbers(members: Iterable[int]) -> str:
     return ",".join(str(member + 1) for member in members)
 
-
-def private_contents(suspects: Sequence[Suspect], subject: Subject) -> PrivateContents:
-    """Return an observer that gives each run of ``subject`` contents of its own."""
-    return PrivateContents(suspects, subject.state)

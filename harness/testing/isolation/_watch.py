@@ -47,7 +47,11 @@ class StepWatch:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.steps: list[Step] = []
         self._parts = list(parts)
-        self._last: list[Any] = [part.take() for part in parts]
+        self._last: list[Any] = []
+
+    def begin(self) -> None:
+        """Take everything as it is now for how it was before the first step."""
+        self._last = [part.take() for part in self._parts]
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Do nothing."""
