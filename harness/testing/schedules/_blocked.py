@@ -33,8 +33,8 @@ class BlockedTask:
     """The task that holds the lock it waits for, where trio knows."""
 
     def __str__(self) -> str:
-        held = f", which task {self.holder!r} holds" if self.holder is not None else ""
-        return f"task {self.name!r} waits in {self.place}{held}"
+        what = f", for a lock that task {self.holder!r} holds" if self.holder is not None else ""
+        return f"task {self.name!r} waits in {self.place}{what}"
 
 
 def blocked_tasks(control: Control) -> list[BlockedTask]:
@@ -53,12 +53,12 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
                 if isinstance(held, trio.Lock) and isinstance(
                     owner := held.statistics().owner, trio.lowlevel.Task
                 ):
-                    holder = _short_name(owner)
-        found.append(BlockedTask(_short_name(task), describe_wait(frames), holder))
+                    holder = task_name(owner)
+        found.append(BlockedTask(task_name(task), describe_wait(frames), holder))
     return found
 
 
-def _short_name(task: trio.lowlevel.Task) -> str:
+def task_name(task: trio.lowlevel.Task) -> str:
     """Return a task's name as its author would say it: ``ask``, not ``app.main.<locals>.ask``."""
     return task.name.rpartition("<locals>.")[2]
 

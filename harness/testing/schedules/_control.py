@@ -84,8 +84,14 @@ class Control:
     """What the tasks run, where that isn't what trio thinks they run."""
 
     steps: int = attrs.field(default=0, init=False)
+    order: list[int] = attrs.field(factory=list[int], init=False)
+    """The task of every step that was picked."""
+
     choices: list[int] = attrs.field(factory=list[int], init=False)
     widths: list[int] = attrs.field(factory=list[int], init=False)
+    picks: list[int] = attrs.field(factory=list[int], init=False)
+    """The task that was picked at every decision."""
+
     diverged_at: int | None = attrs.field(default=None, init=False)
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
@@ -162,6 +168,7 @@ class Control:
             number = self._decide(sorted(by_number))
             task = by_number[number]
         self._last = number
+        self.order.append(number)
         self.steps += 1
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
@@ -199,6 +206,7 @@ class Control:
         if choice:
             self._hashes.append((decision, _short(mixed)))
         number = tasks[choice]
+        self.picks.append(number)
         del since[number]
         return number
 

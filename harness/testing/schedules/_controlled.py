@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
-from harness.testing.schedules._blocked import BlockedTask, blocked_tasks
+from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._faults import Controlled, controlled
@@ -35,11 +35,20 @@ class ScheduleRun:
     steps: int
     """How many steps the program's tasks made."""
 
+    order: tuple[int, ...]
+    """The task of every step, by number in the order in which they were started."""
+
+    names: tuple[str, ...]
+    """The name of every task, by its number."""
+
     choices: tuple[int, ...]
     """The choice at every decision."""
 
     widths: tuple[int, ...]
     """How many tasks could go on at every decision."""
+
+    picks: tuple[int, ...]
+    """The task that went on at every decision, by number."""
 
     diverged_at: int | None
     """The decision at which a replay met other code, from 0; None if it didn't."""
@@ -132,6 +141,9 @@ def run_controlled(
         with ending.scope:
             result.append(await outcome.acapture(session.run_main, program))
 
+    # trio names the main task after the function that it is given.
+    main.__module__ = getattr(async_fn, "__module__", None) or main.__module__
+    main.__qualname__ = getattr(async_fn, "__qualname__", None) or type(async_fn).__qualname__
     try:
         with session():
             (context or copy_context()).run(
@@ -145,8 +157,11 @@ def run_controlled(
         outcome=_what_came_of_it(result[0], ending, idle),
         schedule=control.schedule(),
         steps=control.steps,
+        order=tuple(control.order),
+        names=tuple(task_name(task) for task in control.numbers),
         choices=tuple(control.choices),
         widths=tuple(control.widths),
+        picks=tuple(control.picks),
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in control.targets.items()},
         target_calls={number: target.calls for number, target in control.targets.items()},
