@@ -155,12 +155,12 @@ def _check(
         alone = run_each_alone(subject, seed)
         if trial is not None:
             return _replay(subject, trial, alone)
-        found = hunt_in_order(subject)
-        if found is None:
-            found = hunt_at_once(subject, schedules, seed, trio.from_thread.check_cancelled)
-        if found is not None:
+        found = hunt_in_order(subject) or hunt_at_once(
+            subject, schedules, seed, trio.from_thread.check_cancelled
+        )
+        if isinstance(found, Found):
             return _failure(subject, found, alone, seed)
-        return _isolation(subject, schedules, alone)
+        return _isolation(subject, found, alone)
     except IncomparableError as error:
         return ValueError(f"assert_isolated: {error}")
     except Exception as error:

@@ -10,7 +10,9 @@ import attrs
 
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial, Verdict, try_at_once
 from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._search import Search
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._search import Attempt, Search
+from harness.testing.schedules._shrink import Shrinking
 
 GROUP = 4
 """How many runs are tried at once when there are more than `ALL_AT_ONCE` inputs."""
@@ -19,9 +21,6 @@ ALL_AT_ONCE = 6
 
 SMALLER_GROUP_SCHEDULES = 60
 """Schedules for seeing whether fewer runs show the same."""
-
-SHRINKING_RUNS = 200
-"""Replays that may be spent on a simpler schedule."""
 
 
 @attrs.frozen(eq=False)
@@ -40,14 +39,15 @@ def hunt_in_order(subject: Subject) -> Found | None:
     other one.
     """
     forward = list(range(len(subject.inputs)))
-    for members in ([*forward, *forward], [*reversed(forward), *reversed(forward)]):
+    rounds = ([*forward, *forward], [*reversed(forward), *reversed(forward)])
+    for tried, members in enumerate(rounds, 1):
         verdict = InOrder(tuple(members)).play(subject)
         if verdict.failed:
-            return _shortest(subject, tuple(members[: verdict.position + 1]))
+            return _shortest(subject, tuple(members[: verdict.position + 1]), tried)
     return None
 
 
-def _shortest(subject: Subject, members: tuple[int, ...]) -> Found:
+def _shortest(subject: Subject, members: tuple[int, ...], tried: int) -> Found:
     """Leave out runs as long as the last one is still wrong."""
     kept = list(members)
     for position in range(len(kept) - 2, -1, -1):
@@ -55,7 +55,7 @@ def _shortest(subject: Subject, members: tuple[int, ...]) -> Found:
         if len(without) > 1 and _last_is_wrong(subject, without):
             kept = without
     trial = InOrder(tuple(kept))
-    return Found(trial, trial.play(subject), 0)
+    return Found(trial, trial.play(subject), tried)
 
 
 def _last_is_wrong(subject: Subject, members: Sequence[int]) -> bool:
@@ -65,8 +65,10 @@ def _last_is_wrong(subject: Subject, members: Sequence[int]) -> bool:
 
 def hunt_at_once(
     subject: Subject, schedules: int, seed: int, check_cancelled: Callable[[], None]
-) -> Found | None:
+) -> Found | int:
     """Return a schedule under which some run is wrong, made as simple as can be.
+
+    Without one, return how many schedules were tried.
 
     Args:
       subject: What is tried.
@@ -76,13 +78,14 @@ def hunt_at_once(
     """
     tried = 0
     for members, share in _groups(len(subject.inputs), schedules, seed):
+        count = 0
         for count, (trial, verdict) in enumerate(_schedules(subject, members, seed, share), 1):
             check_cancelled()
             if verdict.failed:
                 found = Found(trial, verdict, tried + count)
                 return _simpler(subject, found, seed)
         tried += count
-    return None
+    return tried
 
 
 def _groups(inputs: int, schedules: int, seed: int) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -158,50 +161,18 @@ def _with_fewer_runs(
 
 def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict]:
     """Leave out switches and faults as long as something is still wrong."""
-    best = trial
-    best_verdict = trial.play(subject)
-    left = SHRINKING_RUNS
+    verdict = trial.play(subject)
+    assert verdict.run is not None
+    if not verdict.failed:  # It depends on more than the schedule: on threads, or sockets.
+        return trial, verdict
+    latest = verdict
 
-    def better(schedule: Schedule) -> bool:
-        nonlocal best, best_verdict, left
-        if left <= 0:
-            return False
-        left -= 1
-        verdict = try_at_once(subject, trial.members, attrs.evolve(schedule, marks=None))
-        assert verdict.run is not None
-        smaller = verdict.run.schedule.size < best.schedule.size
-        if not verdict.failed or not smaller:
-            return False
-        best, best_verdict = AtOnce(trial.members, verdict.run.schedule), verdict
-        return True
+    def run(attempt: Attempt) -> ScheduleRun:
+        nonlocal latest
+        latest = try_at_once(subject, trial.members, attempt)
+        assert latest.run is not None
+        return latest.run
 
-    improved = True
-    while improved and left > 0:
-        improved = False
-        schedule = best.schedule
-        for fault in schedule.faults:
-            rest = tuple(other for other in schedule.faults if other != fault)
-            improved = better(attrs.evolve(schedule, faults=rest)) or improved
-        chunk = max(len(best.schedule.deviations) // 2, 1)
-        while chunk:
-            at = 0
-            while at < len(best.schedule.choices()):
-                choices = sorted(best.schedule.choices().items())
-                rest_choices = [*choices[:at], *choices[at + chunk :]]
-                if better(Schedule.of_choices(rest_choices, best.schedule.faults)):
-                    improved = True
-                else:
-                    at += chunk
-            chunk //= 2
-        for at, (decision, choice) in enumerate(sorted(best.schedule.choices().items())):
-            choices = sorted(best.schedule.choices().items())
-            if at >= len(choices) or choices[at] != (decision, choice):
-                break
-            for easier in ((decision - 1, choice), (decision, choice - 1)):
-                if min(easier) >= 0:
-                    changed = [*choices[:at], easier, *choices[at + 1 :]]
-                    if len({place for place, _ in changed}) == len(changed):
-                        improved = (
-                            better(Schedule.of_choices(changed, best.schedule.faults)) or improved
-                        )
-    return best, best_verdict
+    shrinking = Shrinking(run, lambda _: latest.failed, verdict.run)
+    simplest = AtOnce(trial.members, shrinking.shrink().schedule)
+    return simplest, simplest.play(subject)

@@ -21,7 +21,7 @@ from harness.testing.isolation._watch import Step
 ROWS_AT_MOST = 40
 """Rows of the table of steps; what is between the first and the last ones is left out."""
 
-CELL_AT_MOST = 44
+CELL_AT_MOST = 56
 """Characters of a cell."""
 
 _WORDS_AT_MOST = 60

@@ -18,10 +18,9 @@ from harness.testing.isolation._program import AgentFunction, Program
 from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._watch import Broken, OrderWatch
 from harness.testing.schedules._backend import Observer
-from harness.testing.schedules._backends import backend
-from harness.testing.schedules._choosers import Planned
-from harness.testing.schedules._controlled import ScheduleRun, run_controlled
-from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._run import run_attempt, run_schedule
+from harness.testing.schedules._schedule import VERSION, Schedule
 from harness.testing.schedules._search import Attempt
 
 IN_ORDER = "o1"
@@ -94,16 +93,11 @@ class Subject:
     ) -> tuple[Program, ScheduleRun]:
         """Run some of the inputs at once, from the state as it is."""
         program = Program(self.agent, self.inputs, members)
-        planned = isinstance(how, Schedule)
-        run = run_controlled(
-            program,
-            Planned(how.choices()) if planned else how.chooser,
-            backend=backend(),
-            faults=how.faults,
-            plan=how if planned else None,
-            observers=tuple(observers),
-            most_steps=STEPS_AT_MOST,
-        )
+        watching = tuple(observers)
+        if isinstance(how, Schedule):
+            run = run_schedule(program, how, observers=watching, most_steps=STEPS_AT_MOST)
+        else:
+            run = run_attempt(program, how, observers=watching, most_steps=STEPS_AT_MOST)
         return program, run
 
     def judge(
@@ -240,6 +234,8 @@ def trial_of(text: str, inputs: int) -> Trial:
     """
     if not isinstance(text, str):
         raise TypeError(f"schedule= takes a replay string, not {text!r}")
+    if text.strip().startswith(f"{VERSION}:"):
+        return AtOnce(tuple(range(inputs)), Schedule.parse(text))
     kind, _, rest = text.strip().partition(":")
     numbers, _, schedule = rest.partition(":")
     if kind not in (IN_ORDER, AT_ONCE) or not all(

@@ -173,7 +173,7 @@ class Control:
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
         if len(self.targets) > 1:
-            self._count_step(task)
+            self.count_step(task)
         return task
 
     def _decide(self, tasks: list[int]) -> int:
@@ -212,7 +212,7 @@ class Control:
 
     # Faults -------------------------------------------------------------------------------------
 
-    def _count_step(self, task: Task) -> None:
+    def count_step(self, task: Task) -> None:
         target = task.context.get(target_of_task)
         if target is None or self.targets.get(target.number) is not target:
             return

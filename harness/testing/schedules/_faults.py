@@ -65,6 +65,7 @@ def faultable(number: int) -> Iterator[trio.CancelScope]:
             raise ValueError(f"there was a run number {number} already; use each number once")
         targets[number] = Target(number, scope.cancel)
         token = target_of_task.set(targets[number])
+        here.control.count_step(trio.lowlevel.current_task())  # The one that is being made.
         try:
             yield scope
         finally:
