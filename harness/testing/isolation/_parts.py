@@ -68,9 +68,12 @@ class Part(abc.ABC):
 
 
 class WholePart(Part):
-    """A part without keys: it has changed or it hasn't."""
+    """A part without keys: it has changed or it hasn't.
 
-    __slots__ = ("_put", "_take")
+    Elements are compared by identity, unless each take makes new ones.
+    """
+
+    __slots__ = ("_by_value", "_put", "_take")
 
     def __init__(
         self,
@@ -79,8 +82,11 @@ class WholePart(Part):
         thing: Any,
         take: Callable[[], Any],
         put: Callable[[Any], object],
+        *,
+        by_value: bool = False,
     ) -> None:
         super().__init__(place, kind, thing)
+        self._by_value = by_value
         self._take = take
         self._put = put
 
@@ -91,7 +97,7 @@ class WholePart(Part):
         self._put(contents)
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if type(before) is tuple:
+        if type(before) is tuple and not self._by_value:
             same = len(before) == len(after) and all(map(is_, before, after))
         else:
             same = before == after

@@ -322,7 +322,10 @@ class Reached:
     ) -> None:
         """Look at the value that every run inherits: the caller's, and the default."""
         for context in (contextvars.copy_context(), contextvars.Context()):
-            value = context.run(variable.get, None)
+            try:
+                value = context.run(variable.get)
+            except LookupError:
+                continue
             self._push(value, place.attribute("get").called(), levels)
 
     def _run_local(self, local: RunLocal[Any], place: Place, levels: int) -> None:

@@ -109,12 +109,18 @@ class LimiterPart(Part):
 
 def random_part(place: Place, generator: random.Random) -> Part:
     """Return the part of a generator of random numbers: where it stands in its sequence."""
-    return WholePart(place, "random generator", generator, generator.getstate, generator.setstate)
+    return WholePart(
+        *(place, "random generator", generator, generator.getstate, generator.setstate),
+        by_value=True,
+    )
 
 
 def global_random_part() -> Part:
     """Return the part of the generator behind the functions of the module `random`."""
-    return WholePart(Place("random"), "random generator", random, random.getstate, random.setstate)
+    return WholePart(
+        *(Place("random"), "random generator", random, random.getstate, random.setstate),
+        by_value=True,
+    )
 
 
 def working_directory_part() -> Part:

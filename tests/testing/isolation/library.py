@@ -1,0 +1,21 @@
+"""Stands for an installed package: tests make the isolation check take it for one."""
+
+import trio
+
+api_key = ""
+
+
+def call() -> str:
+    return f"called with {api_key}"
+
+
+class Client:
+    """Keeps the request that it works on, so it serves one caller at a time at most."""
+
+    def __init__(self) -> None:
+        self._request = ""
+
+    async def ask(self, request: str) -> str:
+        self._request = request
+        await trio.sleep(0)
+        return f"re:{self._request}"
