@@ -1,1 +1,67 @@
-"""Try concurrent agents: find shared state, replay schedules, and simulate a provider."""
+"""Try concurrent agents: find shared state, replay schedules, and simulate a provider.
+
+Each name is loaded when it is first used, so whoever needs one part doesn't wait for the others.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.testing.schedules import (
+        BlockedTask,
+        Fault,
+        Found,
+        NotFound,
+        Observer,
+        Schedule,
+        ScheduleRun,
+        explore_schedules,
+        exploring_with,
+        faultable,
+        faulty,
+        find_schedule,
+        run_schedule,
+    )
+
+__all__ = [
+    "BlockedTask",
+    "Fault",
+    "Found",
+    "NotFound",
+    "Observer",
+    "Schedule",
+    "ScheduleRun",
+    "explore_schedules",
+    "exploring_with",
+    "faultable",
+    "faulty",
+    "find_schedule",
+    "run_schedule",
+]
+
+_LOADED_WHEN_USED = {
+    "BlockedTask": "harness.testing.schedules",
+    "Fault": "harness.testing.schedules",
+    "Found": "harness.testing.schedules",
+    "NotFound": "harness.testing.schedules",
+    "Observer": "harness.testing.schedules",
+    "Schedule": "harness.testing.schedules",
+    "ScheduleRun": "harness.testing.schedules",
+    "explore_schedules": "harness.testing.schedules",
+    "exploring_with": "harness.testing.schedules",
+    "faultable": "harness.testing.schedules",
+    "faulty": "harness.testing.schedules",
+    "find_schedule": "harness.testing.schedules",
+    "run_schedule": "harness.testing.schedules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LOADED_WHEN_USED.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOADED_WHEN_USED})

@@ -32,8 +32,8 @@ MOST_RUNS = 600
 MOST_SECONDS = 1.5
 """Real seconds that are spent on one failure."""
 
-MOST_BLOCKS_FOR_PAIRS = 24
-"""Blocks up to which two pairs are joined at once."""
+MOST_BLOCKS_TO_REARRANGE = 24
+"""Blocks up to which two changes are tried at once."""
 
 
 @attrs.define(eq=False)
@@ -74,7 +74,7 @@ class Shrinking:
     def shrink(self) -> ScheduleRun:
         """Return the simplest failing run that can be had in reasonable time."""
         while (
-            self._leave_out() or self._join_blocks() or self._lower() or self._join_two_pairs()
+            self._leave_out() or self._join_blocks() or self._lower() or self._rearrange()
         ):
             pass
         return self.best
@@ -139,12 +139,12 @@ class Shrinking:
                 place += 1
         return improved
 
-    def _join_two_pairs(self) -> bool:
-        """Join blocks where joining any single pair loses the failure."""
+    def _rearrange(self) -> bool:
+        """Join two pairs of blocks at once, or move a block elsewhere, where one step won't do."""
         blocks = _blocks(self.best.picks)
-        if self.best.schedule.switches < 3 or len(blocks) > MOST_BLOCKS_FOR_PAIRS:
+        if self.best.schedule.switches < 2 or len(blocks) > MOST_BLOCKS_TO_REARRANGE:
             return False
-        return any(
+        return any(self._try_blocks(other) for other in _moved(blocks)) or any(
             self._try_blocks(twice)
             for place in range(len(blocks))
             for once in _joined(blocks, place)
@@ -212,3 +212,12 @@ def _joined(
             del joined[place]
             yield joined
     yield blocks[:place] + blocks[place + 1 :]  # It goes on when nothing else is said.
+
+
+def _moved(blocks: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the blocks with one of them at another place."""
+    for place, block in enumerate(blocks):
+        others = blocks[:place] + blocks[place + 1 :]
+        for other in range(len(blocks)):
+            if other != place:
+                yield [*others[:other], block, *others[other:]]

@@ -1,0 +1,306 @@
+"""Run an async test under many schedules: the decorator `explore_schedules`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import sys
+import unittest
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, overload
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from harness._words import error_in_words
+from harness.errors import ScheduleError
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._find import Found, NotFound, find_schedule
+from harness.testing.schedules._run import run_schedule
+from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._timeline import Timeline
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AsyncTest = Callable[P, Awaitable[None]]
+
+
+@attrs.frozen(kw_only=True)
+class _Exploration:
+    """How a test is explored."""
+
+    schedules: int
+    seed: int
+    schedule: Schedule | None
+
+
+_override: ContextVar[dict[str, Any]] = ContextVar("harness.testing.exploring_with", default={})
+
+
+@contextmanager
+def exploring_with(*, schedules: int | None = None, schedule: str | None = None) -> Iterator[None]:
+    """Have tests that are called in the block explored otherwise than their decorators say.
+
+    What a command line's options do: more schedules for a nightly run, one for a replay.
+
+    Args:
+      schedules: How many schedules to run at most; None leaves it.
+      schedule: The replay string of the only one to run; None leaves it.
+
+    Raises:
+      ValueError: if ``schedules`` is less than 1, or the replay string is none.
+    """
+    changes: dict[str, Any] = {}
+    if schedules is not None:
+        changes["schedules"] = _checked_count(schedules)
+    if schedule is not None:
+        changes["schedule"] = Schedule.parse(schedule)
+    token = _override.set(changes)
+    try:
+        yield
+    finally:
+        _override.reset(token)
+
+
+@overload
+def explore_schedules(test: Callable[P, Awaitable[None]], /) -> Callable[P, Coroutine[Any, Any, None]]: ...
+
+
+@overload
+def explore_schedules(
+    *, schedules: int = 500, seed: int = 0, schedule: str | None = None
+) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+
+
+def explore_schedules(
+    test: Callable[..., Awaitable[None]] | None = None,
+    /,
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+) -> Callable[..., Any]:
+    """Run an async test under many schedules, until it fails under one.
+
+    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
+    test stays an async test, for pytest-trio, for anyio's plugin, or for ``trio.run``. Each
+    schedule runs it anew in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
+    with a copy of the caller's context. Between two checkpoints code runs undisturbed, as ever.
+
+    A test that is explored makes everything it uses in its own body. Fixtures are passed on as
+    they are: all schedules share them, and a lock or a nursery that was made outside belongs to
+    another ``trio.run``. A `trio.testing.MockClock` is the exception: each schedule gets its own.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      schedules: How many schedules to run at most. A small test has fewer.
+      seed: What the search draws from. The same seed runs the same schedules.
+      schedule: The replay string of a failure: only that schedule is run.
+
+    Raises:
+      ScheduleError: when the test fails, with the replay string; from the test's own error. Also
+        for a replay string of other code: it says at which decision they diverged.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the schedule that runs is finished first; then no other one is started.
+    """
+    exploration = _Exploration(
+        schedules=_checked_count(schedules),
+        seed=seed,
+        schedule=None if schedule is None else Schedule.parse(schedule),
+    )
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+        if not callable(test) or not inspect.iscoroutinefunction(inspect.unwrap(test)):
+            raise TypeError(
+                f"explore_schedules is for async tests, and {test!r} is none; without a checkpoint "
+                "there is only one order"
+            )
+
+        @functools.wraps(test)
+        async def explored(*args: Any, **kwargs: Any) -> None:
+            asked = attrs.evolve(exploration, **_override.get())
+
+            def explore(go_on: Callable[[], None]) -> None:
+                _explore(test, args, kwargs, asked, go_on)
+
+            await in_worker_thread(explore)
+
+        return explored
+
+    return decorate if test is None else decorate(test)
+
+
+def _checked_count(schedules: int) -> int:
+    if not isinstance(schedules, int) or isinstance(schedules, bool):
+        raise TypeError(f"schedules must be an int, not {schedules!r}")
+    if schedules < 1:
+        raise ValueError(f"schedules must be at least 1, not {schedules}")
+    return schedules
+
+
+def _explore(
+    test: Callable[..., Awaitable[None]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    asked: _Exploration,
+    go_on: Callable[[], None],
+) -> None:
+    """Explore a test in this thread, and raise what was found."""
+    name = getattr(test, "__qualname__", repr(test))
+
+    @functools.wraps(test)
+    async def program() -> None:
+        # A clock that a fixture made belongs to the loop around us.
+        await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+
+    if asked.schedule is not None:
+        _replay(name, program, asked.schedule)
+        return
+    found = find_schedule(
+        program,
+        schedules=asked.schedules,
+        seed=asked.seed,
+        judge=judge,
+        go_on=go_on,
+    )
+    if isinstance(found, Found):
+        raise _failure(name, program, found, asked) from found.error
+
+
+def _own_clock(value: Any) -> Any:
+    return trio.lowlevel.current_clock() if isinstance(value, MockClock) else value
+
+
+def judge(run: ScheduleRun) -> BaseException | None:
+    """Return what a test failed with; let pass what only says that it doesn't count."""
+    error = run.error
+    if error is not None and not isinstance(error, Exception):
+        outcomes = sys.modules.get("_pytest.outcomes")
+        if outcomes is not None and isinstance(
+            error, (outcomes.Skipped, outcomes.Exit, outcomes.XFailed)
+        ):
+            raise error
+    if isinstance(error, unittest.SkipTest):
+        raise error
+    return error
+
+
+def _replay(name: str, program: Callable[[], Awaitable[None]], schedule: Schedule) -> None:
+    """Run one schedule."""
+    run = run_schedule(program, schedule)
+    error = judge(run)
+    diverged = run.diverged_at
+    if error is None and diverged is None:
+        return
+    lines: list[str] = []
+    if error is not None:
+        lines += [f"{name} fails under the schedule that was given", *_what_went_wrong(run, error)]
+    if diverged is not None:
+        lines += [
+            f"the schedule {str(schedule)!r} diverged at decision {diverged} of {name}: it was "
+            "recorded with other code (or with inputs that differ), so it doesn't show here what "
+            "it showed there; search again, without schedule="
+        ]
+    raise ScheduleError("\n".join(lines), str(schedule), 1) from error
+
+
+def _failure(
+    name: str, program: Callable[[], Awaitable[None]], found: Found, asked: _Exploration
+) -> ScheduleError:
+    """Return what says that a test fails, under which schedule, and how to see it again."""
+    schedule = found.run.schedule
+    replay = str(schedule)
+    timeline = Timeline()
+    again = run_schedule(program, schedule, observers=(timeline,))
+    lines: list[str] = []
+    if schedule.size[0]:
+        lines.append(
+            f"{name} fails under schedule {found.schedules_run} of at most {asked.schedules} "
+            f"(seed {asked.seed})"
+        )
+    else:
+        lines.append(f"{name} fails without any switch: under the plain schedule")
+    lines += _what_went_wrong(found.run, found.error)
+    if again.error is None or again.diverged_at is not None:
+        lines += [
+            "it did not fail again in the same way when this schedule was replayed: it depends on "
+            "something that no schedule controls, such as state that outlives the test, "
+            "randomness, the real time, a thread or a socket"
+        ]
+    else:
+        lines += ["in this order:", *(f"  {line}" for line in timeline.lines())]
+    lines += [
+        "to run only this schedule:",
+        f'  @explore_schedules(schedule="{replay}")',
+    ]
+    return ScheduleError("\n".join(lines), replay, found.schedules_run)
+
+
+def _what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
+    lines = [f"  {line}" for line in error_in_words(error).splitlines()]
+    if run.schedule.faults:
+        lines += ["what was made to go wrong:"]
+        lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
+    for task in run.strangers:
+        lines.append(
+            f"task {task!r} mixes two event loops: something that was made outside of the test "
+            "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
+        )
+    if _starts_trio(error):
+        lines.append("the test is inside of trio already: await the function, don't trio.run it")
+    if run.uncontrolled:
+        lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
+    return lines
+
+
+def _starts_trio(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_starts_trio, error.exceptions))
+    return isinstance(error, RuntimeError) and "call run() from inside" in str(error)
+
+
+# Threads ---------------------------------------------------------------------------------------
+
+
+async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
+    """Call a function that starts loops of its own in a thread that has none.
+
+    While it works, a virtual clock of the caller's loop stands: without that a clock that jumps
+    would spin, and the caller's timeouts would strike.
+
+    Args:
+      work: Is given a function to call now and then; it raises if the caller was cancelled.
+    """
+    try:
+        clock = trio.lowlevel.current_clock()
+    except RuntimeError:
+        return await _beside_asyncio(work)
+    threshold = math.inf
+    if isinstance(clock, MockClock):
+        threshold, clock.autojump_threshold = clock.autojump_threshold, math.inf
+    try:
+        return await trio.to_thread.run_sync(
+            work, trio.from_thread.check_cancelled, limiter=trio.CapacityLimiter(1)
+        )
+    finally:
+        if isinstance(clock, MockClock):
+            clock.autojump_threshold = threshold
+
+
+async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
+    """Do the same where asyncio runs the test, as anyio's plugin does by default."""
+    return await asyncio.to_thread(work, _never_cancelled)
+
+
+def _never_cancelled() -> None:
+    pass
