@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.testing.isolation import Isolation, assert_isolated
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -27,10 +28,12 @@ __all__ = [
     "BlockedTask",
     "Fault",
     "Found",
+    "Isolation",
     "NotFound",
     "Observer",
     "Schedule",
     "ScheduleRun",
+    "assert_isolated",
     "explore_schedules",
     "exploring_with",
     "faultable",
@@ -43,10 +46,12 @@ _LOADED_WHEN_USED = {
     "BlockedTask": "harness.testing.schedules",
     "Fault": "harness.testing.schedules",
     "Found": "harness.testing.schedules",
+    "Isolation": "harness.testing.isolation",
     "NotFound": "harness.testing.schedules",
     "Observer": "harness.testing.schedules",
     "Schedule": "harness.testing.schedules",
     "ScheduleRun": "harness.testing.schedules",
+    "assert_isolated": "harness.testing.isolation",
     "explore_schedules": "harness.testing.schedules",
     "exploring_with": "harness.testing.schedules",
     "faultable": "harness.testing.schedules",
