@@ -1,0 +1,270 @@
+"""Name what the tasks of a failing test share, where the objects are local variables.
+
+The objects of a test are made anew in each run of it, so nothing can be walked before it begins.
+Here a replay is watched: the variables of the test's functions are walked as they appear, and each
+line that reads or writes what they reach is put down to its task. What is looked for are the marks
+of a task that acted on what another task had changed behind its back.
+
+This names suspects, and proves nothing: a test makes its tasks share some objects on purpose.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from harness._words import repr_of
+from harness.runs._frames import place
+from harness.testing.isolation._code import is_users_file
+from harness.testing.isolation._loads import touches
+from harness.testing.isolation._parts import WHOLE, Part
+from harness.testing.isolation._places import function_name
+from harness.testing.isolation._reach import Reached, local_place
+from harness.testing.isolation._shared_state import Suspect, suspects_of
+
+FRAMES_AT_MOST = 1_000
+"""Calls of the user's functions whose variables are walked."""
+
+MAIN = "the test"
+"""What the task of the test itself is called."""
+
+STEPS_AT_MOST = 2_000
+"""Steps that are watched; a failure is shown by fewer, once its schedule is shrunk."""
+
+
+@attrs.frozen(eq=False)
+class LocalAccess:
+    """A line that read or wrote what tasks share."""
+
+    path: str
+    task: str
+    step: int
+    kind: Literal["read", "write"]
+    where: str
+    before: Any = None
+    """What was there before a write, as far as it is kept: see `Part.take`."""
+    after: Any = None
+
+
+@attrs.frozen
+class LocalSuspect:
+    """A shared object that a failure may be about."""
+
+    path: str
+    lines: tuple[str, ...]
+    """Who wrote and who read it, in words."""
+
+
+class LocalsWatch:
+    """An observer of a replay that collects who reads and who writes what, by line."""
+
+    def __init__(self) -> None:
+        self.accesses: list[LocalAccess] = []
+        self._reached = Reached()
+        self._frames: list[FrameType] = []
+        """Kept, so that no other frame gets the id of one that was walked."""
+        self._walked: set[int] = set()
+        self._last: list[Any] = []
+        self._by_thing: dict[tuple[int, str], list[int]] = {}
+        self._steps = 0
+        self._task = ""
+        self._names: dict[trio.lowlevel.Task, str] = {}
+        self._count: dict[str, int] = {}
+        self._main: trio.lowlevel.Task | None = None
+        self._line: tuple[CodeType, int] | None = None
+        self._outer: Any = None
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Walk the variables that there are, and begin to trace."""
+        self._steps += 1
+        if self._main is None:
+            self._main = task
+        if self._steps > STEPS_AT_MOST:
+            return
+        self._task = self._name_of(task)
+        self._walk(task)
+        self._line = None
+        self._outer = sys.gettrace()
+        sys.settrace(self._on_call)
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """End tracing, and walk the variables that have appeared."""
+        if self._steps > STEPS_AT_MOST:
+            return
+        sys.settrace(self._outer)
+        self._note_writes()
+        self._walk(task)
+
+    def _name_of(self, task: trio.lowlevel.Task) -> str:
+        """Return a name that tells this task from others of the same function."""
+        name = self._names.get(task)
+        if name is None:
+            plain = MAIN if task is self._main else function_name(task.name)
+            self._count[plain] = count = self._count.get(plain, 0) + 1
+            name = self._names[task] = plain if count == 1 else f"{plain} #{count}"
+        return name
+
+    # Which objects there are -----------------------------------------------------------------
+
+    def _walk(self, task: trio.lowlevel.Task) -> None:
+        for frame, _ in task.iter_await_frames():
+            if not is_users_file(frame.f_code.co_filename):
+                continue
+            if id(frame) not in self._walked:
+                if len(self._frames) >= FRAMES_AT_MOST:
+                    return
+                self._walked.add(id(frame))
+                self._frames.append(frame)
+                self._reached.add_code(frame.f_code, frame.f_globals)
+            function = function_name(frame.f_code.co_qualname)
+            for name, value in list(frame.f_locals.items()):
+                self._reached.add(local_place(name, value, function), value)
+        for part in self._reached.parts[len(self._last) :]:
+            self._by_thing.setdefault((id(part.thing), ""), []).append(len(self._last))
+            self._last.append(part.take())
+
+    # Who does what with them -----------------------------------------------------------------
+
+    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not is_users_file(frame.f_code.co_filename):
+            return None
+        self._note_writes()
+        self._line = (frame.f_code, frame.f_lineno)
+        self._note_reads(frame)
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._note_writes()
+            self._line = (frame.f_code, frame.f_lineno)
+            self._note_reads(frame)
+        elif event == "return":
+            self._note_writes()
+            caller = frame.f_back
+            if caller is not None and is_users_file(caller.f_code.co_filename):
+                self._line = (caller.f_code, caller.f_lineno)
+        return self._on_line
+
+    def _note_writes(self) -> None:
+        for index, before in enumerate(self._last):
+            part = self._reached.parts[index]
+            after = part.take()
+            for suspect in suspects_of(part, before, after):
+                self._note(suspect, "write", before, after)
+            self._last[index] = after
+
+    def _note_reads(self, frame: FrameType) -> None:
+        for touch in touches(frame, frame.f_lineno):
+            for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
+                for index in self._by_thing.get((id(thing), ""), ()):
+                    part = self._reached.parts[index]
+                    if part.names_things == (key is not WHOLE):
+                        self._note(Suspect(part, key), "read")
+
+    def _note(
+        self,
+        suspect: Suspect,
+        kind: Literal["read", "write"],
+        before: Any = None,
+        after: Any = None,
+    ) -> None:
+        where = "code of a library" if self._line is None else place(*self._line)
+        path = _path(suspect)
+        self.accesses.append(
+            LocalAccess(path, self._task, self._steps, kind, where, before, after)
+        )
+
+
+def _path(suspect: Suspect) -> str:
+    part: Part = suspect.part
+    return suspect.path if part.names_things else str(part.place)
+
+
+def local_suspects(
+    accesses: Sequence[LocalAccess], waiting: Iterable[str] = ()
+) -> list[LocalSuspect]:
+    """Return what tasks changed behind each other's back, the worst kind that there is.
+
+    Args:
+      accesses: What a `LocalsWatch` has collected.
+      waiting: In a deadlock, the functions that tasks wait in for ever: then only what is read
+        there counts.
+    """
+    by_path: dict[str, list[LocalAccess]] = {}
+    for access in accesses:
+        by_path.setdefault(access.path, []).append(access)
+    waiting = set(waiting)
+    scores: dict[str, int] = {}
+    for path, own in by_path.items():
+        if len({access.task for access in own if access.kind == "write"}) < 2:
+            continue
+        if waiting and not any(access.where in waiting for access in own):
+            functions = {where.partition(" (")[0] for where in waiting}
+            if not any(access.where.partition(" (")[0] in functions for access in own):
+                continue
+        scores[path] = max((_score(own)), default=0) + (1 if waiting else 0)
+    worst = max(scores.values(), default=0)
+    if worst == 0:
+        return []
+    return [
+        LocalSuspect(path, tuple(_in_words(by_path[path])))
+        for path, score in scores.items()
+        if score == worst
+    ]
+
+
+def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
+    """Yield how bad what a task did was: 3, it undid what another one had done meanwhile; 2, it
+    wrote after a look that another one had made stale; 1, it saw something change between two
+    looks."""
+    writes = [access for access in accesses if access.kind == "write"]
+    for between in writes:
+        earlier = [a for a in accesses if a.step < between.step and a.task != between.task]
+        for look in earlier:
+            later = [a for a in accesses if a.step > between.step and a.task == look.task]
+            for act in later:
+                if act.kind == "write":
+                    if _undoes(act, between):
+                        yield 3
+                    elif not any(w.step == look.step and w.task == look.task for w in writes):
+                        yield 2
+                elif act.task != MAIN:  # Which looks at what its tasks have made of it.
+                    yield 1
+
+
+def _undoes(act: LocalAccess, between: LocalAccess) -> bool:
+    """Tell whether a write took away what another one had put there."""
+    if isinstance(act.after, tuple | frozenset):
+        put = [thing for thing in between.after if not _has(between.before, thing)]
+        return any(_has(act.before, thing) and not _has(act.after, thing) for thing in put)
+    if isinstance(act.after, dict):
+        put_keys = [
+            key
+            for key, value in between.after.items()
+            if key not in between.before or between.before[key] is not value
+        ]
+        return any(
+            act.before.get(key) is between.after[key] and act.after.get(key) is not act.before[key]
+            for key in put_keys
+            if key in act.before
+        )
+    return False
+
+
+def _has(things: Iterable[Any], thing: Any) -> bool:
+    return any(one is thing for one in things)
+
+
+def _in_words(accesses: Sequence[LocalAccess]) -> Iterator[str]:
+    for kind in ("write", "read"):
+        verb = "written" if kind == "write" else "read"
+        done = dict.fromkeys((a.task, a.where) for a in accesses if a.kind == kind)
+        written_at = {a.where for a in accesses if a.kind == "write"}
+        for task, where in done:
+            if kind == "write" or where not in written_at:
+                yield f"{verb} by task {repr_of(task)} at {where}"
