@@ -30,6 +30,7 @@ from harness.testing.schedules._schedule import Fault, Marks, Schedule
 
 if TYPE_CHECKING:
     from trio.lowlevel import Task
+    from trio.testing import MockClock
 
 PATIENCE = 250
 """Decisions at which a task can be passed over before it must go on."""
@@ -266,6 +267,26 @@ class Control:
             tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)
         )
         return attrs.evolve(schedule, marks=marks)
+
+
+@attrs.frozen(eq=False)
+class Controlled:
+    """The controlled program that code is part of."""
+
+    control: Control
+    clock: MockClock
+    """The clock of its ``trio.run``."""
+
+
+controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
+
+
+def frames_of(task: Task) -> list[tuple[FrameType, int]]:
+    """Return the frames of a suspended task of a controlled program; none if it has ended."""
+    if getattr(task.coro, "cr_frame", None) is None:
+        return []
+    here = task.context.get(controlled)
+    return list(task.iter_await_frames()) if here is None else here.control.frames(task)
 
 
 def _short(mixed: int) -> int:

@@ -15,8 +15,7 @@ from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control
-from harness.testing.schedules._faults import Controlled, controlled
+from harness.testing.schedules._control import Control, Controlled, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
 
