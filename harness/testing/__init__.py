@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.testing.exploration import explore_schedules, exploring_with
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
         Observer,
         Schedule,
         ScheduleRun,
-        explore_schedules,
-        exploring_with,
         faultable,
         faulty,
         find_schedule,
@@ -47,8 +46,8 @@ _LOADED_WHEN_USED = {
     "Observer": "harness.testing.schedules",
     "Schedule": "harness.testing.schedules",
     "ScheduleRun": "harness.testing.schedules",
-    "explore_schedules": "harness.testing.schedules",
-    "exploring_with": "harness.testing.schedules",
+    "explore_schedules": "harness.testing.exploration",
+    "exploring_with": "harness.testing.exploration",
     "faultable": "harness.testing.schedules",
     "faulty": "harness.testing.schedules",
     "find_schedule": "harness.testing.schedules",

@@ -84,6 +84,9 @@ class Control:
     coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
     """What the tasks run, where that isn't what trio thinks they run."""
 
+    cut_short: bool = attrs.field(default=False, init=False)
+    """Whether the program is being ended: what it does now isn't its own doing."""
+
     steps: int = attrs.field(default=0, init=False)
     order: list[int] = attrs.field(factory=list[int], init=False)
     """The task of every step that was picked."""
@@ -96,7 +99,6 @@ class Control:
     diverged_at: int | None = attrs.field(default=None, init=False)
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
-
 
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
@@ -287,6 +289,12 @@ def frames_of(task: Task) -> list[tuple[FrameType, int]]:
         return []
     here = task.context.get(controlled)
     return list(task.iter_await_frames()) if here is None else here.control.frames(task)
+
+
+def is_cut_short(task: Task) -> bool:
+    """Return whether the controlled program of a task is being ended."""
+    here = task.context.get(controlled)
+    return here is not None and here.control.cut_short
 
 
 def _short(mixed: int) -> int:
