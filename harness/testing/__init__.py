@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.testing.exploration import explore_schedules, exploring_with
     from harness.testing.isolation import Isolation, assert_isolated
     from harness.testing.schedules import (
         BlockedTask,
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
         Observer,
         Schedule,
         ScheduleRun,
-        explore_schedules,
-        exploring_with,
         faultable,
         faulty,
         find_schedule,
@@ -52,8 +51,8 @@ _LOADED_WHEN_USED = {
     "Schedule": "harness.testing.schedules",
     "ScheduleRun": "harness.testing.schedules",
     "assert_isolated": "harness.testing.isolation",
-    "explore_schedules": "harness.testing.schedules",
-    "exploring_with": "harness.testing.schedules",
+    "explore_schedules": "harness.testing.exploration",
+    "exploring_with": "harness.testing.exploration",
     "faultable": "harness.testing.schedules",
     "faulty": "harness.testing.schedules",
     "find_schedule": "harness.testing.schedules",

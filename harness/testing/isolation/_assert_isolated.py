@@ -27,7 +27,7 @@ from harness.testing.isolation._report import Findings, report
 from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.schedules._explore import in_worker_thread
+from harness.testing.exploration._thread import in_worker_thread
 
 @attrs.frozen
 class Isolation:

@@ -70,20 +70,17 @@ class LocalsWatch:
         """Kept, so that no other frame gets the id of one that was walked."""
         self._walked: set[int] = set()
         self._last: list[Any] = []
-        self._by_thing: dict[tuple[int, str], list[int]] = {}
+        self._by_thing: dict[int, list[int]] = {}
         self._steps = 0
         self._task = ""
         self._names: dict[trio.lowlevel.Task, str] = {}
         self._count: dict[str, int] = {}
-        self._main: trio.lowlevel.Task | None = None
         self._line: tuple[CodeType, int] | None = None
         self._outer: Any = None
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Walk the variables that there are, and begin to trace."""
         self._steps += 1
-        if self._main is None:
-            self._main = task
         if self._steps > STEPS_AT_MOST:
             return
         self._task = self._name_of(task)
@@ -104,7 +101,7 @@ class LocalsWatch:
         """Return a name that tells this task from others of the same function."""
         name = self._names.get(task)
         if name is None:
-            plain = MAIN if task is self._main else function_name(task.name)
+            plain = MAIN if _is_main(task) else function_name(task.name)
             self._count[plain] = count = self._count.get(plain, 0) + 1
             name = self._names[task] = plain if count == 1 else f"{plain} #{count}"
         return name
@@ -112,6 +109,14 @@ class LocalsWatch:
     # Which objects there are -----------------------------------------------------------------
 
     def _walk(self, task: trio.lowlevel.Task) -> None:
+        # The test's own function first: an object is known best by the name it has there.
+        for one in reversed(list(_with_parents(task))):
+            self._walk_frames(one)
+        for part in self._reached.parts[len(self._last) :]:
+            self._by_thing.setdefault(id(part.thing), []).append(len(self._last))
+            self._last.append(part.take())
+
+    def _walk_frames(self, task: trio.lowlevel.Task) -> None:
         for frame, _ in task.iter_await_frames():
             if not is_users_file(frame.f_code.co_filename):
                 continue
@@ -124,9 +129,6 @@ class LocalsWatch:
             function = function_name(frame.f_code.co_qualname)
             for name, value in list(frame.f_locals.items()):
                 self._reached.add(local_place(name, value, function), value)
-        for part in self._reached.parts[len(self._last) :]:
-            self._by_thing.setdefault((id(part.thing), ""), []).append(len(self._last))
-            self._last.append(part.take())
 
     # Who does what with them -----------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class LocalsWatch:
     def _note_reads(self, frame: FrameType) -> None:
         for touch in touches(frame, frame.f_lineno):
             for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
-                for index in self._by_thing.get((id(thing), ""), ()):
+                for index in self._by_thing.get(id(thing), ()):
                     part = self._reached.parts[index]
                     if part.names_things == (key is not WHOLE):
                         self._note(Suspect(part, key), "read")
@@ -178,6 +180,22 @@ class LocalsWatch:
         self.accesses.append(
             LocalAccess(path, self._task, self._steps, kind, where, before, after)
         )
+
+
+def _is_main(task: trio.lowlevel.Task) -> bool:
+    """Tell whether a task is the first one of its `trio.run`."""
+    nursery = task.parent_nursery
+    return nursery is not None and nursery.parent_task.parent_nursery is None
+
+
+def _with_parents(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    """Yield a task and those above it, up to the test's own."""
+    while True:
+        yield task
+        nursery = task.parent_nursery
+        if nursery is None or _is_main(task):
+            return
+        task = nursery.parent_task
 
 
 def _path(suspect: Suspect) -> str:

@@ -1,8 +1,8 @@
 """Run a program under chosen orders of its tasks' steps, and find the order that breaks it.
 
-`explore_schedules` does it for an async test. The parts it is made of are for other checks:
 `run_schedule` runs a program once under a `Schedule`, and `find_schedule` searches for one under
-which it fails. `faultable` and `faulty` say what a schedule can make go wrong.
+which it fails. `faultable` and `faulty` say what a schedule can make go wrong. The checks of
+`harness.testing` are built on these.
 
 What is controlled is the order in which tasks go on at their checkpoints, virtual time, and the
 faults. Not controlled are worker threads, sockets, randomness and the real time; what a program
@@ -12,7 +12,6 @@ waited for of the first two is in every report.
 from harness.testing.schedules._backend import Observer
 from harness.testing.schedules._blocked import BlockedTask
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._explore import explore_schedules, exploring_with
 from harness.testing.schedules._faults import faultable, faulty
 from harness.testing.schedules._find import Found, NotFound, find_schedule
 from harness.testing.schedules._run import run_schedule
@@ -26,8 +25,6 @@ __all__ = [
     "Observer",
     "Schedule",
     "ScheduleRun",
-    "explore_schedules",
-    "exploring_with",
     "faultable",
     "faulty",
     "find_schedule",

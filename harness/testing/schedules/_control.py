@@ -30,6 +30,7 @@ from harness.testing.schedules._schedule import Fault, Marks, Schedule
 
 if TYPE_CHECKING:
     from trio.lowlevel import Task
+    from trio.testing import MockClock
 
 PATIENCE = 250
 """Decisions at which a task can be passed over before it must go on."""
@@ -83,6 +84,9 @@ class Control:
     coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
     """What the tasks run, where that isn't what trio thinks they run."""
 
+    cut_short: bool = attrs.field(default=False, init=False)
+    """Whether the program is being ended: what it does now isn't its own doing."""
+
     steps: int = attrs.field(default=0, init=False)
     order: list[int] = attrs.field(factory=list[int], init=False)
     """The task of every step that was picked."""
@@ -95,7 +99,6 @@ class Control:
     diverged_at: int | None = attrs.field(default=None, init=False)
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
-
 
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
@@ -266,6 +269,32 @@ class Control:
             tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)
         )
         return attrs.evolve(schedule, marks=marks)
+
+
+@attrs.frozen(eq=False)
+class Controlled:
+    """The controlled program that code is part of."""
+
+    control: Control
+    clock: MockClock
+    """The clock of its ``trio.run``."""
+
+
+controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
+
+
+def frames_of(task: Task) -> list[tuple[FrameType, int]]:
+    """Return the frames of a suspended task of a controlled program; none if it has ended."""
+    if getattr(task.coro, "cr_frame", None) is None:
+        return []
+    here = task.context.get(controlled)
+    return list(task.iter_await_frames()) if here is None else here.control.frames(task)
+
+
+def is_cut_short(task: Task) -> bool:
+    """Return whether the controlled program of a task is being ended."""
+    here = task.context.get(controlled)
+    return here is not None and here.control.cut_short
 
 
 def _short(mixed: int) -> int:

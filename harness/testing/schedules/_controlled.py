@@ -15,8 +15,7 @@ from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control
-from harness.testing.schedules._faults import Controlled, controlled
+from harness.testing.schedules._control import Control, Controlled, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
 
@@ -90,6 +89,7 @@ class _Ending:
         if not self.too_many_steps:
             self.too_many_steps = True
             self.busy = blocked_tasks(control)
+            control.cut_short = True
             self.scope.cancel()
 
     def for_error(self, error: BaseException) -> None:
@@ -182,7 +182,9 @@ def _what_came_of_it(
         return outcome.Error(ending.error)
     error: DeadlockError | LivelockError
     if idle.deadlocked is not None:
-        error = DeadlockError(_in_lines("every task waits, and nothing can wake any", idle.deadlocked))
+        error = DeadlockError(
+            _in_lines("every task waits, and nothing can wake any", idle.deadlocked)
+        )
     elif ending.too_many_steps:
         error = LivelockError(
             _in_lines(

@@ -68,6 +68,7 @@ class Idle:
             return
         if self.deadlocked is None:
             self.deadlocked = blocked_tasks(self.control)
+            self.control.cut_short = True
             self.cut_short()
         else:
             # Cancelled already, and everything waits again: behind shields.

@@ -11,7 +11,7 @@ import trio
 
 from harness.runs._frames import describe_wait
 from harness.testing.schedules._blocked import task_name
-from harness.testing.schedules._control import Control
+from harness.testing.schedules._control import frames_of, is_cut_short
 
 LINES_AT_MOST = 24
 """Lines of a story; a longer one loses its middle."""
@@ -31,18 +31,23 @@ class _Turn:
 class Timeline:
     """Watches a run, and can tell what happened."""
 
-    control: Control | None = attrs.field(default=None, init=False)
+    _over: bool = attrs.field(default=False, init=False)
     _turns: list[_Turn] = attrs.field(factory=list[_Turn], init=False)
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Count a step."""
+        self._over = is_cut_short(task)
+        if self._over:
+            return
         if not self._turns or self._turns[-1].task is not task:
             self._turns.append(_Turn(task, task_name(task), 0, ""))
         self._turns[-1].steps += 1
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
         """Note where the task stands."""
-        frames = list(task.iter_await_frames())
+        if self._over:
+            return
+        frames = frames_of(task)
         turn = self._turns[-1]
         turn.stands_in = f"to {describe_wait(frames)}" if frames else "to its end"
 

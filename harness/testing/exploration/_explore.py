@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-import math
 import sys
 import unittest
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, overload
 
 import attrs
 import trio
 from trio.testing import MockClock
 
-from harness._words import error_in_words
 from harness.errors import ScheduleError
+from harness.testing.exploration._report import failure, what_went_wrong
+from harness.testing.exploration._state import state_of
+from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._find import Found, NotFound, find_schedule
+from harness.testing.schedules._find import Found, find_schedule
 from harness.testing.schedules._run import run_schedule
 from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._timeline import Timeline
 
 P = ParamSpec("P")
-T = TypeVar("T")
-
-AsyncTest = Callable[P, Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +65,9 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
 
 
 @overload
-def explore_schedules(test: Callable[P, Awaitable[None]], /) -> Callable[P, Coroutine[Any, Any, None]]: ...
+def explore_schedules(
+    test: Callable[P, Awaitable[None]], /
+) -> Callable[P, Coroutine[Any, Any, None]]: ...
 
 
 @overload
@@ -163,18 +161,27 @@ def _explore(
         # A clock that a fixture made belongs to the loop around us.
         await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
 
-    if asked.schedule is not None:
-        _replay(name, program, asked.schedule)
-        return
-    found = find_schedule(
-        program,
-        schedules=asked.schedules,
-        seed=asked.seed,
-        judge=judge,
-        go_on=go_on,
-    )
-    if isinstance(found, Found):
-        raise _failure(name, program, found, asked) from found.error
+    # Modules and classes outlive a test, and so does what one schedule leaves in them.
+    state = state_of(test, [*args, *kwargs.values()])
+    try:
+        if asked.schedule is not None:
+            _replay(name, program, asked.schedule)
+            return
+        found = find_schedule(
+            program,
+            schedules=asked.schedules,
+            seed=asked.seed,
+            judge=judge,
+            prepare=state.put_back,
+            go_on=go_on,
+        )
+        if isinstance(found, Found):
+            state.put_back()
+            raise failure(
+                name, program, found, schedules=asked.schedules, seed=asked.seed
+            ) from found.error
+    finally:
+        state.put_back()
 
 
 def _own_clock(value: Any) -> Any:
@@ -204,7 +211,7 @@ def _replay(name: str, program: Callable[[], Awaitable[None]], schedule: Schedul
         return
     lines: list[str] = []
     if error is not None:
-        lines += [f"{name} fails under the schedule that was given", *_what_went_wrong(run, error)]
+        lines += [f"{name} fails under the schedule that was given", *what_went_wrong(run, error)]
     if diverged is not None:
         lines += [
             f"the schedule {str(schedule)!r} diverged at decision {diverged} of {name}: it was "
@@ -212,95 +219,3 @@ def _replay(name: str, program: Callable[[], Awaitable[None]], schedule: Schedul
             "it showed there; search again, without schedule="
         ]
     raise ScheduleError("\n".join(lines), str(schedule), 1) from error
-
-
-def _failure(
-    name: str, program: Callable[[], Awaitable[None]], found: Found, asked: _Exploration
-) -> ScheduleError:
-    """Return what says that a test fails, under which schedule, and how to see it again."""
-    schedule = found.run.schedule
-    replay = str(schedule)
-    timeline = Timeline()
-    again = run_schedule(program, schedule, observers=(timeline,))
-    lines: list[str] = []
-    if schedule.size[0]:
-        lines.append(
-            f"{name} fails under schedule {found.schedules_run} of at most {asked.schedules} "
-            f"(seed {asked.seed})"
-        )
-    else:
-        lines.append(f"{name} fails without any switch: under the plain schedule")
-    lines += _what_went_wrong(found.run, found.error)
-    if again.error is None or again.diverged_at is not None:
-        lines += [
-            "it did not fail again in the same way when this schedule was replayed: it depends on "
-            "something that no schedule controls, such as state that outlives the test, "
-            "randomness, the real time, a thread or a socket"
-        ]
-    else:
-        lines += ["in this order:", *(f"  {line}" for line in timeline.lines())]
-    lines += [
-        "to run only this schedule:",
-        f'  @explore_schedules(schedule="{replay}")',
-    ]
-    return ScheduleError("\n".join(lines), replay, found.schedules_run)
-
-
-def _what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
-    lines = [f"  {line}" for line in error_in_words(error).splitlines()]
-    if run.schedule.faults:
-        lines += ["what was made to go wrong:"]
-        lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
-    for task in run.strangers:
-        lines.append(
-            f"task {task!r} mixes two event loops: something that was made outside of the test "
-            "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
-        )
-    if _starts_trio(error):
-        lines.append("the test is inside of trio already: await the function, don't trio.run it")
-    if run.uncontrolled:
-        lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
-    return lines
-
-
-def _starts_trio(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(_starts_trio, error.exceptions))
-    return isinstance(error, RuntimeError) and "call run() from inside" in str(error)
-
-
-# Threads ---------------------------------------------------------------------------------------
-
-
-async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
-    """Call a function that starts loops of its own in a thread that has none.
-
-    While it works, a virtual clock of the caller's loop stands: without that a clock that jumps
-    would spin, and the caller's timeouts would strike.
-
-    Args:
-      work: Is given a function to call now and then; it raises if the caller was cancelled.
-    """
-    try:
-        clock = trio.lowlevel.current_clock()
-    except RuntimeError:
-        return await _beside_asyncio(work)
-    threshold = math.inf
-    if isinstance(clock, MockClock):
-        threshold, clock.autojump_threshold = clock.autojump_threshold, math.inf
-    try:
-        return await trio.to_thread.run_sync(
-            work, trio.from_thread.check_cancelled, limiter=trio.CapacityLimiter(1)
-        )
-    finally:
-        if isinstance(clock, MockClock):
-            clock.autojump_threshold = threshold
-
-
-async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
-    """Do the same where asyncio runs the test, as anyio's plugin does by default."""
-    return await asyncio.to_thread(work, _never_cancelled)
-
-
-def _never_cancelled() -> None:
-    pass
