@@ -10,9 +10,8 @@ This names suspects, and proves nothing: a test makes its tasks share some objec
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Literal
 
 import attrs
@@ -20,12 +19,14 @@ import trio
 
 from harness._words import repr_of
 from harness.runs._frames import place
-from harness.testing.isolation._code import is_users_file
-from harness.testing.isolation._loads import touches
-from harness.testing.isolation._parts import WHOLE, Part
+from harness.testing.isolation._code import is_users_frame
+from harness.testing.isolation._loads import Spot, touches
+from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._places import function_name
 from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.isolation._tracing import LineTrace
+from harness.testing.schedules._control import frames_of
 
 FRAMES_AT_MOST = 1_000
 """Calls of the user's functions whose variables are walked."""
@@ -42,6 +43,8 @@ class LocalAccess:
     """A line that read or wrote what tasks share."""
 
     path: str
+    thing: tuple[int, str]
+    """Which object, and what of it: objects of two tasks may go by one path."""
     task: str
     step: int
     kind: Literal["read", "write"]
@@ -75,27 +78,23 @@ class LocalsWatch:
         self._task = ""
         self._names: dict[trio.lowlevel.Task, str] = {}
         self._count: dict[str, int] = {}
-        self._line: tuple[CodeType, int] | None = None
-        self._outer: Any = None
+        self._watching = False
+        self._trace = LineTrace(self._note_writes, self._note_reads, self._enter)
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Walk the variables that there are, and begin to trace."""
         self._steps += 1
-        if self._steps > STEPS_AT_MOST:
-            return
-        self._task = self._name_of(task)
-        self._walk(task)
-        self._line = None
-        self._outer = sys.gettrace()
-        sys.settrace(self._on_call)
+        self._watching = self._steps <= STEPS_AT_MOST
+        if self._watching:
+            self._task = self._name_of(task)
+            self._walk(task)
+            self._trace.begin()
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
         """End tracing, and walk the variables that have appeared."""
-        if self._steps > STEPS_AT_MOST:
-            return
-        sys.settrace(self._outer)
-        self._note_writes()
-        self._walk(task)
+        if self._watching:
+            self._trace.end()
+            self._walk(task)
 
     def _name_of(self, task: trio.lowlevel.Task) -> str:
         """Return a name that tells this task from others of the same function."""
@@ -111,57 +110,51 @@ class LocalsWatch:
     def _walk(self, task: trio.lowlevel.Task) -> None:
         # The test's own function first: an object is known best by the name it has there.
         for one in reversed(list(_with_parents(task))):
-            self._walk_frames(one)
+            for frame, _ in frames_of(one):
+                if is_users_frame(frame):
+                    self._walk_frame(frame)
+        self._keep_up()
+
+    def _enter(self, frame: FrameType) -> None:
+        self._walk_frame(frame)
+        self._keep_up()
+
+    def _walk_frame(self, frame: FrameType) -> None:
+        if id(frame) not in self._walked:
+            if len(self._frames) >= FRAMES_AT_MOST:
+                return
+            self._walked.add(id(frame))
+            self._frames.append(frame)
+            self._reached.add_code(frame.f_code, frame.f_globals)
+        function = function_name(frame.f_code.co_qualname)
+        for name, value in list(frame.f_locals.items()):
+            self._reached.add(local_place(name, value, function), value)
+
+    def _keep_up(self) -> None:
+        """Take note of what the parts hold that were just found."""
         for part in self._reached.parts[len(self._last) :]:
             self._by_thing.setdefault(id(part.thing), []).append(len(self._last))
             self._last.append(part.take())
 
-    def _walk_frames(self, task: trio.lowlevel.Task) -> None:
-        for frame, _ in task.iter_await_frames():
-            if not is_users_file(frame.f_code.co_filename):
-                continue
-            if id(frame) not in self._walked:
-                if len(self._frames) >= FRAMES_AT_MOST:
-                    return
-                self._walked.add(id(frame))
-                self._frames.append(frame)
-                self._reached.add_code(frame.f_code, frame.f_globals)
-            function = function_name(frame.f_code.co_qualname)
-            for name, value in list(frame.f_locals.items()):
-                self._reached.add(local_place(name, value, function), value)
-
     # Who does what with them -----------------------------------------------------------------
 
-    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not is_users_file(frame.f_code.co_filename):
-            return None
-        self._note_writes()
-        self._line = (frame.f_code, frame.f_lineno)
-        self._note_reads(frame)
-        return self._on_line
-
-    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self._note_writes()
-            self._line = (frame.f_code, frame.f_lineno)
-            self._note_reads(frame)
-        elif event == "return":
-            self._note_writes()
-            caller = frame.f_back
-            if caller is not None and is_users_file(caller.f_code.co_filename):
-                self._line = (caller.f_code, caller.f_lineno)
-        return self._on_line
-
     def _note_writes(self) -> None:
-        for index, before in enumerate(self._last):
+        for index, before in enumerate(list(self._last)):
             part = self._reached.parts[index]
             after = part.take()
             for suspect in suspects_of(part, before, after):
                 self._note(suspect, "write", before, after)
+                self._walk_new(suspect, after)
             self._last[index] = after
+        self._keep_up()
 
-    def _note_reads(self, frame: FrameType) -> None:
-        for touch in touches(frame, frame.f_lineno):
+    def _walk_new(self, suspect: Suspect, after: Any) -> None:
+        """Walk what was put in the place of something else."""
+        if suspect.key is not WHOLE and isinstance(after, dict) and suspect.key in after:
+            self._reached.add(suspect.place, after[suspect.key])
+
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+        for touch in touches(frame, spot):
             for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
                 for index in self._by_thing.get(id(thing), ()):
                     part = self._reached.parts[index]
@@ -175,10 +168,13 @@ class LocalsWatch:
         before: Any = None,
         after: Any = None,
     ) -> None:
-        where = "code of a library" if self._line is None else place(*self._line)
-        path = _path(suspect)
+        line = self._trace.line
+        where = "code of a library" if line is None else place(*line)
+        named = suspect.part.names_things
+        path = suspect.path if named else str(suspect.part.place)
+        thing = (id(suspect.part.thing), str(suspect.key) if named else "")
         self.accesses.append(
-            LocalAccess(path, self._task, self._steps, kind, where, before, after)
+            LocalAccess(path, thing, self._task, self._steps, kind, where, before, after)
         )
 
 
@@ -198,11 +194,6 @@ def _with_parents(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
         task = nursery.parent_task
 
 
-def _path(suspect: Suspect) -> str:
-    part: Part = suspect.part
-    return suspect.path if part.names_things else str(part.place)
-
-
 def local_suspects(
     accesses: Sequence[LocalAccess], waiting: Iterable[str] = ()
 ) -> list[LocalSuspect]:
@@ -213,46 +204,54 @@ def local_suspects(
       waiting: In a deadlock, the functions that tasks wait in for ever: then only what is read
         there counts.
     """
-    by_path: dict[str, list[LocalAccess]] = {}
+    by_thing: dict[tuple[int, str], list[LocalAccess]] = {}
     for access in accesses:
-        by_path.setdefault(access.path, []).append(access)
+        by_thing.setdefault(access.thing, []).append(access)
     waiting = set(waiting)
-    scores: dict[str, int] = {}
-    for path, own in by_path.items():
+    scores: dict[tuple[int, str], int] = {}
+    for thing, own in by_thing.items():
         if len({access.task for access in own if access.kind == "write"}) < 2:
             continue
         if waiting and not any(access.where in waiting for access in own):
             functions = {where.partition(" (")[0] for where in waiting}
             if not any(access.where.partition(" (")[0] in functions for access in own):
                 continue
-        scores[path] = max((_score(own)), default=0) + (1 if waiting else 0)
+        scores[thing] = max(_score(own), default=0) + (1 if waiting else 0)
     worst = max(scores.values(), default=0)
     if worst == 0:
         return []
     return [
-        LocalSuspect(path, tuple(_in_words(by_path[path])))
-        for path, score in scores.items()
+        LocalSuspect(by_thing[thing][0].path, tuple(_in_words(by_thing[thing])))
+        for thing, score in scores.items()
         if score == worst
     ]
 
 
 def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
-    """Yield how bad what a task did was: 3, it undid what another one had done meanwhile; 2, it
-    wrote after a look that another one had made stale; 1, it saw something change between two
-    looks."""
+    """Yield how bad what a task did was.
+
+    4: it undid what another one had done since its last look. 3: it wrote after a look that
+    another one had made stale. 2: it saw something change between two looks. 1: it read what
+    another one had left.
+    """
     writes = [access for access in accesses if access.kind == "write"]
     for between in writes:
-        earlier = [a for a in accesses if a.step < between.step and a.task != between.task]
-        for look in earlier:
-            later = [a for a in accesses if a.step > between.step and a.task == look.task]
-            for act in later:
-                if act.kind == "write":
-                    if _undoes(act, between):
-                        yield 3
-                    elif not any(w.step == look.step and w.task == look.task for w in writes):
-                        yield 2
-                elif act.task != MAIN:  # Which looks at what its tasks have made of it.
+        mine = [access for access in accesses if access.task != between.task]
+        for act in mine:
+            if act.step <= between.step or (act.kind == "read" and act.task == MAIN):
+                continue  # The test itself looks at what its tasks have made of it.
+            looks = [a for a in mine if a.task == act.task and a.step < between.step]
+            if not looks:
+                if act.kind == "read":
                     yield 1
+            elif act.kind == "read":
+                yield 2
+            elif _undoes(act, between):
+                yield 4
+            elif not any(
+                w.step == look.step and w.task == look.task for look in looks for w in writes
+            ):
+                yield 3
 
 
 def _undoes(act: LocalAccess, between: LocalAccess) -> bool:

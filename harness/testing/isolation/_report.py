@@ -188,13 +188,13 @@ def victims_reads(accesses: Sequence[Access], victims: Sequence[int]) -> list[Ac
     Reads at lines that only write are left out, if there are others.
     """
     found: list[Access] = []
-    last_writer: dict[int, int] = {}
+    writers: dict[int, set[int]] = {}
     write_places = {access.where for access in accesses if access.is_write}
     for access in accesses:
-        key = id(access.suspect)
+        so_far = writers.setdefault(id(access.suspect), set())
         if access.is_write:
-            last_writer[key] = access.member
-        elif access.member in victims and last_writer.get(key, access.member) != access.member:
+            so_far.add(access.member)
+        elif access.member in victims and so_far - {access.member}:
             found.append(access)
     return [access for access in found if access.where not in write_places] or found
 
