@@ -107,11 +107,12 @@ async def assert_isolated(
     if len(given) == 1:
         given.append(copy.deepcopy(given[0]))
     trial = None if schedule is None else trial_of(schedule, len(given))
+    declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
     caller = sys._getframe(1)
 
     def work(go_on: Callable[[], None]) -> Isolation:
         return _check(
-            agent_fn, given, schedules, seed, trial, shared or {}, equal, caller, go_on
+            agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on
         )
 
     return await in_worker_thread(work)
@@ -159,6 +160,8 @@ def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) ->
     reached = Reached()
     thing: Any = agent_fn
     while isinstance(thing, functools.partial):
+        for argument in (*thing.args, *thing.keywords.values()):
+            reached.add(_place_in(argument, {}, caller), argument)
         thing = thing.func
     if inspect.ismethod(thing):
         reached.add(place_of_definition(thing.__func__), thing.__func__)

@@ -519,6 +519,44 @@ async def lost_slot_fixed(text: str) -> str:
         return text
 
 
+class Wire:
+    """A connection on which each request is answered by one reply, in order."""
+
+    def __init__(self) -> None:
+        self.replies: deque[str] = deque()
+
+    async def call(self, request: str) -> str:
+        self.replies.append(f"re:{request}")
+        await pause(2)
+        return self.replies.popleft()
+
+
+class Pool:
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.free = trio.Semaphore(1)
+
+
+POOL = Pool()
+
+
+async def unread_reply(request: str) -> str:
+    async with POOL.free:
+        return await POOL.wire.call(request)
+
+
+CAREFUL_POOL = Pool()
+
+
+async def unread_reply_fixed(request: str) -> str:
+    async with CAREFUL_POOL.free:
+        try:
+            return await CAREFUL_POOL.wire.call(request)
+        except trio.Cancelled:
+            CAREFUL_POOL.wire = Wire()  # Its reply is still to come, and is nobody's.
+            raise
+
+
 class Flag:
     busy = False
 
@@ -629,6 +667,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "closure_variable": ("current (local of make_nonlocal)",),
     "counter": (f"{HERE}._numbers",),
     "lost_slot": (f"{HERE}.SLOTS",),
+    "unread_reply": (f"{HERE}.POOL.wire.replies",),
     "flag_left_set": (f"{HERE}.Flag.busy",),
     "shared_channel": (f"{HERE}._requests",),
     "returned_list": (f"{HERE}.DRAFT",),
