@@ -11,8 +11,10 @@ from types import FrameType
 from typing import Any
 
 import attrs
+
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
+from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import Candidate, candidates_of, find_causes, other_trials
 from harness.testing.isolation._declared import checks_of
@@ -27,7 +29,7 @@ from harness.testing.isolation._report import Findings, report
 from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.exploration._thread import in_worker_thread
+
 
 @attrs.frozen
 class Isolation:
@@ -111,9 +113,7 @@ async def assert_isolated(
     caller = sys._getframe(1)
 
     def work(go_on: Callable[[], None]) -> Isolation:
-        return _check(
-            agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on
-        )
+        return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
 
     return await in_worker_thread(work)
 

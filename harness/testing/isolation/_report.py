@@ -207,7 +207,9 @@ def _table(findings: Findings) -> list[str]:
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
     guilty = {id(suspect) for one in findings.causes.candidates for suspect in one.suspects}
-    paths = {id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects}
+    paths = {
+        id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
+    }
     for step in findings.steps:
         rows.append((str(step.number), step.member, _cell(findings, step, guilty, paths)))
     if not rows:
@@ -236,9 +238,9 @@ def _table(findings: Findings) -> list[str]:
     return [line.rstrip() for line in [*lines, ""]]
 
 
-def _cell(findings: Findings, step: Step, guilty: set[int], paths: dict[int, str]) -> str:
+def _cell(findings: Findings, step: Step, paths: dict[int, str]) -> str:
     """Return what a step did to the guilty objects, else where it came to a halt."""
-    own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in guilty]
+    own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in paths]
     # A line that appends reads the list in order to write it: once is enough.
     written_at = {access.where for access in own if access.is_write}
     did: list[str] = []

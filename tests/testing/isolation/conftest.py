@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.testing.isolation import _code
+from harness.runs._frames import is_user_code
 from tests.testing.isolation import library
-
-_is_user_code = _code.is_user_code
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +13,7 @@ def _library_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take `library` for an installed package, which it would be if it weren't here."""
     foreign = Path(library.__file__).name
 
-    def is_user_code(filename: str) -> bool:
-        return _is_user_code(filename) and Path(filename).name != foreign
+    def is_users(filename: str) -> bool:
+        return is_user_code(filename) and Path(filename).name != foreign
 
-    monkeypatch.setattr(_code, "is_user_code", is_user_code)
+    monkeypatch.setattr("harness.testing.isolation._code.is_user_code", is_users)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import attrs
 import trio
+import trio.lowlevel
 
 from harness import RunLocal
 from tests.testing.isolation import library
@@ -27,10 +28,10 @@ Agent = Callable[[Any], Awaitable[Any]]
 
 async def pause(times: int = 1) -> None:
     for _ in range(times):
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
 
 
-# A list on the class ------------------------------------------------------------------------------
+# A list on the class -----------------------------------------------------------------------------
 
 
 class Chat:
@@ -63,7 +64,7 @@ async def class_list_fixed(question: str) -> list[str]:
     return await FixedChat().ask(question)
 
 
-# A class attribute that is bound anew ---------------------------------------------------------------
+# A class attribute that is bound anew ------------------------------------------------------------
 
 
 class Session:
@@ -86,7 +87,7 @@ async def class_binding_fixed(user: str) -> str:
     return f"for {current}"
 
 
-# Default arguments ----------------------------------------------------------------------------------
+# Default arguments -------------------------------------------------------------------------------
 
 
 async def keyword_default(name: str, *, seen: dict[str, int] = {}) -> int:  # noqa: B006
@@ -102,7 +103,7 @@ async def keyword_default_fixed(name: str, *, seen: dict[str, int] | None = None
     return len(seen)
 
 
-# Globals -------------------------------------------------------------------------------------------
+# Globals -----------------------------------------------------------------------------------------
 
 _spent = 0
 
@@ -169,7 +170,7 @@ async def lazy_client_fixed(user: str) -> str:
     return await client.send("hello")
 
 
-# Caches --------------------------------------------------------------------------------------------
+# Caches ------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache
@@ -193,7 +194,7 @@ async def cached_list_fixed(text: str) -> list[str]:
     return [upper(text)]
 
 
-# Context variables -----------------------------------------------------------------------------------
+# Context variables -------------------------------------------------------------------------------
 
 NOTES: contextvars.ContextVar[list[str]] = contextvars.ContextVar("NOTES", default=[])  # noqa: B039
 
@@ -226,7 +227,7 @@ async def thread_local_fixed(user: str) -> str:
     return seen
 
 
-# The process -----------------------------------------------------------------------------------------
+# The process -------------------------------------------------------------------------------------
 
 
 async def global_random(seed: str) -> list[int]:
@@ -266,7 +267,7 @@ async def library_setting_fixed(key: str) -> str:
     return f"called with {key}"
 
 
-# Objects of other people's classes -------------------------------------------------------------------
+# Objects of other people's classes ---------------------------------------------------------------
 
 NAMESPACE = SimpleNamespace(user="")
 
@@ -274,7 +275,7 @@ NAMESPACE = SimpleNamespace(user="")
 async def namespace(user: str) -> str:
     NAMESPACE.user = user
     await pause()
-    return NAMESPACE.user
+    return str(NAMESPACE.user)
 
 
 async def namespace_fixed(user: str) -> str:
@@ -308,7 +309,7 @@ async def foreign_client_fixed(user: str) -> str:
     return await library.Client().ask(user)
 
 
-# Slots and frozen things -----------------------------------------------------------------------------
+# Slots and frozen things -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -351,7 +352,7 @@ async def frozen_with_list_fixed(tag: str) -> list[str]:
     return list(config.tags)
 
 
-# Containers ------------------------------------------------------------------------------------------
+# Containers --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -435,7 +436,7 @@ async def shared_votes_fixed(text: str) -> int:
     return votes.total()
 
 
-# Functions -------------------------------------------------------------------------------------------
+# Functions ---------------------------------------------------------------------------------------
 
 
 async def function_attribute(user: str) -> str:
@@ -501,7 +502,7 @@ async def counter_fixed(text: str) -> str:
     return f"{text}-{next(numbers)}"
 
 
-# Cancellation ----------------------------------------------------------------------------------------
+# Cancellation ------------------------------------------------------------------------------------
 
 SLOTS = trio.Semaphore(1)
 
@@ -595,7 +596,7 @@ async def shared_channel_fixed(text: str) -> str:
         return f"re:{await replies.receive()}"
 
 
-# Outputs and inputs ------------------------------------------------------------------------------------
+# Outputs and inputs ------------------------------------------------------------------------------
 
 DRAFT: list[str] = []
 
@@ -611,7 +612,7 @@ async def returned_list_fixed(text: str) -> list[str]:
     return [text]
 
 
-# Two things together -----------------------------------------------------------------------------------
+# Two things together -----------------------------------------------------------------------------
 
 
 class Pair:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
 from harness import RunLocal, current_run
 from harness.errors import ScheduleError
@@ -23,7 +24,7 @@ SOURCE = sources()
 
 
 async def echo(value: Any) -> Any:
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
     return value
 
 
@@ -48,14 +49,31 @@ def plain(value: int) -> int:
             echo, [1], {"schedule": "zz"}, ValueError, "is no replay string", id="replay: text"
         ),
         pytest.param(
-            echo, [1], {"schedule": "i1:1,2:zz"}, ValueError, "is no replay string", id="replay: cut"
+            echo,
+            [1],
+            {"schedule": "i1:1,2:zz"},
+            ValueError,
+            "is no replay string",
+            id="replay: cut",
         ),
         pytest.param(
-            echo, [1, 2], {"schedule": "o1:1,7"}, ValueError, "there are 2 inputs", id="replay: runs"
+            echo,
+            [1, 2],
+            {"schedule": "o1:1,7"},
+            ValueError,
+            "there are 2 inputs",
+            id="replay: runs",
         ),
-        pytest.param(echo, [1], {"shared": []}, TypeError, "maps an object path", id="shared: list"),
         pytest.param(
-            echo, [1], {"shared": {"x": 1}}, TypeError, "maps an object path", id="shared: no function"
+            echo, [1], {"shared": []}, TypeError, "maps an object path", id="shared: list"
+        ),
+        pytest.param(
+            echo,
+            [1],
+            {"shared": {"x": 1}},
+            TypeError,
+            "maps an object path",
+            id="shared: no function",
         ),
         pytest.param(
             echo,
@@ -89,7 +107,7 @@ async def test_a_coroutine_in_the_place_of_a_function() -> None:
 
 async def test_an_agent_that_is_not_deterministic_alone() -> None:
     async def agent(value: int) -> int:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return next(SOURCE)
 
     with pytest.raises(ScheduleError, match="not deterministic alone: it gave 0, then 1") as caught:
@@ -105,7 +123,7 @@ async def test_an_agent_whose_own_tasks_race() -> None:
         done: list[int] = []
 
         async def work(number: int) -> None:
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             done.append(number)
 
         async with trio.open_nursery() as nursery:
@@ -137,7 +155,7 @@ async def test_an_agent_that_fails_for_some_inputs() -> None:
     """An error is an outcome like any other, as long as it is always the same."""
 
     async def agent(value: int) -> float:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return 1 / value
 
     await assert_isolated(agent, [1, 0, 2], schedules=10)
@@ -156,7 +174,7 @@ class Grumpy:
 
 async def test_outputs_that_are_equal_only_to_themselves() -> None:
     async def agent(value: int) -> list[Opaque]:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return [Opaque()]
 
     with pytest.raises(ValueError, match=r"an output holds a Opaque, .* or pass equal="):
@@ -166,7 +184,7 @@ async def test_outputs_that_are_equal_only_to_themselves() -> None:
 
 async def test_outputs_that_can_not_be_compared() -> None:
     async def agent(value: int) -> Grumpy:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return Grumpy()
 
     with pytest.raises(ValueError, match="raised ValueError: the truth value is ambiguous"):
@@ -182,7 +200,7 @@ async def test_a_single_input_is_run_twice_at_once() -> None:
 
     async def agent(text: str) -> str:
         current.append(text)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return ",".join(current)
 
     with pytest.raises(ScheduleError):
@@ -195,7 +213,7 @@ async def test_each_input_is_a_run() -> None:
 
     async def agent(text: str) -> list[str]:
         log.get().append(text)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         log.get().append(current_run().name)
         return list(log.get())
 

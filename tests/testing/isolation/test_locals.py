@@ -4,6 +4,7 @@ import collections
 
 import pytest
 import trio
+import trio.lowlevel
 
 from harness.errors import ScheduleError
 from harness.testing import explore_schedules
@@ -17,7 +18,7 @@ class Issuer:
     async def issue(self) -> str:
         self.issued += 1
         self.valid = token = f"t{self.issued}"
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return token
 
 
@@ -30,7 +31,7 @@ class Tokens:
         if not self.token:
             self.token = await self.issuer.issue()
         mine = self.token
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return mine == self.issuer.valid
 
 
@@ -58,7 +59,7 @@ async def test_a_check_then_act_on_a_local_object() -> None:
 async def turn(history: list[str], text: str, *, fails: bool) -> None:
     length = len(history)
     history.append(text)
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
     if fails:
         del history[length:]
 
@@ -90,7 +91,7 @@ class Gate:
         event = trio.Event()
         self.line.append(event)
         await event.wait()
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
 
     def leave(self) -> None:
         if self.line:
@@ -107,7 +108,7 @@ async def a_cancelled_waiter_takes_the_place_along() -> None:
     async def visit(times: int) -> None:
         await gate.enter()
         for _ in range(times):
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         gate.leave()
 
     async def impatient() -> None:
@@ -116,7 +117,7 @@ async def a_cancelled_waiter_takes_the_place_along() -> None:
 
     async def cancel() -> None:
         for _ in range(4):
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         scope.cancel()
 
     async with trio.open_nursery() as nursery:
@@ -138,7 +139,7 @@ async def tasks_append_to_a_list() -> None:
     done: list[int] = []
 
     async def work(number: int) -> None:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         done.append(number)
 
     async with trio.open_nursery() as nursery:

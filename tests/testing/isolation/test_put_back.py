@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import trio
+import trio.lowlevel
 from hypothesis import given
 
 from harness.errors import ScheduleError
@@ -40,7 +41,7 @@ async def test_and_after_a_cancel() -> None:
 
     async def agent(text: str) -> str:
         seen.append(text)
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return text
 
     def equal(one: str, other: str) -> bool:
@@ -59,9 +60,8 @@ async def test_and_after_a_cancel() -> None:
 
 @st.composite
 def mappings(draw: st.DrawFn) -> dict[str, Any]:
-    cls: Callable[[], Any] = draw(
-        st.sampled_from([dict, OrderedDict, Counter, lambda: defaultdict(int)])
-    )
+    classes: list[Callable[[], Any]] = [dict, OrderedDict, Counter, lambda: defaultdict(int)]
+    cls = draw(st.sampled_from(classes))
     mapping: dict[str, Any] = cls()
     mapping.update(draw(st.dictionaries(KEYS, st.integers(0, 3))))
     return mapping
@@ -107,7 +107,7 @@ async def test_what_can_not_be_put_back_is_listed() -> None:
     numbers = iter(range(1_000_000))
 
     async def agent(text: str) -> bool:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return next(numbers) >= 0
 
     seen = await assert_isolated(agent, ["a", "b"], schedules=5)
@@ -120,7 +120,7 @@ async def test_what_a_run_leaves_behind_without_harm_is_returned() -> None:
     log: list[str] = []
 
     async def agent(text: str) -> str:
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         log.append(text)
         return text
 

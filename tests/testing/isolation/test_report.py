@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 import trio
+import trio.lowlevel
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
@@ -53,8 +54,8 @@ agent is not isolated: together, run 2 gives something else than alone (schedule
   written by run 2 ('b') at Chat.ask (test_report.py:21)
   written by run 1 ('a') at Chat.ask (test_report.py:21)
   read by run 2 ('b') at Chat.ask (test_report.py:20)
-proof: in 15 replays in which it had contents of its own for each run, every run gave what it gives \
-alone
+proof: in 15 replays in which it had contents of its own for each run, every run gave what it \
+gives alone
 
 step | run 1 ('a')                           | run 2 ('b')
 -----+---------------------------------------+--------------------------------------
@@ -82,7 +83,7 @@ async def test_shrinking_and_report_take_less_than_two_seconds() -> None:
     async def ten_steps(user: str) -> str:
         Session.current = user
         for _ in range(9):
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         return Session.current
 
     begin = time.perf_counter()

@@ -2,9 +2,11 @@
 
 import functools
 import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+import trio.lowlevel
 from trio.testing import MockClock
 
 from harness import open_run
@@ -19,7 +21,7 @@ class Service:
 
     async def ask(self, text: str) -> str:
         self.last = text
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return self.last
 
     async def __call__(self, text: str) -> str:
@@ -42,7 +44,7 @@ async def test_a_bound_method_is_named_by_the_global_that_holds_its_object() -> 
 @pytest.mark.parametrize("how", ["method", "callable", "partial"])
 async def test_an_object_of_the_test_is_named_by_its_class(how: str) -> None:
     service = Service()
-    agents = {
+    agents: dict[str, Callable[[str], Awaitable[str]]] = {
         "method": service.ask,
         "callable": service,
         "partial": functools.partial(call, service),
@@ -72,9 +74,10 @@ async def test_inside_of_a_run() -> None:
 
     async def agent(text: str) -> str:
         async with open_run("inner") as run:
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             assert run.parent is not None
-            return run.path.partition("/")[0]
+            first = run.path.partition("/")[0]
+        return first
 
     async with open_run("outer"):
         await assert_isolated(agent, ["a", "b"], schedules=10)
@@ -110,7 +113,7 @@ async def test_a_shared_input_that_is_changed_is_named() -> None:
     async def agent(given: dict[str, str]) -> str:
         before = given["status"]
         given["status"] = "seen"
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return before
 
     with pytest.raises(ScheduleError) as caught:
@@ -128,7 +131,7 @@ async def test_many_inputs() -> None:
 
     async def agent(text: str) -> str:
         current[:] = [text]
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         return current[0]
 
     with pytest.raises(ScheduleError) as caught:
