@@ -206,12 +206,11 @@ def _table(findings: Findings) -> list[str]:
     """Return the steps in order, with a column for each run."""
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
-    guilty = {id(suspect) for one in findings.causes.candidates for suspect in one.suspects}
     paths = {
         id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
     }
     for step in findings.steps:
-        rows.append((str(step.number), step.member, _cell(findings, step, guilty, paths)))
+        rows.append((str(step.number), step.member, _cell(findings, step, paths)))
     if not rows:
         return []
     head = [_short(_run(findings, member), CELL_AT_MOST) for member in members]

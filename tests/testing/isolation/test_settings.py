@@ -75,9 +75,8 @@ async def test_inside_of_a_run() -> None:
     async def agent(text: str) -> str:
         async with open_run("inner") as run:
             await trio.lowlevel.checkpoint()
-            assert run.parent is not None
-            first = run.path.partition("/")[0]
-        return first
+            path = run.path
+        return path.partition("/")[0]
 
     async with open_run("outer"):
         await assert_isolated(agent, ["a", "b"], schedules=10)
