@@ -158,9 +158,8 @@ def run_controlled(
                 trio.run, main, clock=clock, instruments=session.instruments()
             )
     except trio.TrioInternalError as exc:
-        if not ending.too_many_steps:
-            raise
-        result[:] = [outcome.Error(exc)]  # It took no cancel, and its loop was ended.
+        # A system task of the program failed, or was made to fail as it took no cancel.
+        result[:] = [outcome.Error(exc)]
     return ScheduleRun(
         outcome=_what_came_of_it(result[0], ending, idle),
         schedule=control.schedule(),
