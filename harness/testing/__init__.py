@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.testing.exploration import explore_schedules, exploring_with
+    from harness.testing.isolation import Isolation, assert_isolated
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -26,10 +27,12 @@ __all__ = [
     "BlockedTask",
     "Fault",
     "Found",
+    "Isolation",
     "NotFound",
     "Observer",
     "Schedule",
     "ScheduleRun",
+    "assert_isolated",
     "explore_schedules",
     "exploring_with",
     "faultable",
@@ -42,10 +45,12 @@ _LOADED_WHEN_USED = {
     "BlockedTask": "harness.testing.schedules",
     "Fault": "harness.testing.schedules",
     "Found": "harness.testing.schedules",
+    "Isolation": "harness.testing.isolation",
     "NotFound": "harness.testing.schedules",
     "Observer": "harness.testing.schedules",
     "Schedule": "harness.testing.schedules",
     "ScheduleRun": "harness.testing.schedules",
+    "assert_isolated": "harness.testing.isolation",
     "explore_schedules": "harness.testing.exploration",
     "exploring_with": "harness.testing.exploration",
     "faultable": "harness.testing.schedules",

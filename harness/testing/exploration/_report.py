@@ -8,6 +8,7 @@ from harness._words import error_in_words
 from harness.errors import ScheduleError
 from harness.runs._frames import is_plumbing, traceback_frames
 from harness.testing.exploration._timeline import Timeline
+from harness.testing.isolation._locals import LocalsWatch, local_suspects
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._find import Found
 from harness.testing.schedules._run import run_schedule
@@ -33,7 +34,9 @@ def failure(
     schedule = found.run.schedule
     replay = str(schedule)
     timeline = Timeline()
-    again = run_schedule(program, schedule, observers=(timeline,))
+    locals_watch = LocalsWatch()
+    again = run_schedule(program, schedule, observers=(timeline, locals_watch))
+    suspects = local_suspects(locals_watch.accesses, [task.place for task in again.blocked])
     lines: list[str] = []
     if schedule.size[0]:
         lines.append(
@@ -51,11 +54,16 @@ def failure(
         ]
     else:
         lines += ["in this order:", *(f"  {line}" for line in timeline.lines())]
+        if suspects:
+            lines.append("what tasks changed behind each other's back (suspected, not proven):")
+        for suspect in suspects:
+            lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
     lines += [
         "to run only this schedule:",
         f'  @explore_schedules(schedule="{replay}")',
     ]
-    return ScheduleError("\n".join(lines), replay, found.schedules_run)
+    paths = list(dict.fromkeys(suspect.path for suspect in suspects))
+    return ScheduleError("\n".join(lines), replay, found.schedules_run, paths)
 
 
 def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:

@@ -62,10 +62,9 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
             program, run = subject.run((member,), what)
             uncontrolled |= run.uncontrolled
             if run.error is not None:
-                blocked = "; ".join(str(task) for task in run.blocked)
                 raise ScheduleError(
-                    f"{_words(subject, member)} doesn't come to an end alone: {run.error}"
-                    f"{f' ({blocked})' if blocked else ''}; there is nothing to compare with"
+                    f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
+                    f"to compare with: {run.error}"
                 ) from run.error
             outcome = program.outcomes[member]
             if first_time:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import attrs
@@ -86,6 +86,14 @@ def is_users_function(function: FunctionType) -> bool:
     filename = function.__code__.co_filename
     if filename.startswith("<"):  # Generated, as the __init__ of a dataclass is: see who asked.
         return is_users_module(function.__globals__.get("__name__"))
+    return is_users_file(filename)
+
+
+def is_users_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs the user's code."""
+    filename = frame.f_code.co_filename
+    if filename.startswith("<"):
+        return is_users_module(frame.f_globals.get("__name__"))
     return is_users_file(filename)
 
 

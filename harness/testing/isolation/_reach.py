@@ -22,7 +22,7 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -85,7 +85,7 @@ _LEFT_ALONE: tuple[type[Any], ...] = (
 
 _HARMLESS_MODULES = ("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo")
 _HARMLESS_MODULES += ("typing", "operator", "_operator", "_struct", "functools", "_thread")
-"""Modules whose objects, where they can't be looked into, don't change either."""
+"""Modules whose objects, where they can't be looked into, don't change either; iterators do."""
 
 
 class Reached:
@@ -107,6 +107,11 @@ class Reached:
     def add(self, place: Place, thing: Any) -> None:
         """Walk from ``thing``, which hangs at ``place``."""
         self._push(thing, place, 0)
+        self._walk()
+
+    def add_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
+        """Walk from the globals that some code names; ``names`` are those of its module."""
+        self._globals_of(code, names)
         self._walk()
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
@@ -147,7 +152,7 @@ class Reached:
             self._closure(function, place, levels, bindings=False)
             return
         place = place_of_definition(function)
-        self._globals_of(function)
+        self._globals_of(function.__code__, function.__globals__)
         self._closure(function, place, levels, bindings=True)
         for index, default in enumerate(function.__defaults__ or ()):
             self._push(default, place.attribute("__defaults__").item(index), levels)
@@ -176,12 +181,11 @@ class Reached:
                     self.parts.append(CellPart(here, name, cell))
             self._push(value, local_place(name, value, owner), levels)
 
-    def _globals_of(self, function: types.FunctionType) -> None:
-        names = function.__globals__
+    def _globals_of(self, code: types.CodeType, names: dict[str, Any]) -> None:
         if not any(names is known for known in self._modules):
             self._modules.append(names)
         module = str(names.get("__name__", "__main__"))
-        used = names_used(function.__code__)
+        used = names_used(code)
         for name in used.globals:
             if name not in names:
                 if name in used.globals_written:
@@ -370,7 +374,7 @@ class Reached:
         has_attributes = self._attributes(thing, place, levels)
         if users:
             self._push(type(thing), place, levels)
-        elif not has_attributes and type(thing).__module__ not in _HARMLESS_MODULES:
+        elif not has_attributes and not _is_harmless(thing):
             cls = type(thing)
             self.opaque.append(f"{place} ({cls.__module__}.{cls.__qualname__})")
 
@@ -407,6 +411,13 @@ def _own_attributes(thing: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def _is_harmless(thing: Any) -> bool:
+    """Return whether an object that can't be looked into can't change, either."""
+    return type(thing).__module__ in _HARMLESS_MODULES and not isinstance(
+        thing, Iterator | AsyncIterator
+    )
 
 
 def local_place(name: str, value: Any, function: str) -> Place:

@@ -5,7 +5,8 @@ Plain text, since a test's failure is read in a terminal or a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +40,8 @@ class Findings:
     causes: Causes
     steps: Sequence[Step]
     accesses: Sequence[Access]
+    initial: Mapping[str, Any]
+    """What the guilty things held at first, by path."""
     outliving: Sequence[str]
     """Paths of what a run alone leaves changed behind."""
     not_put_back: Sequence[str]
@@ -161,7 +164,11 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
         steps = [
             step
             for step in findings.steps
-            if any(suspect.path == candidate.path for suspect in step.writes)
+            if any(
+                write.part is suspect.part
+                for write in step.writes
+                for suspect in candidate.suspects
+            )
         ]
         lines = [
             f"  written by {_run(findings, member)} in a step that ends in {where or 'its end'}"
@@ -181,13 +188,13 @@ def victims_reads(accesses: Sequence[Access], victims: Sequence[int]) -> list[Ac
     Reads at lines that only write are left out, if there are others.
     """
     found: list[Access] = []
-    last_writer: dict[int, int] = {}
+    writers: dict[int, set[int]] = {}
     write_places = {access.where for access in accesses if access.is_write}
     for access in accesses:
-        key = id(access.suspect)
+        so_far = writers.setdefault(id(access.suspect), set())
         if access.is_write:
-            last_writer[key] = access.member
-        elif access.member in victims and last_writer.get(key, access.member) != access.member:
+            so_far.add(access.member)
+        elif access.member in victims and so_far - {access.member}:
             found.append(access)
     return [access for access in found if access.where not in write_places] or found
 
@@ -270,6 +277,8 @@ def fix(findings: Findings) -> str:
     faults = findings.verdict.run.schedule.faults if findings.verdict.run is not None else ()
     if "__defaults__" in first.path or "__kwdefaults__" in first.path:
         return "make the default None, and make a new object in the function when it is None"
+    if first.path.startswith("inputs["):
+        return "don't change an input that runs share; copy it first"
     if first.kind == "random generator":
         return "give each run a generator of its own: random.Random(seed)"
     if first.kind in ("environment", "working directory"):
@@ -282,14 +291,23 @@ def fix(findings: Findings) -> str:
             "or give each run its own"
         )
     return (
-        f"keep it per run, as in {name} = harness.RunLocal(list), or make it a local variable of "
-        "the function"
+        f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
+        f", name={name!r}), or make it a local variable of the function"
     )
 
 
 def _identifier(path: str) -> str:
     name = path.partition(" (local of")[0].partition("[")[0].rpartition(".")[2]
     return name if name.isidentifier() else "state"
+
+
+def _factory(value: Any) -> str:
+    """Return code for a function that makes another value like this one."""
+    if isinstance(value, list | dict | set | deque | bytearray):
+        return type(value).__name__
+    if value is None or isinstance(value, bool | int | str):
+        return f"lambda: {repr_of(value)}"
+    return "factory"
 
 
 def _run(findings: Findings, member: int) -> str:

@@ -81,11 +81,11 @@ class SharedState:
 def suspects_of(part: Part, before: Any, after: Any) -> Iterator[Suspect]:
     """Yield what has changed in a part between two takes.
 
-    A plain container is one suspect however many of its elements changed; each attribute and each
-    global is one of its own.
+    Each attribute and each global is a suspect of its own, and so is an element of a dict if only
+    one of them changed; else a container is one suspect, however much of it changed.
     """
     keys = part.changed(before, after)
-    if part.names_things:
+    if part.names_things or len(keys) == 1:
         for key in keys:
             yield Suspect(part, key)
     elif keys:
