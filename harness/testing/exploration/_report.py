@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from harness._words import error_in_words
 from harness.errors import ScheduleError
+from harness.runs._frames import is_plumbing, traceback_frames
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.isolation._locals import LocalsWatch, local_suspects
 from harness.testing.schedules._controlled import ScheduleRun
@@ -76,11 +77,26 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             f"task {task!r} mixes two event loops: something that was made outside of the test "
             "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
         )
+    if not run.strangers and _was_refused_by_trio(error):
+        lines.append(
+            "something that belongs to another event loop was used: an event, a lock or a channel "
+            "that was made outside of the test, or by another test; make it in the test"
+        )
     if _starts_trio(error):
         lines.append("the test is inside of trio already: await the function, don't trio.run it")
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
     return lines
+
+
+def _was_refused_by_trio(error: BaseException) -> bool:
+    """Return whether trio's own checks failed; waking a task of another loop fails one."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_was_refused_by_trio, error.exceptions))
+    if not isinstance(error, AssertionError):
+        return False
+    frames = list(traceback_frames(error.__traceback__))
+    return bool(frames) and is_plumbing(frames[-1][0].f_code.co_filename)
 
 
 def _starts_trio(error: BaseException) -> bool:

@@ -10,8 +10,9 @@ on. Every other loop, in whatever thread, takes the path it would have taken, an
 same random object in the same way.
 
 Private names: ``_run._r``, ``_run._ALLOW_DETERMINISTIC_SCHEDULING``,
-``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``, ``Runner.entry_queue``, ``Task._runner``, and to end tasks that take no cancel ``Task._next_send_fn``. They
-are tried before they are relied on (see `_backends`), and there is another way if they are gone.
+``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``; and to end tasks that take no cancel,
+``Task._next_send_fn`` and ``Task._next_send``. They are tried before they are relied on (see
+`_backends`), and there is another way if they are gone.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ class HookSession(trio.abc.Instrument):
     def __call__(self) -> Iterator[None]:
         """Have trio ask us for as long as the block lasts."""
         _replacement.begin()
+        _replacement.here.session = self
         try:
             yield
         finally:
+            _replacement.here.session = None
             if self.runner is not None:
                 _replacement.sessions.pop(self.runner, None)
             _replacement.end()
@@ -74,11 +77,9 @@ class HookSession(trio.abc.Instrument):
         return [self]
 
     async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
-        """Take control of the loop that calls this, and run the main function."""
-        self.runner = _replacement.trio_run.GLOBAL_RUN_CONTEXT.runner
+        """Take control of the tasks that are started from now on, and run the main function."""
         self.guests.begin()
         self.control.steps += 1  # The one that is being made.
-        _replacement.sessions[self.runner] = self
         return await async_fn()
 
     async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
@@ -105,8 +106,6 @@ class HookSession(trio.abc.Instrument):
         ready = [task for task in batch if task in numbers]
         self.beside_driver = bool(ready)
         others = [task for task in batch if task not in numbers] if len(ready) < len(batch) else []
-        if others:
-            others = [task for task in others if self._is_ours(task)]
         if not ready:
             batch[:] = others
             return
@@ -118,16 +117,6 @@ class HookSession(trio.abc.Instrument):
             chosen._next_send = GiveUp()  # type: ignore[attr-defined]
         runq.extend(task for task in ready if task is not chosen)
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
-
-    def _is_ours(self, task: trio.lowlevel.Task) -> bool:
-        runner = getattr(task, "_runner", self.runner)
-        if runner is self.runner:
-            return True
-        # A task of another loop that something here woke: an event of that loop was set, say.
-        # Back to its own loop with it, where it would have been without us.
-        self.guests.strangers.append(task.name)
-        runner.entry_queue.run_sync_soon(runner.runq.append, task)
-        return False
 
 
 @attrs.define(eq=False)
@@ -152,6 +141,9 @@ class _Replacement:
     def __init__(self) -> None:
         self.sessions: dict[Any, HookSession] = {}
         """The controlled loops, by runner."""
+
+        self.here = threading.local()
+        """Whose session waits for the loop that this thread is about to start."""
 
         self.trio_run: Any = None
         self._lock = threading.Lock()
@@ -182,7 +174,14 @@ class _Replacement:
     def session_here(self) -> HookSession | None:
         """Return who controls the loop of this thread, if anybody does."""
         runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
-        return self.sessions.get(runner)
+        session = self.sessions.get(runner)
+        if session is None and runner is not None:
+            session = getattr(self.here, "session", None)
+            if session is not None:  # The first turn of its loop.
+                self.here.session = None
+                session.runner = runner
+                self.sessions[runner] = session
+        return session
 
 
 class _Switch:

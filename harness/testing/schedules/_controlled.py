@@ -136,10 +136,18 @@ def run_controlled(
         finally:
             controlled.reset(token)
 
+    async def drive() -> None:
+        # When the main task ends, trio cancels all system tasks. The program's own are still to
+        # be driven to their end then, so this one goes last.
+        with trio.CancelScope(shield=True) as scope:
+            idle.stop_driving = scope.cancel
+            await session.drive(idle)
+
     async def main() -> None:
-        trio.lowlevel.spawn_system_task(session.drive, idle, name="harness: drives a schedule")
+        trio.lowlevel.spawn_system_task(drive, name="harness: drives a schedule")
         with ending.scope:
             result.append(await outcome.acapture(session.run_main, program))
+        idle.main_ended = True
 
     # trio names the main task after the function that it is given.
     main.__module__ = getattr(async_fn, "__module__", None) or main.__module__
@@ -150,9 +158,8 @@ def run_controlled(
                 trio.run, main, clock=clock, instruments=session.instruments()
             )
     except trio.TrioInternalError as exc:
-        if not ending.too_many_steps:
-            raise
-        result[:] = [outcome.Error(exc)]  # It took no cancel, and its loop was ended.
+        # A system task of the program failed, or was made to fail as it took no cancel.
+        result[:] = [outcome.Error(exc)]
     return ScheduleRun(
         outcome=_what_came_of_it(result[0], ending, idle),
         schedule=control.schedule(),

@@ -48,6 +48,10 @@ class Idle:
     cut_short: Callable[[], None]
     """Cancels the whole program."""
 
+    main_ended: bool = attrs.field(default=False, init=False)
+    stop_driving: Callable[[], None] = attrs.field(default=lambda: None, init=False)
+    """Ends the driver, when nothing is left to drive."""
+
     deadlocked: list[BlockedTask] | None = attrs.field(default=None, init=False)
     outside: set[str] = attrs.field(factory=set[str], init=False)
     """What the program waited for that no schedule controls."""
@@ -57,6 +61,9 @@ class Idle:
 
     async def __call__(self) -> None:
         """Move the clock, wait for the outside, or end the program."""
+        if self.main_ended and not self.control.live_tasks():
+            self.stop_driving()
+            return
         outside = waits_outside(self.control)
         seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
         if outside and self._may_wait(outside, clock_could_move=seconds < math.inf):
