@@ -93,6 +93,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
+    ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
 }
 
 
