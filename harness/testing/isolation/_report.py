@@ -16,6 +16,7 @@ from harness._words import error_in_words, repr_of
 from harness.testing.isolation._causes import Candidate, Causes
 from harness.testing.isolation._lines import Access
 from harness.testing.isolation._program import run_name
+from harness.testing.isolation._special import OpaquePart
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
 from harness.testing.isolation._watch import Step
 
@@ -155,6 +156,9 @@ def _objects(findings: Findings) -> list[str]:
 
 def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
     own = [access for access in findings.accesses if access.suspect in candidate.suspects]
+    if isinstance(candidate.suspects[0].part, OpaquePart):
+        used = dict.fromkeys((access.member, access.where) for access in own)
+        return [f"  used by {_run(findings, member)} at {where}" for member, where in used]
     writes = [access for access in own if access.is_write]
     lines = [
         f"  written by {_run(findings, member)} at {where}"
@@ -277,6 +281,8 @@ def fix(findings: Findings) -> str:
         return "make the default None, and make a new object in the function when it is None"
     if first.path.startswith("inputs["):
         return "don't change an input that runs share; copy it first"
+    if isinstance(first.suspects[0].part, OpaquePart):
+        return f"give each run a {first.kind} of its own, or let only one use it at a time"
     if first.kind == "random generator":
         return "give each run a generator of its own: random.Random(seed)"
     if first.kind in ("environment", "working directory"):
