@@ -19,6 +19,7 @@ from harness.testing.isolation._outputs import (
     Outcome,
     by_identity_words,
     compared_by_identity,
+    first_difference,
 )
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
@@ -97,7 +98,8 @@ def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | At
     if isinstance(how, Schedule):
         changed = [suspect.path for suspect in subject.state.left_behind()]
         raise ScheduleError(
-            f"{words} is not deterministic alone: it gave {alone}, then {outcome}. "
+            f"{words} is not deterministic alone: it gave {alone}, then {outcome}"
+            f"{_where(alone, outcome)}. "
             "Take out what differs each time (the clock, random numbers, ids, the order of a set), "
             "give it a seed, or pass equal=, a function of two outputs that looks past it"
             + _not_put_back(subject),
@@ -105,9 +107,15 @@ def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | At
         )
     raise ScheduleError(
         f"{words} is not deterministic alone: it gave {alone}, and {outcome} when its own tasks "
-        "went on in another order. Make it give the same in every order (@explore_schedules finds "
-        "out where), or pass equal=, a function of two outputs that looks past it"
+        f"went on in another order{_where(alone, outcome)}. Make it give the same in every order "
+        "(@explore_schedules finds out where), or pass equal=, a function of two outputs that "
+        "looks past it"
     )
+
+
+def _where(one: Outcome, other: Outcome) -> str:
+    words = first_difference(one.value, other.value)
+    return f" (the first difference is {words})" if words else ""
 
 
 def _not_put_back(subject: Subject) -> str:

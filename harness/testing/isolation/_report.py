@@ -15,6 +15,7 @@ import attrs
 from harness._words import error_in_words, repr_of
 from harness.testing.isolation._causes import Candidate, Causes
 from harness.testing.isolation._lines import Access
+from harness.testing.isolation._outputs import first_difference
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._special import OpaquePart
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
@@ -25,6 +26,9 @@ ROWS_AT_MOST = 40
 
 CELL_AT_MOST = 56
 """Characters of a cell."""
+
+LONG_OUTPUT = 100
+"""Characters of an output from which on a report says where it differs."""
 
 _WORDS_AT_MOST = 60
 
@@ -98,11 +102,15 @@ def _headline(findings: Findings) -> str:
 
 def _difference(findings: Findings, difference: Difference) -> list[str]:
     later = " (changed after it had been returned)" if difference.later else ""
-    return [
+    lines = [
         f"  {_run(findings, difference.member)}",
         f"    alone:    {difference.alone}",
         f"    {_mode(findings.trial)} {difference.got}{later}",
     ]
+    where = first_difference(difference.alone.value, difference.got.value)
+    if where and len(lines[1]) > LONG_OUTPUT:
+        lines.append(f"    differ    {where}")
+    return lines
 
 
 def _mode(trial: Trial) -> str:
