@@ -71,8 +71,8 @@ class HookSession(trio.abc.Instrument):
             _replacement.end()
 
     def instruments(self) -> list[trio.abc.Instrument]:
-        """Return ourselves, and what calls the observers if there are any."""
-        if self.watchers.observers:
+        """Return ourselves, and what sees each step if somebody wants to know of them."""
+        if self.watchers.observers or self.control.faults:
             return [self, _Steps(self.control, self.watchers)]
         return [self]
 
@@ -98,10 +98,6 @@ class HookSession(trio.abc.Instrument):
         """Leave one of the program's tasks in the batch, and all others that are there."""
         control = self.control
         runq = self.runner.runq
-        control.step_ended()
-        if runq:  # The end of a step cancelled something.
-            batch.extend(task for task in runq if task not in batch)
-            runq.clear()
         numbers = control.numbers
         ready = [task for task in batch if task in numbers]
         self.beside_driver = bool(ready)
@@ -121,7 +117,7 @@ class HookSession(trio.abc.Instrument):
 
 @attrs.define(eq=False)
 class _Steps(trio.abc.Instrument):
-    """Calls observers around the steps of the program's tasks."""
+    """Calls observers around the steps of the program's tasks, and does what waits for their end."""
 
     control: Control
     watchers: Watchers
@@ -133,6 +129,7 @@ class _Steps(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if task in self.control.numbers:
             self.watchers.after(task)
+            self.control.step_ended()
 
 
 class _Replacement:

@@ -75,6 +75,9 @@ class TrampolineSession(trio.abc.Instrument):
         while True:
             await wait_all_tasks_blocked()
             if not self.parked:
+                # Tasks of the program that wait for the same moment may be about to park.
+                await wait_all_tasks_blocked()
+            if not self.parked:
                 await idle()
                 continue
             # To trio, parked tasks are blocked too, so it wakes tasks that wait for the others to
