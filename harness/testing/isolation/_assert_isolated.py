@@ -11,8 +11,10 @@ from types import FrameType
 from typing import Any
 
 import attrs
+
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
+from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import Candidate, candidates_of, find_causes, other_trials
 from harness.testing.isolation._declared import checks_of
@@ -27,7 +29,7 @@ from harness.testing.isolation._report import Findings, report
 from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.exploration._thread import in_worker_thread
+
 
 @attrs.frozen
 class Isolation:
@@ -107,12 +109,11 @@ async def assert_isolated(
     if len(given) == 1:
         given.append(copy.deepcopy(given[0]))
     trial = None if schedule is None else trial_of(schedule, len(given))
+    declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
     caller = sys._getframe(1)
 
     def work(go_on: Callable[[], None]) -> Isolation:
-        return _check(
-            agent_fn, given, schedules, seed, trial, shared or {}, equal, caller, go_on
-        )
+        return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
 
     return await in_worker_thread(work)
 
@@ -159,6 +160,8 @@ def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) ->
     reached = Reached()
     thing: Any = agent_fn
     while isinstance(thing, functools.partial):
+        for argument in (*thing.args, *thing.keywords.values()):
+            reached.add(_place_in(argument, {}, caller), argument)
         thing = thing.func
     if inspect.ismethod(thing):
         reached.add(place_of_definition(thing.__func__), thing.__func__)

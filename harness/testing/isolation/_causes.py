@@ -94,9 +94,7 @@ def find_causes(
         return Causes(tuple(firm), proven=True, replays=1 + len(others))
     joint = _smallest(subject, [trial, *others], tried)
     if joint:
-        return Causes(
-            tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others)
-        )
+        return Causes(tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others))
     if sufficient:
         return Causes(tuple(sufficient), proven=True, replays=1)
     joint = _smallest(subject, [trial], tried)

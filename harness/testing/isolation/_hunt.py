@@ -9,8 +9,8 @@ from random import Random
 import attrs
 
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial, Verdict, try_at_once
-from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Attempt, Search
 from harness.testing.schedules._shrink import Shrinking
 

@@ -20,6 +20,7 @@ from harness.testing.isolation._shared_state import Suspect
 from harness.testing.isolation._tracing import LineTrace
 from harness.testing.isolation._watch import member_of
 
+
 @attrs.frozen(eq=False)
 class Access:
     """A line that wrote or read one of the things."""
@@ -79,9 +80,7 @@ class LineWatch:
                 if _is_touched(suspect, touch, frame):
                     self._note(suspect, (frame.f_code, spot.line), is_write=False)
 
-    def _note(
-        self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool
-    ) -> None:
+    def _note(self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool) -> None:
         where = "code of a library" if line is None else place(*line)
         member = self._member
         assert member is not None

@@ -120,6 +120,7 @@ def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
         if chain.offset < spot.offset or (following is not None and chain.offset > following):
             continue
         name = chain.variable
+        owner: Any
         if name in frame.f_locals:
             owner, value = frame.f_code, frame.f_locals[name]
         else:

@@ -122,9 +122,13 @@ def compared_by_identity(value: Any) -> type[Any] | None:
         if index >= _LOOKED_AT:
             return None
         cls = type(part)
-        if cls.__eq__ is object.__eq__ and not isinstance(part, type) and not callable(part):
+        if _eq_of(cls) is object.__eq__ and not isinstance(part, type) and not callable(part):
             return cls
     return None
+
+
+def _eq_of(cls: type[Any]) -> Any:
+    return cls.__eq__
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -110,9 +110,12 @@ class KeyedPart(Part):
     __slots__ = ()
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if len(before) == len(after) and all(map(is_, before.values(), after.values())):
-            if all(map(is_, before, after)):
-                return ()
+        if (
+            len(before) == len(after)
+            and all(map(is_, before.values(), after.values()))
+            and all(map(is_, before, after))
+        ):
+            return ()
         keys = [key for key in after if key not in before or before[key] is not after[key]]
         keys += [key for key in before if key not in after]
         return tuple(keys) or (WHOLE,)  # The same things in another order.
@@ -260,9 +263,7 @@ class ClassPart(KeyedPart):
         self._owner = cls
 
     def take(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self._owner).items() if not is_dunder(name)
-        }
+        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
 
     def place_of(self, key: Any) -> Place:
         return self.place if key is WHOLE else self.place.attribute(str(key))

@@ -68,23 +68,27 @@ ITEMS_AT_MOST = 1_000
 FOREIGN_LEVELS = 6
 """How deep the walk goes into an object of somebody else's class."""
 
-_ATOMS = frozenset(
-    (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), object)
-    + (range, slice, types.CodeType, types.MethodDescriptorType, types.WrapperDescriptorType)
-    + (types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType)
-    + (types.MethodWrapperType, types.GenericAlias, types.UnionType)
+_ATOMS: frozenset[type[Any]] = frozenset(
+    {
+        *(int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented)),
+        *(object, range, slice, types.CodeType, types.GenericAlias, types.UnionType),
+        *(types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType),
+        *(types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    }
 )
 
 _LEFT_ALONE: tuple[type[Any], ...] = (
-    *(Enum, logging.Logger, logging.Handler, os.PathLike, BaseException),
+    *(types.ModuleType, Enum, logging.Logger, logging.Handler, os.PathLike, BaseException),
     *(weakref.ref, types.FrameType, types.TracebackType, contextvars.Context, contextvars.Token),
     *(type(threading.Lock()), type(threading.RLock()), threading.Thread),
     *(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run),
 )
 """Not looked into: what holds nothing of a run's, or would lead into the machinery."""
 
-_HARMLESS_MODULES = ("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo")
-_HARMLESS_MODULES += ("typing", "operator", "_operator", "_struct", "functools", "_thread")
+_HARMLESS_MODULES = (
+    *("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo"),
+    *("typing", "operator", "_operator", "_struct", "functools", "_thread"),
+)
 """Modules whose objects, where they can't be looked into, don't change either; iterators do."""
 
 
@@ -142,7 +146,7 @@ class Reached:
             if issubclass(cls, kind):
                 look(self, thing, place, levels)
                 return
-        if isinstance(thing, _LEFT_ALONE) or isinstance(thing, types.ModuleType):
+        if isinstance(thing, _LEFT_ALONE):
             return
         self._instance(thing, place, levels)
 
@@ -228,10 +232,9 @@ class Reached:
                     self._bindings(names, name).add(attribute)
                     place = Place(f"{name}.{attribute}")
                     self._held(self._globals[id(names)], attribute, value, place, 0)
-                if isinstance(value, types.ModuleType):
-                    if id(value) not in self.seen:
-                        self.seen[id(value)] = value
-                        self._module(value, used, written)
+                if isinstance(value, types.ModuleType) and id(value) not in self.seen:
+                    self.seen[id(value)] = value
+                    self._module(value, used, written)
                 self._push(value, Place(f"{name}.{attribute}"), 0)
         else:
             for attribute in written:
@@ -321,9 +324,7 @@ class Reached:
         for key, value in itertools.islice(proxy.items(), ITEMS_AT_MOST):
             self._push(value, place.item(key), levels)
 
-    def _variable(
-        self, variable: contextvars.ContextVar[Any], place: Place, levels: int
-    ) -> None:
+    def _variable(self, variable: contextvars.ContextVar[Any], place: Place, levels: int) -> None:
         """Look at the value that every run inherits: the caller's, and the default."""
         for context in (contextvars.copy_context(), contextvars.Context()):
             try:

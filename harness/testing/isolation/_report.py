@@ -206,10 +206,11 @@ def _table(findings: Findings) -> list[str]:
     """Return the steps in order, with a column for each run."""
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
-    guilty = {id(suspect) for one in findings.causes.candidates for suspect in one.suspects}
-    paths = {id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects}
+    paths = {
+        id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
+    }
     for step in findings.steps:
-        rows.append((str(step.number), step.member, _cell(findings, step, guilty, paths)))
+        rows.append((str(step.number), step.member, _cell(findings, step, paths)))
     if not rows:
         return []
     head = [_short(_run(findings, member), CELL_AT_MOST) for member in members]
@@ -236,21 +237,18 @@ def _table(findings: Findings) -> list[str]:
     return [line.rstrip() for line in [*lines, ""]]
 
 
-def _cell(findings: Findings, step: Step, guilty: set[int], paths: dict[int, str]) -> str:
+def _cell(findings: Findings, step: Step, paths: dict[int, str]) -> str:
     """Return what a step did to the guilty objects, else where it came to a halt."""
+    own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in paths]
+    # A line that appends reads the list in order to write it: once is enough.
+    written_at = {access.where for access in own if access.is_write}
     did: list[str] = []
-    for access in findings.accesses:
-        if access.step == step.number and id(access.suspect) in guilty:
+    for access in own:
+        if access.is_write or access.where not in written_at:
             verb = "writes" if access.is_write else "reads"
             name = paths[id(access.suspect)].partition(" (local of")[0].rpartition(".")[2]
             did.append(f"{verb} {name}")
-    # A line that appends reads the list in order to write it: once is enough.
-    words = [word for word, _ in groupby(did)]
-    kept = [
-        word
-        for index, word in enumerate(words)
-        if not (word.startswith("reads") and words[index + 1 : index + 2] == [f"writes{word[5:]}"])
-    ]
+    kept = [words for words, _ in groupby(did)]
     halt = step.waits_in.rpartition("(")[2].rstrip(")") if step.waits_in else "ends"
     return _short(f"{', '.join(kept)}; {halt}" if kept else halt, CELL_AT_MOST)
 

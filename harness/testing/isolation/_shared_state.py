@@ -11,6 +11,7 @@ from harness._words import error_in_words
 from harness.testing.isolation._parts import WHOLE, Part
 from harness.testing.isolation._places import Place
 from harness.testing.isolation._reach import Reached
+from harness.testing.isolation._special import LimiterPart
 
 
 @attrs.frozen(eq=False)
@@ -54,12 +55,17 @@ class SharedState:
     def put_back(self) -> None:
         """Make every part hold again what it held at first; identities stay."""
         for part, initial in zip(self.parts, self.initial, strict=True):
-            now = part.take()
-            if now is None or part.changed(initial, now):
+            if part.changed(initial, part.take()):
                 try:
                     part.put(initial)
                 except Exception as error:
                     self._complain(f"{part.place} ({error_in_words(error)})")
+
+    def begin_run(self) -> None:
+        """Begin anew what belongs to one ``trio.run``, before another one."""
+        for part in self.parts:
+            if isinstance(part, LimiterPart):
+                part.put(None)
 
     def _complain(self, words: str) -> None:
         if words not in self.not_put_back:

@@ -6,7 +6,7 @@ whose step it was: no proxy, no tracing, and no doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -90,7 +90,7 @@ class Broken:
 class OrderWatch:
     """An observer that asks after every step whether what is shared on purpose is in order."""
 
-    def __init__(self, checks: dict[str, Callable[[], object]]) -> None:
+    def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
         self.broken: Broken | None = None
         self._checks = checks
         self._steps = 0

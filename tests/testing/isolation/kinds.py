@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import attrs
 import trio
+import trio.lowlevel
 
 from harness import RunLocal
 from tests.testing.isolation import library
@@ -27,10 +28,10 @@ Agent = Callable[[Any], Awaitable[Any]]
 
 async def pause(times: int = 1) -> None:
     for _ in range(times):
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
 
 
-# A list on the class ------------------------------------------------------------------------------
+# A list on the class -----------------------------------------------------------------------------
 
 
 class Chat:
@@ -63,7 +64,7 @@ async def class_list_fixed(question: str) -> list[str]:
     return await FixedChat().ask(question)
 
 
-# A class attribute that is bound anew ---------------------------------------------------------------
+# A class attribute that is bound anew ------------------------------------------------------------
 
 
 class Session:
@@ -86,7 +87,7 @@ async def class_binding_fixed(user: str) -> str:
     return f"for {current}"
 
 
-# Default arguments ----------------------------------------------------------------------------------
+# Default arguments -------------------------------------------------------------------------------
 
 
 async def keyword_default(name: str, *, seen: dict[str, int] = {}) -> int:  # noqa: B006
@@ -102,7 +103,7 @@ async def keyword_default_fixed(name: str, *, seen: dict[str, int] | None = None
     return len(seen)
 
 
-# Globals -------------------------------------------------------------------------------------------
+# Globals -----------------------------------------------------------------------------------------
 
 _spent = 0
 
@@ -169,7 +170,7 @@ async def lazy_client_fixed(user: str) -> str:
     return await client.send("hello")
 
 
-# Caches --------------------------------------------------------------------------------------------
+# Caches ------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache
@@ -193,7 +194,7 @@ async def cached_list_fixed(text: str) -> list[str]:
     return [upper(text)]
 
 
-# Context variables -----------------------------------------------------------------------------------
+# Context variables -------------------------------------------------------------------------------
 
 NOTES: contextvars.ContextVar[list[str]] = contextvars.ContextVar("NOTES", default=[])  # noqa: B039
 
@@ -226,7 +227,7 @@ async def thread_local_fixed(user: str) -> str:
     return seen
 
 
-# The process -----------------------------------------------------------------------------------------
+# The process -------------------------------------------------------------------------------------
 
 
 async def global_random(seed: str) -> list[int]:
@@ -266,7 +267,7 @@ async def library_setting_fixed(key: str) -> str:
     return f"called with {key}"
 
 
-# Objects of other people's classes -------------------------------------------------------------------
+# Objects of other people's classes ---------------------------------------------------------------
 
 NAMESPACE = SimpleNamespace(user="")
 
@@ -274,7 +275,7 @@ NAMESPACE = SimpleNamespace(user="")
 async def namespace(user: str) -> str:
     NAMESPACE.user = user
     await pause()
-    return NAMESPACE.user
+    return str(NAMESPACE.user)
 
 
 async def namespace_fixed(user: str) -> str:
@@ -308,7 +309,7 @@ async def foreign_client_fixed(user: str) -> str:
     return await library.Client().ask(user)
 
 
-# Slots and frozen things -----------------------------------------------------------------------------
+# Slots and frozen things -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -351,7 +352,7 @@ async def frozen_with_list_fixed(tag: str) -> list[str]:
     return list(config.tags)
 
 
-# Containers ------------------------------------------------------------------------------------------
+# Containers --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -435,7 +436,7 @@ async def shared_votes_fixed(text: str) -> int:
     return votes.total()
 
 
-# Functions -------------------------------------------------------------------------------------------
+# Functions ---------------------------------------------------------------------------------------
 
 
 async def function_attribute(user: str) -> str:
@@ -501,7 +502,7 @@ async def counter_fixed(text: str) -> str:
     return f"{text}-{next(numbers)}"
 
 
-# Cancellation ----------------------------------------------------------------------------------------
+# Cancellation ------------------------------------------------------------------------------------
 
 SLOTS = trio.Semaphore(1)
 
@@ -517,6 +518,44 @@ async def lost_slot_fixed(text: str) -> str:
     async with SLOTS:
         await pause()
         return text
+
+
+class Wire:
+    """A connection on which each request is answered by one reply, in order."""
+
+    def __init__(self) -> None:
+        self.replies: deque[str] = deque()
+
+    async def call(self, request: str) -> str:
+        self.replies.append(f"re:{request}")
+        await pause(2)
+        return self.replies.popleft()
+
+
+class Pool:
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.free = trio.Semaphore(1)
+
+
+POOL = Pool()
+
+
+async def unread_reply(request: str) -> str:
+    async with POOL.free:
+        return await POOL.wire.call(request)
+
+
+CAREFUL_POOL = Pool()
+
+
+async def unread_reply_fixed(request: str) -> str:
+    async with CAREFUL_POOL.free:
+        try:
+            return await CAREFUL_POOL.wire.call(request)
+        except trio.Cancelled:
+            CAREFUL_POOL.wire = Wire()  # Its reply is still to come, and is nobody's.
+            raise
 
 
 class Flag:
@@ -557,7 +596,7 @@ async def shared_channel_fixed(text: str) -> str:
         return f"re:{await replies.receive()}"
 
 
-# Outputs and inputs ------------------------------------------------------------------------------------
+# Outputs and inputs ------------------------------------------------------------------------------
 
 DRAFT: list[str] = []
 
@@ -573,7 +612,7 @@ async def returned_list_fixed(text: str) -> list[str]:
     return [text]
 
 
-# Two things together -----------------------------------------------------------------------------------
+# Two things together -----------------------------------------------------------------------------
 
 
 class Pair:
@@ -629,6 +668,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "closure_variable": ("current (local of make_nonlocal)",),
     "counter": (f"{HERE}._numbers",),
     "lost_slot": (f"{HERE}.SLOTS",),
+    "unread_reply": (f"{HERE}.POOL.wire.replies",),
     "flag_left_set": (f"{HERE}.Flag.busy",),
     "shared_channel": (f"{HERE}._requests",),
     "returned_list": (f"{HERE}.DRAFT",),
