@@ -91,9 +91,11 @@ def explore_schedules(
     schedule runs it anew in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
     with a copy of the caller's context. Between two checkpoints code runs undisturbed, as ever.
 
-    A test that is explored makes everything it uses in its own body. Fixtures are passed on as
-    they are: all schedules share them, and a lock or a nursery that was made outside belongs to
-    another ``trio.run``. A `trio.testing.MockClock` is the exception: each schedule gets its own.
+    A test that is explored best makes everything it uses in its own body. What it reaches beside,
+    in modules, classes, default arguments and fixtures, is put back before every schedule where
+    that can be done; variables of the function around it are left alone, for its notes. A lock or
+    a nursery of a fixture belongs to another ``trio.run``, and the report says so. A
+    `trio.testing.MockClock` is no problem: each schedule gets its own in its place.
 
     Args:
       test: The test, when the decorator is used without arguments.
