@@ -6,9 +6,10 @@ import functools
 import inspect
 import sys
 import unittest
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, ParamSpec, overload
 
 import attrs
@@ -36,7 +37,9 @@ class _Exploration:
     schedule: Schedule | None
 
 
-_override: ContextVar[dict[str, Any]] = ContextVar("harness.testing.exploring_with", default={})
+_override: ContextVar[Mapping[str, Any]] = ContextVar(
+    "harness.testing.exploring_with", default=MappingProxyType({})
+)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
@@ -155,7 +156,7 @@ def run_controlled(
     try:
         with session():
             (context or copy_context()).run(
-                trio.run, main, clock=clock, instruments=session.instruments()
+                functools.partial(trio.run, main, clock=clock, instruments=session.instruments())
             )
     except trio.TrioInternalError as exc:
         # A system task of the program failed, or was made to fail as it took no cancel.

@@ -105,13 +105,7 @@ def find_schedule(
         if error is not None:
             simplest = made
             if shrink:
-                alike = kind_of(error)
-                shrinking = Shrinking(
-                    run,
-                    lambda other: (said := judged(other)) is not None and kind_of(said) == alike,
-                    made,
-                )
-                simplest = shrinking.shrink()
+                simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
             return Found(simplest, judged(simplest) or error, schedules_run, made)
         if plain is None:
             plain = made
@@ -120,6 +114,19 @@ def find_schedule(
         search.learn(attempt, made)
     assert plain is not None
     return NotFound(schedules_run, search.exhausted, plain)
+
+
+def _fails_like(
+    error: BaseException, judge: Callable[[ScheduleRun], BaseException | None]
+) -> Callable[[ScheduleRun], bool]:
+    """Return what tells whether a run fails in the same manner."""
+    kind = kind_of(error)
+
+    def fails(run: ScheduleRun) -> bool:
+        said = judge(run)
+        return said is not None and kind_of(said) == kind
+
+    return fails
 
 
 def kind_of(error: BaseException) -> frozenset[type[BaseException]]:

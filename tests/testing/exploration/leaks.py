@@ -24,7 +24,7 @@ async def steps(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-# A connection goes back to its pool with a reply that nobody has read. -----------------------------
+# A connection goes back to its pool with a reply that nobody has read. ---------------------------
 
 
 class Connection:
@@ -91,7 +91,7 @@ def unread_reply(pool: Callable[[], Pool]) -> AsyncTest:
     return test
 
 
-# One agent object serves all, and keeps the request it works on. -----------------------------------
+# One agent object serves all, and keeps the request it works on. ---------------------------------
 
 
 class Receptionist:
@@ -139,7 +139,7 @@ async def request_in_the_call() -> None:
     await _greet_all(FORGETFUL_RECEPTIONIST.greet)
 
 
-# A default argument is one object for all calls. ---------------------------------------------------
+# A default argument is one object for all calls. -------------------------------------------------
 
 
 class Worker:
@@ -177,7 +177,7 @@ def default_argument(make: Callable[[str], Worker]) -> AsyncTest:
     return test
 
 
-# Two find a token expired, and both get a new one; the first of them is no longer valid. -----------
+# Two find a token expired, and both get a new one; the first of them is no longer valid. ---------
 
 
 class Issuer:
@@ -237,7 +237,7 @@ def token_refresh(make: Callable[[Issuer], Session]) -> AsyncTest:
     return test
 
 
-# A permit is handed to one waiter; if that one is cancelled on waking, it is lost. -----------------
+# A permit is handed to one waiter; if that one is cancelled on waking, it is lost. ---------------
 
 
 class Gate:
@@ -318,7 +318,7 @@ def lost_wakeup(make: Callable[[], Gate]) -> AsyncTest:
     return test
 
 
-# A failed turn cuts the history back to its own beginning, and cuts off what others said since. ----
+# A failed turn cuts the history back to its own beginning, and cuts off what others said since. --
 
 
 def rollback(*, only_own: bool) -> AsyncTest:
@@ -351,7 +351,7 @@ def rollback(*, only_own: bool) -> AsyncTest:
     return test
 
 
-# The folder of the run that works is a global of the module. ---------------------------------------
+# The folder of the run that works is a global of the module. -------------------------------------
 
 folder: str | None = None
 run_folder: RunLocal[str | None] = RunLocal(lambda: None, name="run_folder")
@@ -373,6 +373,7 @@ async def agent_with_run_local(place: str) -> list[str]:
         run_folder.set(place)
         await steps(2)
         return [f"{run_folder.get()}/one", f"{run_folder.get()}/two"]
+    raise AssertionError("nobody cancels it")
 
 
 def global_folder(agent: Callable[[str], Awaitable[list[str]]]) -> AsyncTest:
