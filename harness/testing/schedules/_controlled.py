@@ -48,7 +48,10 @@ class ScheduleRun:
     """How many tasks could go on at every decision."""
 
     picks: tuple[int, ...]
-    """The task that went on at every decision, by number."""
+    """The task that went on at every decision, by number; below 0, the reply that arrived."""
+
+    arrivals: frozenset[int]
+    """The decisions that were about which reply arrives."""
 
     diverged_at: int | None
     """The decision at which a replay met other code, from 0; None if it didn't."""
@@ -170,6 +173,7 @@ def run_controlled(
         choices=tuple(control.choices),
         widths=tuple(control.widths),
         picks=tuple(control.picks),
+        arrivals=frozenset(control.arrivals),
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in control.targets.items()},
         target_calls={number: target.calls for number, target in control.targets.items()},

@@ -55,6 +55,7 @@ def find_schedule(
     prepare: Callable[[], None] | None = None,
     go_on: Callable[[], None] | None = None,
     cancels: bool = True,
+    arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
 ) -> Found | NotFound:
@@ -70,6 +71,7 @@ def find_schedule(
       prepare: Called before every run, also when shrinking: puts back what runs share.
       go_on: Called before every run of the search; ends it by raising.
       cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
+      arrivals_only: Whether only the order is varied in which replies arrive (see `arriving`).
       observers: Who looks on between the steps.
       shrink: Whether the failing schedule is shrunk.
 
@@ -91,7 +93,7 @@ def find_schedule(
             prepare()
         return run_attempt(async_fn, attempt, observers=observers, most_steps=most_steps)
 
-    search = Search(seed, cancels)
+    search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None
     schedules_run = 0
     for attempt in search.attempts():

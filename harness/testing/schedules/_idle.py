@@ -70,6 +70,8 @@ class Idle:
             self.outside |= outside
             await wait_all_tasks_blocked(_GLANCE_SECONDS)
             return
+        if self.control.deliver_one(time_could_pass=seconds < math.inf):
+            return
         if seconds < math.inf:
             self.clock.jump(max(seconds, 0.0))
             return

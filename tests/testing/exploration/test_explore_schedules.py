@@ -114,7 +114,7 @@ async def test_a_cancel_ends_the_search() -> None:
 
 
 def test_what_is_no_async_test_is_refused() -> None:
-    with pytest.raises(TypeError, match="for async tests"):
+    with pytest.raises(TypeError, match="only async tests"):
         explore_schedules(print)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1"):
         explore_schedules(schedules=0)
