@@ -90,7 +90,7 @@ class Idle:
         if self.control.steps != self._steps:
             self._steps = self.control.steps
             self._waiting_since = now
-        if "worker threads" in outside:
+        if outside & {"worker threads", "real time"}:
             most_seconds = THREADS_MAX_SECONDS
         else:
             most_seconds = SOCKETS_GLANCE_SECONDS if clock_could_move else SOCKETS_MAX_SECONDS
