@@ -165,6 +165,23 @@ class QuotaExhaustedError(HarnessError):
         return str(self.args[0])
 
 
+class BudgetExceeded(HarnessError):
+    """What a call might spend doesn't fit into what a budget of its runs has left.
+
+    A retry can't help, so none is made.
+    """
+
+    run_path: str | None
+    """The run that was given the budget; it may stand above the one that asked."""
+
+    def __init__(self, message: str, run_path: str | None = None) -> None:
+        super().__init__(message, run_path)
+        self.run_path = run_path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NestedReservationError(HarnessError):
     """A limiter was asked for a reservation by code that runs inside one of its own.
 
@@ -209,6 +226,80 @@ class ScheduleError(HarnessError, AssertionError):
         self.schedules_run = schedules_run
         self.objects = tuple(objects)
 
+
+class JournalError(HarnessError):
+    """The base of what a journal reports; bare, that it couldn't be read or written.
+
+    What was acknowledged before stays.
+    """
+
+
+class JournalFormatError(JournalError):
+    """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
+
+
+class JournalLockedError(JournalError):
+    """Another process writes to the journal, or took it over; or the batch is open already."""
+
+
+class JournalClosedError(JournalError, RuntimeError):
+    """A journal was used outside its block, in another ``trio.run``, or in a forked process."""
+
+
+class JournalMismatchError(JournalError):
+    """A batch was recorded by other code or with other settings.
+
+    Give it another name, or open the journal with ``force=True`` to go on with what is there.
+    """
+
+
+class JournalKeyError(JournalError, ValueError):
+    """A key of an item is missing, empty, of a wrong type, or there twice."""
+
+
+class JournalValueError(JournalError, ValueError):
+    """A value or an item can't be written as text, or doesn't come back from it."""
+
+
+class JournaledError(HarnessError):
+    """Stands for an error that a former process recorded; the object itself was lost with it."""
+
+    type_name: str
+    """The name of its class."""
+
+    message: str
+    """What it said."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name = type_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
+
+
+class EffectUnknownError(HarnessError):
+    """An effect may have taken place or not: it began, and nobody knows how it ended.
+
+    A retry can't help, so none is made.
+    """
+
+    key: Any
+    """The key given to `harness.shared.Once`."""
+
+    idempotency_key: str
+    """What the effect was told, so that its receiver can be asked."""
+
+    def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
+        super().__init__(message, key, idempotency_key)
+        self.key = key
+        self.idempotency_key = idempotency_key
+
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -226,3 +317,11 @@ class InjectedFault(HarnessError):
 
     def __init__(self, message: str = "this call was made to fail by the schedule") -> None:
         super().__init__(message)
+
+
+class SharedClosedError(HarnessError, RuntimeError):
+    """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""

@@ -10,6 +10,7 @@ from harness._version import __version__
 from harness.cli._batch import batch
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion
 from harness.cli._errors import EXIT_INTERRUPTED, EXIT_OK
+from harness.cli._journal_command import journal
 from harness.cli._sim_provider import sim_provider
 
 
@@ -21,6 +22,7 @@ def app() -> None:
 
 app.add_command(batch)
 app.add_command(completion)
+app.add_command(journal)
 app.add_command(sim_provider)
 
 

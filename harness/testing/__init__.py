@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.testing.exploration import explore_schedules, exploring_with
+    from harness.testing.exploration import (
+        explore_arrivals,
+        explore_schedules,
+        exploring_with,
+    )
     from harness.testing.isolation import Isolation, assert_isolated
     from harness.testing.schedules import (
         BlockedTask,
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
         Observer,
         Schedule,
         ScheduleRun,
+        arriving,
         faultable,
         faulty,
         find_schedule,
@@ -32,6 +37,8 @@ __all__ = [
     "Observer",
     "Schedule",
     "ScheduleRun",
+    "arriving",
+    "explore_arrivals",
     "assert_isolated",
     "explore_schedules",
     "exploring_with",
@@ -51,6 +58,8 @@ _LOADED_WHEN_USED = {
     "Schedule": "harness.testing.schedules",
     "ScheduleRun": "harness.testing.schedules",
     "assert_isolated": "harness.testing.isolation",
+    "arriving": "harness.testing.schedules",
+    "explore_arrivals": "harness.testing.exploration",
     "explore_schedules": "harness.testing.exploration",
     "exploring_with": "harness.testing.exploration",
     "faultable": "harness.testing.schedules",

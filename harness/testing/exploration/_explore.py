@@ -1,4 +1,4 @@
-"""Run an async test under many schedules: the decorator `explore_schedules`."""
+"""Run an async test under many schedules: `explore_schedules` and `explore_arrivals`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import inspect
 import sys
 import unittest
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, ParamSpec, overload
 
 import attrs
@@ -34,9 +35,12 @@ class _Exploration:
     schedules: int
     seed: int
     schedule: Schedule | None
+    arrivals_only: bool = False
 
 
-_override: ContextVar[dict[str, Any]] = ContextVar("harness.testing.exploring_with", default={})
+_override: ContextVar[Mapping[str, Any]] = ContextVar(
+    "harness.testing.exploring_with", default=MappingProxyType({})
+)
 
 
 @contextmanager
@@ -91,9 +95,11 @@ def explore_schedules(
     schedule runs it anew in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
     with a copy of the caller's context. Between two checkpoints code runs undisturbed, as ever.
 
-    A test that is explored makes everything it uses in its own body. Fixtures are passed on as
-    they are: all schedules share them, and a lock or a nursery that was made outside belongs to
-    another ``trio.run``. A `trio.testing.MockClock` is the exception: each schedule gets its own.
+    A test that is explored best makes everything it uses in its own body. What it reaches beside,
+    in modules, classes, default arguments and fixtures, is put back before every schedule where
+    that can be done; variables of the function around it are left alone, for its notes. A lock or
+    a nursery of a fixture belongs to another ``trio.run``, and the report says so. A
+    `trio.testing.MockClock` is no problem: each schedule gets its own in its place.
 
     Args:
       test: The test, when the decorator is used without arguments.
@@ -116,34 +122,95 @@ def explore_schedules(
         seed=seed,
         schedule=None if schedule is None else Schedule.parse(schedule),
     )
-
-    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., Coroutine[Any, Any, None]]:
-        if not callable(test) or not inspect.iscoroutinefunction(inspect.unwrap(test)):
-            raise TypeError(
-                f"explore_schedules is for async tests, and {test!r} is none; without a checkpoint "
-                "there is only one order"
-            )
-
-        @functools.wraps(test)
-        async def explored(*args: Any, **kwargs: Any) -> None:
-            asked = attrs.evolve(exploration, **_override.get())
-
-            def explore(go_on: Callable[[], None]) -> None:
-                _explore(test, args, kwargs, asked, go_on)
-
-            await in_worker_thread(explore)
-
-        return explored
-
+    decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
 
 
-def _checked_count(schedules: int) -> int:
-    if not isinstance(schedules, int) or isinstance(schedules, bool):
-        raise TypeError(f"schedules must be an int, not {schedules!r}")
-    if schedules < 1:
-        raise ValueError(f"schedules must be at least 1, not {schedules}")
-    return schedules
+@overload
+def explore_arrivals(
+    test: Callable[P, Awaitable[None]], /
+) -> Callable[P, Coroutine[Any, Any, None]]: ...
+
+
+@overload
+def explore_arrivals(
+    *, orders: int = 500, seed: int = 0, schedule: str | None = None
+) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+
+
+def explore_arrivals(
+    test: Callable[..., Awaitable[None]] | None = None,
+    /,
+    *,
+    orders: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+) -> Callable[..., Any]:
+    """Run an async test with the replies of models and tools arriving in many orders.
+
+    As `explore_schedules`, but only the order of the replies of functions wrapped by `arriving` is
+    varied, not that of single steps. All orders are run when there are few: three runs of two
+    calls each have 90.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      orders: How many orders to run at most.
+      seed: What the search draws from, where it can't try all.
+      schedule: The replay string of a failure: only that order is run.
+
+    Raises:
+      ScheduleError: when the test fails, as for `explore_schedules`.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``orders`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the order that runs is finished first; then no other one is started.
+    """
+    exploration = _Exploration(
+        schedules=_checked_count(orders, "orders"),
+        seed=seed,
+        schedule=None if schedule is None else Schedule.parse(schedule),
+        arrivals_only=True,
+    )
+    decorate = functools.partial(_decorated, exploration)
+    return decorate if test is None else decorate(test)
+
+
+def _decorated(
+    exploration: _Exploration, test: Callable[..., Awaitable[None]]
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return the async test that explores a test."""
+    _refuse_what_is_not_async(test)
+
+    @functools.wraps(test)
+    async def explored(*args: Any, **kwargs: Any) -> None:
+        asked = attrs.evolve(exploration, **_override.get())
+
+        def explore(go_on: Callable[[], None]) -> None:
+            _explore(test, args, kwargs, asked, go_on)
+
+        await in_worker_thread(explore)
+
+    return explored
+
+
+def _refuse_what_is_not_async(test: object) -> None:
+    function = inspect.unwrap(test) if callable(test) else test
+    plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
+    if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
+        raise TypeError(
+            f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
+            "is only one order"
+        )
+
+
+def _checked_count(count: int, name: str = "schedules") -> int:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name} must be an int, not {count!r}")
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, not {count}")
+    return count
 
 
 def _explore(
@@ -174,11 +241,17 @@ def _explore(
             judge=judge,
             prepare=state.put_back,
             go_on=go_on,
+            arrivals_only=asked.arrivals_only,
         )
         if isinstance(found, Found):
             state.put_back()
             raise failure(
-                name, program, found, schedules=asked.schedules, seed=asked.seed
+                name,
+                program,
+                found,
+                schedules=asked.schedules,
+                seed=asked.seed,
+                decorator="explore_arrivals" if asked.arrivals_only else "explore_schedules",
             ) from found.error
     finally:
         state.put_back()

@@ -21,6 +21,7 @@ def failure(
     *,
     schedules: int,
     seed: int,
+    decorator: str,
 ) -> ScheduleError:
     """Return what says that a test fails, under which schedule, and how to see it again.
 
@@ -30,6 +31,7 @@ def failure(
       found: The failure.
       schedules: How many schedules could have been run.
       seed: What the search drew from.
+      decorator: The name of the decorator that runs it again.
     """
     schedule = found.run.schedule
     replay = str(schedule)
@@ -60,7 +62,7 @@ def failure(
             lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
     lines += [
         "to run only this schedule:",
-        f'  @explore_schedules(schedule="{replay}")',
+        f'  @{decorator}(schedule="{replay}")',
     ]
     paths = list(dict.fromkeys(suspect.path for suspect in suspects))
     return ScheduleError("\n".join(lines), replay, found.schedules_run, paths)

@@ -62,7 +62,7 @@ class Timeline:
                 same.append(turn.task)
         for name, tasks in of_name.items():
             for number, task in enumerate(tasks, 1):
-                names[task] = f"{name!r}" if len(tasks) == 1 else f"{name!r} ({number})"
+                names[task] = repr(name if number == 1 else f"{name} #{number}")
         told = [
             f"{names[turn.task]} goes on for {turn.steps} step{'s'[: turn.steps != 1]}, "
             f"{turn.stands_in}"

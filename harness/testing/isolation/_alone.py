@@ -24,6 +24,7 @@ from harness.testing.isolation._outputs import (
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
 from harness.testing.schedules._choosers import Walk
+from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Attempt
 
@@ -62,6 +63,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
             what = how.pop()
             program, run = subject.run((member,), what)
             uncontrolled |= run.uncontrolled
+            _refuse_two_loops(subject, member, run)
             if run.error is not None:
                 raise ScheduleError(
                     f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
@@ -123,6 +125,17 @@ def _not_put_back(subject: Subject) -> str:
     if not listed:
         return ""
     return f"; what could not be put back between the two: {', '.join(listed)}"
+
+
+def _refuse_two_loops(subject: Subject, member: int, run: ScheduleRun) -> None:
+    """Refuse what can't work: each run has an event loop of its own."""
+    if run.strangers:
+        raise ScheduleError(
+            f"{_words(subject, member)} uses something that belongs to the event loop around the "
+            f"check: a nursery, an event, a lock or a channel (it woke or started "
+            f"{', '.join(map(repr, run.strangers))}). Each run is a trio.run of its own; make such "
+            "things in the function that is checked"
+        ) from run.error
 
 
 def _refuse_no_coroutine(outcome: Outcome) -> None:

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class HookBackend:
     """Steps are chosen where trio would shuffle them."""
 
-    name: ClassVar[str] = "hook"
+    name: str = "hook"
 
     def session(
         self, control: Control, guests: Guests, observers: tuple[Observer, ...]
@@ -71,8 +71,8 @@ class HookSession(trio.abc.Instrument):
             _replacement.end()
 
     def instruments(self) -> list[trio.abc.Instrument]:
-        """Return ourselves, and what calls the observers if there are any."""
-        if self.watchers.observers:
+        """Return ourselves, and what sees each step if somebody wants to know of them."""
+        if self.watchers.observers or self.control.faults:
             return [self, _Steps(self.control, self.watchers)]
         return [self]
 
@@ -98,10 +98,6 @@ class HookSession(trio.abc.Instrument):
         """Leave one of the program's tasks in the batch, and all others that are there."""
         control = self.control
         runq = self.runner.runq
-        control.step_ended()
-        if runq:  # The end of a step cancelled something.
-            batch.extend(task for task in runq if task not in batch)
-            runq.clear()
         numbers = control.numbers
         ready = [task for task in batch if task in numbers]
         self.beside_driver = bool(ready)
@@ -113,15 +109,15 @@ class HookSession(trio.abc.Instrument):
         if control.giving_up:
             if control.hopeless:
                 raise GiveUp
-            chosen._next_send_fn = chosen.coro.throw  # type: ignore[attr-defined]
-            chosen._next_send = GiveUp()  # type: ignore[attr-defined]
+            chosen._next_send_fn = chosen.coro.throw
+            chosen._next_send = GiveUp()
         runq.extend(task for task in ready if task is not chosen)
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
 
 
 @attrs.define(eq=False)
 class _Steps(trio.abc.Instrument):
-    """Calls observers around the steps of the program's tasks."""
+    """Calls observers around the steps of the program, and does what waits for their end."""
 
     control: Control
     watchers: Watchers
@@ -133,6 +129,7 @@ class _Steps(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if task in self.control.numbers:
             self.watchers.after(task)
+            self.control.step_ended()
 
 
 class _Replacement:
@@ -154,7 +151,8 @@ class _Replacement:
     def begin(self) -> None:
         with self._lock:
             if self._users == 0:
-                trio_run = self.trio_run = import_module("trio._core._run")
+                trio_run: Any = import_module("trio._core._run")
+                self.trio_run = trio_run
                 self._random = _Random(self, trio_run._r)
                 self._switch = _Switch(self, trio_run._ALLOW_DETERMINISTIC_SCHEDULING)
                 trio_run._r = self._random
@@ -166,6 +164,8 @@ class _Replacement:
             self._users -= 1
             if self._users == 0:
                 # Somebody else's replacement of our replacement stays.
+                assert self._random is not None
+                assert self._switch is not None
                 if self.trio_run._r is self._random:
                     self.trio_run._r = self._random.original
                 if self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING is self._switch:

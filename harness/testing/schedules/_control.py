@@ -63,6 +63,23 @@ class Target:
     """What was made to go wrong in it."""
 
 
+TIME_PASSES = -(1 << 30)
+"""Stands among the replies that could arrive for none of them."""
+
+
+@attrs.frozen(eq=False)
+class Reply:
+    """A reply of a model or a tool that is held back until it is its turn to arrive."""
+
+    number: int
+    """Which one, in the order in which they were asked for."""
+
+    label: str
+    """What was asked, in words that are the same in every run."""
+
+    deliver: Callable[[], None]
+
+
 target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
 """The run that code belongs to, for faults. Set by `faultable`."""
 
@@ -100,6 +117,13 @@ class Control:
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
 
+    pending: list[Reply] = attrs.field(factory=list, init=False)
+    """The replies that are held back, in the order in which they were asked for."""
+
+    arrivals: set[int] = attrs.field(factory=set[int], init=False)
+    """The decisions that were about which reply arrives."""
+
+    _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
     _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
@@ -189,29 +213,74 @@ class Control:
             if waited_since < longest:
                 longest = waited_since
             mixed = (mixed ^ self._codes[number] ^ number) * _HASH_PRIME & 0xFFFFFFFF
-        self._hash = mixed = (mixed ^ len(tasks)) * _HASH_PRIME & 0xFFFFFFFF
+        self._hash = mixed
         if self._last in since and self._last in tasks and tasks[0] != self._last:
             tasks.remove(self._last)
             tasks.insert(0, self._last)
-        if decision - longest >= PATIENCE:
-            starving = next(number for number in tasks if since[number] == longest)
-            tasks.remove(starving)
-            tasks.insert(0, starving)
-            choice = 0
-            self.chooser.choose(tasks)  # Asked all the same: it counts the decisions.
-        else:
-            choice = self.chooser.choose(tasks)
-        expected = self._expected.get(decision)
-        if expected is not None and expected != _short(mixed) and self.diverged_at is None:
-            self.diverged_at = decision
-        self.choices.append(choice)
-        self.widths.append(len(tasks))
-        if choice:
-            self._hashes.append((decision, _short(mixed)))
-        number = tasks[choice]
-        self.picks.append(number)
+        starving = decision - longest >= PATIENCE
+        if starving:
+            first = next(number for number in tasks if since[number] == longest)
+            tasks.remove(first)
+            tasks.insert(0, first)
+        number = tasks[self._choose(tasks, forced=starving)]
         del since[number]
         return number
+
+    def _choose(self, options: list[int], *, forced: bool = False) -> int:
+        """Make a decision, and write it down; ``forced`` is the choice 0 whatever is wished."""
+        decision = len(self.choices)
+        self._mix(len(options))
+        mark = _short(self._hash)
+        if self._expected.get(decision, mark) != mark and self.diverged_at is None:
+            self.diverged_at = decision
+        choice = self.chooser.choose(options)  # Also if it is forced: choosers count decisions.
+        if forced:
+            choice = 0
+        self.choices.append(choice)
+        self.widths.append(len(options))
+        self.picks.append(options[choice])
+        if choice:
+            self._hashes.append((decision, mark))
+        return choice
+
+    def _mix(self, value: int) -> None:
+        """Take something that was seen into the hash of all that was seen."""
+        self._hash = (self._hash ^ value) * _HASH_PRIME & 0xFFFFFFFF
+
+    # Arrivals -----------------------------------------------------------------------------------
+
+    def expect(self, label: str, deliver: Callable[[], None]) -> Reply:
+        """Hold back a reply until it is its turn to arrive."""
+        reply = Reply(self._replies, label, deliver)
+        self._replies += 1
+        self.pending.append(reply)
+        return reply
+
+    def deliver_one(self, *, time_could_pass: bool) -> bool:
+        """Let one of the replies that are held back arrive, when nothing else can go on.
+
+        Args:
+          time_could_pass: Whether the clock could move instead, and bring more replies.
+
+        Returns:
+          False if the clock is to move, or there is no reply.
+        """
+        if not self.pending:
+            return False
+        # Replies have numbers below 0, where they can't be mixed up with those of tasks.
+        options = [~reply.number for reply in self.pending]
+        for reply in self.pending:
+            self._mix(crc32(reply.label.encode()))
+        if time_could_pass:
+            options.append(TIME_PASSES)
+        choice = 0
+        if len(options) > 1:
+            self.arrivals.add(len(self.choices))
+            choice = self._choose(options)
+        if choice >= len(self.pending):
+            return False
+        self.pending.pop(choice).deliver()
+        return True
 
     # Faults -------------------------------------------------------------------------------------
 

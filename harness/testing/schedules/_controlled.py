@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
@@ -47,7 +48,10 @@ class ScheduleRun:
     """How many tasks could go on at every decision."""
 
     picks: tuple[int, ...]
-    """The task that went on at every decision, by number."""
+    """The task that went on at every decision, by number; below 0, the reply that arrived."""
+
+    arrivals: frozenset[int]
+    """The decisions that were about which reply arrives."""
 
     diverged_at: int | None
     """The decision at which a replay met other code, from 0; None if it didn't."""
@@ -155,7 +159,7 @@ def run_controlled(
     try:
         with session():
             (context or copy_context()).run(
-                trio.run, main, clock=clock, instruments=session.instruments()
+                functools.partial(trio.run, main, clock=clock, instruments=session.instruments())
             )
     except trio.TrioInternalError as exc:
         # A system task of the program failed, or was made to fail as it took no cancel.
@@ -169,6 +173,7 @@ def run_controlled(
         choices=tuple(control.choices),
         widths=tuple(control.widths),
         picks=tuple(control.picks),
+        arrivals=frozenset(control.arrivals),
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in control.targets.items()},
         target_calls={number: target.calls for number, target in control.targets.items()},

@@ -70,6 +70,8 @@ class Idle:
             self.outside |= outside
             await wait_all_tasks_blocked(_GLANCE_SECONDS)
             return
+        if self.control.deliver_one(time_could_pass=seconds < math.inf):
+            return
         if seconds < math.inf:
             self.clock.jump(max(seconds, 0.0))
             return
@@ -88,7 +90,7 @@ class Idle:
         if self.control.steps != self._steps:
             self._steps = self.control.steps
             self._waiting_since = now
-        if "worker threads" in outside:
+        if outside & {"worker threads", "real time"}:
             most_seconds = THREADS_MAX_SECONDS
         else:
             most_seconds = SOCKETS_GLANCE_SECONDS if clock_could_move else SOCKETS_MAX_SECONDS

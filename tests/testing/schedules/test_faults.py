@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from harness.errors import InjectedFault
 from harness.testing import NotFound, faultable, faulty, find_schedule, run_schedule
@@ -15,8 +16,9 @@ async def three_waits() -> list[str]:
     got: list[str] = []
     with faultable(1) as scope:
         for wait in range(3):
-            await trio.sleep(1)
-            got.append(f"{wait} at {trio.current_time():g}")
+            # Unlike a sleep, its end is no cancel that another one could be mixed up with.
+            await wait_all_tasks_blocked()
+            got.append(f"wait {wait} over")
     got.append("cut" if scope.cancelled_caught else "whole")
     return got
 
@@ -26,14 +28,17 @@ def test_a_cancel_while_waiting_cuts_that_wait_short(backend: Backend) -> None:
     run = run_with(backend, three_waits, "h1:-:c1@1:-")
     assert run.outcome.unwrap() == ["cut"]
     assert run.schedule.faults == (Fault(1, 1, "cancel"),)
-    assert run_with(backend, three_waits, "h1:-:c1@2:-").outcome.unwrap() == ["0 at 1", "cut"]
+    assert run_with(backend, three_waits, "h1:-:c1@2:-").outcome.unwrap() == ["wait 0 over", "cut"]
 
 
 @each_backend
 def test_a_cancel_on_waking_is_met_one_checkpoint_later(backend: Backend) -> None:
     """The wait is over, but the task has not run on: what was handed over must not be lost."""
-    assert run_with(backend, three_waits, "h1:-:w1@2:-").outcome.unwrap() == ["0 at 1", "cut"]
-    assert run_with(backend, three_waits, "h1:-:w1@3:-").outcome.unwrap()[-2:] == ["1 at 2", "cut"]
+    assert run_with(backend, three_waits, "h1:-:w1@2:-").outcome.unwrap() == ["wait 0 over", "cut"]
+    assert run_with(backend, three_waits, "h1:-:w1@3:-").outcome.unwrap()[-2:] == [
+        "wait 1 over",
+        "cut",
+    ]
 
 
 @each_backend
@@ -161,4 +166,4 @@ def test_failing_calls_are_searched_for_too() -> None:
     found = find_schedule(program)
     assert isinstance(found, Found)
     assert "fail" in [fault.kind for fault in found.run.schedule.faults]
-    assert found.run.schedule.size[0] <= 2
+    assert found.run.schedule.size[0] <= 3

@@ -102,11 +102,15 @@ def test_a_program_with_one_task_has_one_schedule() -> None:
 def test_the_same_seed_makes_the_same_runs() -> None:
     def strings(seed: int) -> list[str]:
         seen: list[str] = []
+
+        def judge(run: ScheduleRun) -> None:
+            seen.append(str(run.schedule))
+
         find_schedule(
             TOYS["torn_read, uneven"],
             schedules=20,
             seed=seed,
-            judge=lambda run: seen.append(str(run.schedule)),  # type: ignore[func-returns-value]
+            judge=judge,
         )
         return seen
 

@@ -387,7 +387,7 @@ def test_a_task_in_a_nursery_of_another_loop_is_noticed() -> None:
                 outside.start_soon(trio.lowlevel.checkpoint, name="lost")
                 await letters()
 
-            run = await trio.to_thread.run_sync(run_with, HookBackend(), program)
+            run = await trio.to_thread.run_sync(lambda: run_with(HookBackend(), program))
         assert run.strangers == ("lost",)
 
     trio.run(main)

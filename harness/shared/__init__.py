@@ -1,0 +1,51 @@
+"""State that runs share on purpose, each kind with the protection it needs.
+
+What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
+"""
+
+from harness.shared._cache import Cache, CacheStatistics, open_cache
+from harness.shared._counter import Counter, CounterStatistics
+from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
+from harness.shared._once import (
+    Done,
+    Once,
+    OnceStatistics,
+    OnUnknown,
+    UnknownCheck,
+    open_once,
+)
+from harness.shared._spending import (
+    BudgetDimension,
+    BudgetLeft,
+    BudgetStatistics,
+    Spending,
+    budget_left,
+    budget_statistics,
+    charge_budget,
+    reserve_budget,
+)
+
+__all__ = [
+    "BudgetDimension",
+    "BudgetLeft",
+    "BudgetStatistics",
+    "Cache",
+    "CacheStatistics",
+    "Counter",
+    "CounterStatistics",
+    "Done",
+    "EffectState",
+    "EffectStore",
+    "OnUnknown",
+    "Once",
+    "OnceStatistics",
+    "RecordedEffect",
+    "Spending",
+    "UnknownCheck",
+    "budget_left",
+    "budget_statistics",
+    "charge_budget",
+    "open_cache",
+    "open_once",
+    "reserve_budget",
+]
