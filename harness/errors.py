@@ -226,6 +226,9 @@ class ScheduleError(HarnessError, AssertionError):
         self.schedules_run = schedules_run
         self.objects = tuple(objects)
 
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 class JournalError(HarnessError):
     """The base of what a journal reports; bare, that it couldn't be read or written.

@@ -39,6 +39,22 @@ def _halts(code: CodeType) -> tuple[int, ...]:
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def _awaits(code: CodeType) -> tuple[int, ...]:
+    """Return the places in the bytecode where what comes behind may have to wait."""
+    found: list[int] = []
+    awaiting = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("SEND", "YIELD_FROM"):
+            found.append(instruction.offset)
+            awaiting = True
+        elif instruction.opname == "YIELD_VALUE":
+            if not awaiting:  # Else it is the one that belongs to the SEND.
+                found.append(instruction.offset)
+            awaiting = False
+    return tuple(found)
+
+
 def waits(frame: FrameType) -> bool:
     """Return whether a frame that is being left waits, and will be entered again."""
     return frame.f_lasti in _halts(frame.f_code)
@@ -114,8 +130,7 @@ def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
 
     Only what it loads up to its next ``await``: what comes after that is loaded later.
     """
-    halts = _halts(frame.f_code)
-    following = next((halt for halt in halts if halt > spot.offset), None)
+    following = next((place for place in _awaits(frame.f_code) if place > spot.offset), None)
     for chain in chains_of(frame.f_code).get(spot.line, ()):
         if chain.offset < spot.offset or (following is not None and chain.offset > following):
             continue
