@@ -55,13 +55,8 @@ def _awaits(code: CodeType) -> tuple[int, ...]:
     return tuple(found)
 
 
-def waits(frame: FrameType) -> bool:
-    """Return whether a frame that is being left waits, and will be entered again."""
-    return frame.f_lasti in _halts(frame.f_code)
-
-
-def goes_on_after_await(frame: FrameType) -> bool:
-    """Return whether a frame that is being entered was left at an ``await`` before."""
+def is_at_await(frame: FrameType) -> bool:
+    """Return whether a frame that is left waits, or one that is entered has waited."""
     halts = _halts(frame.f_code)
     # Python may be one instruction further already, of two bytes.
     return frame.f_lasti in halts or frame.f_lasti - 2 in halts
