@@ -194,6 +194,23 @@ async def cached_list_fixed(text: str) -> list[str]:
     return [upper(text)]
 
 
+@functools.lru_cache
+def drafts() -> list[str]:
+    return []
+
+
+async def cached_list_at_once(text: str) -> list[str]:
+    drafts().clear()
+    drafts().append(text)
+    await pause()
+    return list(drafts())
+
+
+async def cached_list_at_once_fixed(text: str) -> list[str]:
+    await pause()
+    return list(upper(text))
+
+
 # Context variables -------------------------------------------------------------------------------
 
 NOTES: contextvars.ContextVar[list[str]] = contextvars.ContextVar("NOTES", default=[])  # noqa: B039
@@ -801,6 +818,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "global_dict": (f"{HERE}.STATE['current']",),
     "lazy_client": (f"{HERE}._client",),
     "cached_list": (f"{HERE}.history",),
+    "cached_list_at_once": (f"{HERE}.drafts",),
     "context_default": (f"{HERE}.NOTES.get()",),
     "thread_local": (f"{HERE}.THREADS.user",),
     "global_random": ("random",),

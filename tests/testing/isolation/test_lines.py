@@ -76,3 +76,29 @@ async def test_the_line_that_read_it(agent, reader) -> None:  # type: ignore[no-
     # It is read when the await is over: in the table, in the last step of the run.
     steps = [line for line in str(caught.value).splitlines() if "reads" in line]
     assert all("ends" in line for line in steps), steps
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.shared = ""
+        self.harmless = ""
+
+
+PAIR = Pair()
+
+
+async def two_attributes(text: str) -> str:
+    PAIR.shared = text
+    PAIR.harmless = text
+    await pause()
+    return PAIR.shared
+
+
+async def test_only_the_lines_that_wrote_the_guilty_attribute() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(two_attributes, ["a", "b"])
+    assert caught.value.objects == (f"{__name__}.PAIR.shared",)
+    first = two_attributes.__code__.co_firstlineno
+    writes = [line for line in str(caught.value).splitlines() if line.startswith("  written by")]
+    assert len(writes) == 2
+    assert all(line.endswith(f"(test_lines.py:{first + 1})") for line in writes)
