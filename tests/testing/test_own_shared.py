@@ -11,7 +11,7 @@ from harness.shared import open_cache, open_once
 from harness.testing import NotFound, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
 
-SCHEDULES = scaled(60, full=1_000)
+SCHEDULES = scaled(60, full=400)
 
 
 @explore_schedules(schedules=SCHEDULES)
