@@ -16,7 +16,13 @@ from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
 from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
-from harness.testing.isolation._causes import Candidate, candidates_of, find_causes, other_trials
+from harness.testing.isolation._causes import (
+    Candidate,
+    Causes,
+    candidates_of,
+    find_causes,
+    other_trials,
+)
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._lines import LineWatch
@@ -26,7 +32,7 @@ from harness.testing.isolation._places import Place, function_name, place_of_def
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._report import Findings, report
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.isolation._shared_state import SharedState, Suspect
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
 
@@ -221,6 +227,8 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
     candidates = candidates_of(watch.steps)
     causes = find_causes(subject, trial, candidates, other_trials(trial, others))
+    if not causes.proven:
+        causes = Causes((*_used_by_several(subject, trial), *causes.candidates), proven=False)
     lines = LineWatch([suspect for one in causes.candidates for suspect in one.suspects])
     _replay_watched(subject, trial, lines)
     subject.state.put_back()
@@ -253,12 +261,23 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     return error
 
 
+def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
+    """Return what can't be looked into and is used by more than one run."""
+    suspects = [Suspect(part) for part in subject.state.reached.opaque]
+    lines = LineWatch(suspects)
+    _replay_watched(subject, trial, lines)
+    return [
+        Candidate(suspect.path, (suspect,))
+        for suspect in suspects
+        if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
+    ]
+
+
 def _initial(subject: Subject, candidate: Candidate) -> Any:
     """Return what a guilty thing held at first."""
     suspect = candidate.suspects[0]
-    contents = subject.state.initial_of(suspect.part)
     if suspect.key is not WHOLE:
-        return contents.get(suspect.key)
+        return subject.state.initial_of(suspect.part).get(suspect.key)
     return suspect.part.thing
 
 

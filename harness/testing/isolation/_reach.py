@@ -18,6 +18,7 @@ import itertools
 import logging
 import os
 import random
+import sys
 import threading
 import types
 import weakref
@@ -54,6 +55,8 @@ from harness.testing.isolation._special import (
     EnvironmentPart,
     LimiterPart,
     LruCache,
+    OpaquePart,
+    array_part,
     global_random_part,
     random_part,
     working_directory_part,
@@ -87,7 +90,7 @@ _LEFT_ALONE: tuple[type[Any], ...] = (
 
 _HARMLESS_MODULES = (
     *("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo"),
-    *("typing", "operator", "_operator", "_struct", "functools", "_thread"),
+    *("typing", "operator", "_operator", "_struct", "functools", "_thread", "_abc"),
 )
 """Modules whose objects, where they can't be looked into, don't change either; iterators do."""
 
@@ -97,8 +100,8 @@ class Reached:
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
-        self.opaque: list[str] = []
-        """Paths, with types, of what can't be looked into, so can't be put back."""
+        self.opaque: list[OpaquePart] = []
+        """What can't be looked into, so can't be put back."""
         self.cut_short = False
         """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}
@@ -136,7 +139,10 @@ class Reached:
                 self._pending.clear()
                 return
             self.seen[id(thing)] = thing
-            self._look_at(thing, place, levels)
+            try:
+                self._look_at(thing, place, levels)
+            except Exception:  # Its class does something odd when it is looked at.
+                self.opaque.append(OpaquePart(place, thing))
 
     # What kind of thing it is --------------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class Reached:
             if issubclass(cls, kind):
                 look(self, thing, place, levels)
                 return
-        if isinstance(thing, _LEFT_ALONE):
+        if issubclass(cls, _LEFT_ALONE):
             return
         self._instance(thing, place, levels)
 
@@ -366,6 +372,9 @@ class Reached:
     # Objects with attributes ---------------------------------------------------------------------
 
     def _instance(self, thing: Any, place: Place, levels: int) -> None:
+        if _is_array(thing):
+            self.parts.append(array_part(place, thing))
+            return
         users = is_users_class(type(thing))
         if not users:
             levels += 1
@@ -376,8 +385,7 @@ class Reached:
         if users:
             self._push(type(thing), place, levels)
         elif not has_attributes and not _is_harmless(thing):
-            cls = type(thing)
-            self.opaque.append(f"{place} ({cls.__module__}.{cls.__qualname__})")
+            self.opaque.append(OpaquePart(place, thing))
 
     def _attributes(self, thing: Any, place: Place, levels: int) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
@@ -405,13 +413,19 @@ class Reached:
 def _own_attributes(thing: Any) -> dict[str, Any] | None:
     """Return the dict of an object's attributes, past whatever its class says about access."""
     try:
-        if isinstance(thing, threading.local):
+        if issubclass(type(thing), threading.local):
             attributes = thing.__dict__  # The current thread's.
         else:
             attributes = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
+    except Exception:  # Usually that there are none; but a class may define even this.
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def _is_array(thing: Any) -> bool:
+    """Return whether this is an array of numpy with plain numbers in it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(thing) is numpy.ndarray and not thing.dtype.hasobject
 
 
 def _is_harmless(thing: Any) -> bool:

@@ -15,7 +15,9 @@ import attrs
 from harness._words import error_in_words, repr_of
 from harness.testing.isolation._causes import Candidate, Causes
 from harness.testing.isolation._lines import Access
+from harness.testing.isolation._outputs import first_difference
 from harness.testing.isolation._program import run_name
+from harness.testing.isolation._special import OpaquePart
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
 from harness.testing.isolation._watch import Step
 
@@ -24,6 +26,9 @@ ROWS_AT_MOST = 40
 
 CELL_AT_MOST = 56
 """Characters of a cell."""
+
+LONG_OUTPUT = 100
+"""Characters of an output from which on a report says where it differs."""
 
 _WORDS_AT_MOST = 60
 
@@ -97,11 +102,15 @@ def _headline(findings: Findings) -> str:
 
 def _difference(findings: Findings, difference: Difference) -> list[str]:
     later = " (changed after it had been returned)" if difference.later else ""
-    return [
+    lines = [
         f"  {_run(findings, difference.member)}",
         f"    alone:    {difference.alone}",
         f"    {_mode(findings.trial)} {difference.got}{later}",
     ]
+    where = first_difference(difference.alone.value, difference.got.value)
+    if where and len(lines[1]) > LONG_OUTPUT:
+        lines.append(f"    differ    {where}")
+    return lines
 
 
 def _mode(trial: Trial) -> str:
@@ -155,6 +164,9 @@ def _objects(findings: Findings) -> list[str]:
 
 def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
     own = [access for access in findings.accesses if access.suspect in candidate.suspects]
+    if isinstance(candidate.suspects[0].part, OpaquePart):
+        used = dict.fromkeys((access.member, access.where) for access in own)
+        return [f"  used by {_run(findings, member)} at {where}" for member, where in used]
     writes = [access for access in own if access.is_write]
     lines = [
         f"  written by {_run(findings, member)} at {where}"
@@ -277,6 +289,8 @@ def fix(findings: Findings) -> str:
         return "make the default None, and make a new object in the function when it is None"
     if first.path.startswith("inputs["):
         return "don't change an input that runs share; copy it first"
+    if isinstance(first.suspects[0].part, OpaquePart):
+        return f"give each run a {first.kind} of its own, or let only one use it at a time"
     if first.kind == "random generator":
         return "give each run a generator of its own: random.Random(seed)"
     if first.kind in ("environment", "working directory"):

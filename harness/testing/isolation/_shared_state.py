@@ -42,7 +42,7 @@ class SharedState:
         self.reached = reached
         self.parts: list[Part] = []
         self.initial: list[Any] = []
-        self.not_put_back: list[str] = list(reached.opaque)
+        self.not_put_back: list[str] = [str(part) for part in reached.opaque]
         for part in reached.parts:
             try:
                 contents = part.take()

@@ -105,6 +105,37 @@ class LimiterPart(Part):
         return ()
 
 
+class OpaquePart(Part):
+    """An object that can't be looked into: only who uses it can be told."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, thing: Any) -> None:
+        cls = type(thing)
+        super().__init__(place, f"{cls.__module__}.{cls.__qualname__}", thing)
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.kind})"
+
+    def take(self) -> None:
+        return None
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        pass
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return ()
+
+
+def array_part(place: Place, array: Any) -> Part:
+    """Return the part of an array of numpy, which is compared and kept by its bytes."""
+
+    def put(data: bytes) -> None:
+        array[...] = type(array)(array.shape, array.dtype, bytearray(data))
+
+    return WholePart(place, "numpy array", array, array.tobytes, put)
+
+
 def random_part(place: Place, generator: random.Random) -> Part:
     """Return the part of a generator of random numbers: where it stands in its sequence."""
     return WholePart(

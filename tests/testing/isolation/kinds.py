@@ -596,6 +596,159 @@ async def shared_channel_fixed(text: str) -> str:
         return f"re:{await replies.receive()}"
 
 
+# Waiting for each other --------------------------------------------------------------------------
+
+FLIGHTS: dict[str, trio.Event] = {}
+LOADED: dict[str, str] = {}
+
+
+async def shared_flight(text: str) -> str:
+    """Whoever comes first loads for all; if that one is cancelled, the others wait for ever."""
+    if "key" in FLIGHTS:
+        await FLIGHTS["key"].wait()
+    if "key" not in LOADED:
+        FLIGHTS["key"] = trio.Event()
+        await pause(2)
+        LOADED["key"] = "value"
+        FLIGHTS.pop("key").set()
+    return LOADED["key"] + text
+
+
+async def shared_flight_fixed(text: str) -> str:
+    await pause(2)
+    return "value" + text
+
+
+LEFT = trio.Lock()
+RIGHT = trio.Lock()
+
+
+async def two_locks(text: str) -> str:
+    first, second = (LEFT, RIGHT) if len(text) % 2 else (RIGHT, LEFT)
+    async with first:
+        await pause()
+        async with second:
+            return text
+
+
+async def two_locks_fixed(text: str) -> str:
+    async with LEFT:
+        await pause()
+        async with RIGHT:
+            return text
+
+
+class Gate:
+    """A semaphore made by hand. A place goes with its waiter, who may be cancelled."""
+
+    def __init__(self) -> None:
+        self.free = 1
+        self.line: deque[trio.Event] = deque()
+
+    async def enter(self) -> None:
+        if self.free:
+            self.free -= 1
+            return
+        event = trio.Event()
+        self.line.append(event)
+        await event.wait()
+        await pause()
+
+    def leave(self) -> None:
+        if self.line:
+            self.line.popleft().set()
+        else:
+            self.free += 1
+
+
+GATE = Gate()
+
+
+async def lost_wakeup(text: str) -> str:
+    await GATE.enter()
+    try:
+        await pause()
+    finally:
+        GATE.leave()
+    return text
+
+
+async def lost_wakeup_fixed(text: str) -> str:
+    async with SLOTS:
+        await pause()
+    return text
+
+
+# Endings -----------------------------------------------------------------------------------------
+
+
+class Link:
+    is_open = True
+
+
+LINK = Link()
+
+
+async def closed_by_the_first(text: str) -> str:
+    try:
+        await pause()
+        return text if LINK.is_open else "closed"
+    finally:
+        LINK.is_open = False
+
+
+async def closed_by_the_first_fixed(text: str) -> str:
+    link = Link()
+    try:
+        await pause()
+        return text if link.is_open else "closed"
+    finally:
+        link.is_open = False
+
+
+class Cancels:
+    seen = False
+
+
+async def cancel_flag(text: str) -> str:
+    try:
+        await trio.sleep(1)
+    except trio.Cancelled:
+        Cancels.seen = True
+        raise
+    await trio.sleep(1)
+    return "cancelled" if Cancels.seen else text
+
+
+async def cancel_flag_fixed(text: str) -> str:
+    seen = False
+    try:
+        await trio.sleep(1)
+    except trio.Cancelled:
+        seen = True
+        raise
+    await trio.sleep(1)
+    return "cancelled" if seen else text
+
+
+TURNS: list[str] = []
+
+
+async def rolled_back(text: str) -> str:
+    length = len(TURNS)
+    TURNS.append(text)
+    await pause()
+    mine = TURNS[length:]
+    del TURNS[length:]
+    return "".join(mine)
+
+
+async def rolled_back_fixed(text: str) -> str:
+    turns = [text]
+    await pause()
+    return "".join(turns)
+
+
 # Outputs and inputs ------------------------------------------------------------------------------
 
 DRAFT: list[str] = []
@@ -669,6 +822,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "counter": (f"{HERE}._numbers",),
     "lost_slot": (f"{HERE}.SLOTS",),
     "unread_reply": (f"{HERE}.POOL.wire.replies",),
+    "shared_flight": (f"{HERE}.FLIGHTS['key']",),
+    "two_locks": (f"{HERE}.LEFT", f"{HERE}.RIGHT"),
+    "lost_wakeup": (f"{HERE}.GATE.free",),
+    "closed_by_the_first": (f"{HERE}.LINK.is_open",),
+    "cancel_flag": (f"{HERE}.Cancels.seen",),
+    "rolled_back": (f"{HERE}.TURNS",),
     "flag_left_set": (f"{HERE}.Flag.busy",),
     "shared_channel": (f"{HERE}._requests",),
     "returned_list": (f"{HERE}.DRAFT",),

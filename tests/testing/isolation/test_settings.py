@@ -1,6 +1,8 @@
 """Where `assert_isolated` is called from: clocks, threads, objects of other kinds."""
 
+import contextlib
 import functools
+import sqlite3
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -136,3 +138,68 @@ async def test_many_inputs() -> None:
     with pytest.raises(ScheduleError) as caught:
         await assert_isolated(agent, [str(number) for number in range(30)])
     assert caught.value.objects == ("current (local of test_many_inputs)",)
+
+
+async def test_what_belongs_to_the_loop_around_is_told() -> None:
+    async with trio.open_nursery() as nursery:
+
+        async def agent(text: str) -> str:
+            nursery.start_soon(trio.lowlevel.checkpoint)
+            await trio.lowlevel.checkpoint()
+            return text
+
+        with pytest.raises(ScheduleError, match="belongs to the event loop around the check"):
+            await assert_isolated(agent, ["a", "b"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_can_not_be_looked_into_is_suspected_if_several_runs_use_it() -> None:
+    """A connection of a C library shows nothing of what it holds."""
+    with contextlib.closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        database.execute("create table notes (text)")
+
+        async def agent(text: str) -> list[tuple[str]]:
+            database.execute("delete from notes")
+            database.execute("insert into notes values (?)", (text,))
+            await trio.lowlevel.checkpoint()
+            return database.execute("select text from notes").fetchall()
+
+        with pytest.raises(ScheduleError, match="suspected, but not proven") as caught:
+            await assert_isolated(agent, ["a", "b"])
+    function = "test_what_can_not_be_looked_into_is_suspected_if_several_runs_use_it"
+    assert caught.value.objects == (f"database (local of {function})",)
+    assert "used by run 2 ('b') at" in str(caught.value)
+
+
+class Odd:
+    """Answers no question without an error."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("eq")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("hash")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("repr")
+
+
+async def test_odd_objects_are_looked_at_without_asking_them() -> None:
+    odd = [Odd(), {"odd": Odd()}, (Odd(),)]
+
+    async def agent(text: str) -> str:
+        odd.append(text)
+        await trio.lowlevel.checkpoint()
+        return str(odd.pop())
+
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(agent, ["a", "b"])
+    function = "test_odd_objects_are_looked_at_without_asking_them"
+    assert caught.value.objects == (f"odd (local of {function})",)
+    assert len(odd) == 3
