@@ -6,6 +6,7 @@ Python 3.12 at least.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from typing import Any
 
 try:
@@ -24,7 +25,7 @@ else:
     AIOSTREAM_MISSING = False
 
 try:
-    import simloom
+    simloom: Any = import_module("simloom")
 except ImportError:
     SIMLOOM_MISSING = True
 else:
@@ -71,4 +72,4 @@ def simloom_schedules_until_failure(
 ) -> int:
     """Return how many schedules simloom runs, in its default manner, until one fails."""
     explored = simloom.explore(main, runs=most_schedules, start_seed=seed * 10_000)
-    return explored.runs if explored.failures else most_schedules
+    return int(explored.runs) if explored.failures else most_schedules

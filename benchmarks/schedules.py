@@ -14,6 +14,7 @@ Run: python -m benchmarks schedules
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import trio
@@ -64,8 +65,8 @@ def rows(*, quick: bool) -> Iterator[Row]:
             yield not_installed(what, "–")
             continue
         seeds = 3 if quick else 20
-        ours, our_schedules = searched(lambda seed, fault=fault: find(fault, seed), seeds)
-        theirs, their_schedules = searched(lambda seed, fault=fault: simloom(fault, seed), seeds)
+        ours, our_schedules = searched(partial(find, fault), seeds)
+        theirs, their_schedules = searched(partial(simloom, fault), seeds)
         yield for_comparison(
             what,
             ours / theirs,
