@@ -1,0 +1,46 @@
+"""Tell code that sets a program up from code that runs.
+
+A table that is filled while modules are imported, and a setting that the program makes at its
+start, are constants by the time that runs begin. Nothing in the code says so but names and shapes,
+so these are guesses, made in favour of silence: a finding should be worth a look.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from harness.testing.audit._changes import returns_a_callable
+from harness.testing.audit._program import Program
+from harness.testing.audit._source import FunctionNode, Source
+
+_FILLED_AT_IMPORT = frozenset(
+    ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
+)
+_SET_UP = re.compile(
+    r"^_*(register|unregister|install|uninstall|configure|config|enable|disable|setup|set_up|init"
+    r"|initialize|initialise|set|reset|clear|add|use|override|patch|define|declare|load|import"
+    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
+)
+_CACHE = re.compile(r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats", re.I)
+
+
+def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
+    """Return whether a function most likely runs before runs do, or between them."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    if function.name in _FILLED_AT_IMPORT:
+        return True
+    owner = source.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and any(
+        isinstance(base, ast.Name) and base.id == "type" for base in owner.bases
+    ):
+        return True  # A metaclass: it runs when a class is made.
+    if program.runs_in_async(function):
+        return False
+    return bool(_SET_UP.match(function.name)) or returns_a_callable(function)
+
+
+def is_cache(name: str) -> bool:
+    """Return whether a name says that its contents are the same for everybody."""
+    return _CACHE.search(name) is not None
