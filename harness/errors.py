@@ -183,3 +183,7 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class ChaosError(HarnessError):
+    """An error that `harness.testing.Chaos` put into a call; nothing was wrong with the call."""

@@ -30,31 +30,60 @@ RULE = Rule(
 )
 
 _LIFE_CYCLE = re.compile(
-    r"^_*(__a?enter__|__a?exit__|__anext__|a?close|a?start|a?stop|disconnect|shutdown|cleanup"
-    r"|teardown|receive|recv|read|send|write|feed|flush|finali[sz]e|run_forever)(_|$)"
+    r"(^|_)(a?enter|a?exit|anext|a?close|a?start|a?stop|connect|disconnect|shutdown|cleanup"
+    r"|teardown|cancel|drain|wait|receive|recv|read|send|write|feed|flush|finali[sz]e"
+    r"|run_forever)(_|$)"
 )
 """Methods that one task calls, as a rule: the life of a connection, and one end of a stream."""
+
+_STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 _ONE_WAY = re.compile(r"closed|closing|started|stopped|entered|exited|finished|done\b", re.I)
 """Flags that only ever go one way, so that to set one twice does no harm."""
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
-    """Yield each path once per async function."""
+    """Yield one hit per async function: the first path, and the others beside it."""
     for function in source.functions:
-        if not isinstance(function, ast.AsyncFunctionDef) or _LIFE_CYCLE.match(function.name):
+        if not isinstance(function, ast.AsyncFunctionDef) or _LIFE_CYCLE.search(function.name):
             continue
-        walk = _Walk(source, function)
+        walk = _Walk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
-        for path, (look, act, how) in walk.found.items():
-            symbol = _symbol(path, function, source)
-            yield Hit(
-                node=act,
-                symbol=symbol,
-                message=f"{qualified_name(function, source)}() {how} {path} in line "
-                f"{act.lineno} on a look from line {look}, with an await in between and no lock",
-                defined_at=look,
-            )
+        if not walk.found:
+            continue
+        (path, (look, act, how)), *others = walk.found.items()
+        also = ", ".join(other for other, _ in others)
+        yield Hit(
+            node=act,
+            symbol=_symbol(path, function, source),
+            message=f"{qualified_name(function, source)}() {how} {path} on what it saw in line "
+            f"{look}, with an await in between and no lock" + (f"; also {also}" if also else ""),
+            defined_at=look,
+        )
+
+
+def _runs_as_many(function: FunctionNode, source: Source) -> bool:
+    """Return whether a function inside another is started as several tasks at once."""
+    outer = source.function_of(function)
+    if outer is None:
+        return False
+    times = 0
+    for node in ast.walk(outer):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        if not (called in ("gather", "start") or _STARTER.search(called)):
+            continue
+        for argument in node.args:
+            for inner in ast.walk(argument):
+                if isinstance(inner, ast.Name) and inner.id == function.name:
+                    times += 1
+                    if called.endswith("fan_out") or any(
+                        isinstance(one, _LOOPS) for one in source.around(inner)
+                    ):
+                        times += 1
+    return times > 1
 
 
 def _symbol(path: str, function: FunctionNode, source: Source) -> str:
@@ -83,6 +112,8 @@ class _Walk:
 
     source: Source
     function: FunctionNode
+    runs_as_many: bool
+    """Whether variables of the function around this one are shared by several tasks of it."""
     state: _State = attrs.field(factory=dict)
     """What conditions know, by path."""
     derived: dict[str, dict[str, _Look]] = attrs.field(factory=dict)
@@ -351,7 +382,7 @@ class _Walk:
         if root.id in self.source.imports:
             return None
         if self.source.is_free(root):
-            return ast.unparse(node)
+            return ast.unparse(node) if self.runs_as_many else None
         if root.id in self.source.bindings and self.source.is_global(root):
             return ast.unparse(node)
         if root.id in self.source.top_classes and node is not root:

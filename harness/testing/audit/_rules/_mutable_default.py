@@ -80,7 +80,11 @@ def _fate(function: FunctionNode, name: str, source: Source) -> str:
             if isinstance(target, ast.Attribute | ast.Subscript):
                 later = _changed_later(target, function, source)
                 kept = f"kept as {ast.unparse(target)} in line {node.lineno}"
-                return f"{kept} and changed in line {later}" if later else kept
+                if later:
+                    return f"{kept} and changed in line {later}"
+                # Under a private name that its class never changes, it is a constant.
+                if not (isinstance(target, ast.Attribute) and target.attr.startswith("_")):
+                    return kept
         if isinstance(node, ast.Return | ast.Yield) and _is_name(node.value, name):
             return f"handed out in line {node.lineno}"
     return ""

@@ -12,7 +12,7 @@ import re
 
 from harness.testing.audit._changes import returns_a_callable
 from harness.testing.audit._program import Program
-from harness.testing.audit._source import FunctionNode, Source
+from harness.testing.audit._source import FunctionNode, Source, decorator_names
 
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
@@ -22,7 +22,12 @@ _SET_UP = re.compile(
     r"|initialize|initialise|set|reset|clear|add|use|override|patch|define|declare|load|import"
     r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
 )
-_CACHE = re.compile(r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats", re.I)
+_CACHE = re.compile(
+    r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"|logged|printed|reported",
+    re.IGNORECASE,
+)
+_CALLED_LATER_BY_PYTHON = frozenset(("os.register_at_fork", "atexit.register"))
 
 
 def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
@@ -30,6 +35,10 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
     if isinstance(function, ast.AsyncFunctionDef):
         return False
     if function.name in _FILLED_AT_IMPORT:
+        return True
+    if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
+        return True
+    if function.name in _hooks(source):
         return True
     owner = source.parents.get(function)
     if isinstance(owner, ast.ClassDef) and any(
@@ -41,6 +50,18 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
     return bool(_SET_UP.match(function.name)) or returns_a_callable(function)
 
 
+def _hooks(source: Source) -> set[str]:
+    """Return the functions that Python itself calls when the process forks or ends."""
+    return {
+        inner.id
+        for node in source.nodes
+        if isinstance(node, ast.Call) and source.dotted(node.func) in _CALLED_LATER_BY_PYTHON
+        for argument in [*node.args, *(one.value for one in node.keywords)]
+        for inner in ast.walk(argument)
+        if isinstance(inner, ast.Name)
+    }
+
+
 def is_cache(name: str) -> bool:
-    """Return whether a name says that its contents are the same for everybody."""
+    """Return whether a name says that what it holds is the same for everybody, or harmless."""
     return _CACHE.search(name) is not None
