@@ -1,0 +1,119 @@
+"""Tell which objects a line of code touches, by the names that stand in it.
+
+A line that says ``self.pool.replies`` loads a variable and then two attributes. Such chains are
+read off the bytecode, which is there even if the source is not, and followed in the frame that is
+about to run the line, without running any code of the user's: no property, no ``__getattr__``.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Iterator
+from types import CodeType, FrameType, MemberDescriptorType
+from typing import Any
+
+import attrs
+
+MISSING = object()
+"""Stands where a chain can't be followed further."""
+
+
+@attrs.frozen
+class Chain:
+    """A variable and the attributes that a line loads from it, one from the other."""
+
+    variable: str
+    attributes: tuple[str, ...]
+    offset: int
+    """Where in the bytecode it begins."""
+
+
+@functools.lru_cache(maxsize=4096)
+def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
+    """Return the chains that each line of ``code`` loads."""
+    by_line: dict[int, list[Chain]] = {}
+    line = code.co_firstlineno
+    offset = 0
+    open_chain: list[str] = []
+
+    def close() -> None:
+        if open_chain:
+            chain = Chain(open_chain[0], tuple(open_chain[1:]), offset)
+            by_line.setdefault(line, []).append(chain)
+            open_chain.clear()
+
+    for instruction in dis.get_instructions(code):
+        positions = instruction.positions
+        here = positions.lineno if positions is not None and positions.lineno else line
+        operation = instruction.opname
+        if operation.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL")):
+            close()
+            line = here
+            offset = instruction.offset
+            names = instruction.argval  # Two of them, where an instruction loads two at once.
+            for name in names if isinstance(names, tuple) else (names,):
+                close()
+                open_chain.append(str(name))
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD") and open_chain and here == line:
+            open_chain.append(str(instruction.argval))
+        elif operation not in ("CACHE", "PUSH_NULL", "PRECALL", "COPY", "NOP", "RESUME"):
+            close()
+            line = here
+    close()
+    return {line: tuple(chains) for line, chains in by_line.items()}
+
+
+@attrs.frozen(eq=False)
+class Touch:
+    """An object that a line loads: what it was loaded from, by which name, and the object."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+def touches(frame: FrameType, line: int) -> Iterator[Touch]:
+    """Yield what a line is about to load, as far as can be told without running it.
+
+    A line that was left for a while, at an ``await``, loads no more than what comes after that.
+    """
+    for chain in chains_of(frame.f_code).get(line, ()):
+        if chain.offset < frame.f_lasti:
+            continue
+        name = chain.variable
+        if name in frame.f_locals:
+            owner, value = frame.f_code, frame.f_locals[name]
+        else:
+            owner, value = frame.f_globals, frame.f_globals.get(name, MISSING)
+        yield Touch(owner, name, value)
+        for name in chain.attributes:
+            if value is MISSING:
+                break
+            owner, value = _attribute(value, name)
+            yield Touch(owner, name, value)
+
+
+def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
+    """Return where an attribute is kept, and its value, without calling anything."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        own = {}
+    if isinstance(thing, type):
+        for cls in thing.__mro__:
+            if name in vars(cls):
+                return cls, vars(cls)[name]
+        return thing, MISSING
+    if isinstance(own, dict) and name in own:
+        return thing, own[name]
+    for cls in type(thing).__mro__:
+        if name in vars(cls):
+            value = vars(cls)[name]
+            if isinstance(value, MemberDescriptorType):
+                try:
+                    return thing, value.__get__(thing)
+                except AttributeError:
+                    return thing, MISSING
+            return cls, value
+    return thing, MISSING
