@@ -8,6 +8,7 @@ from harness.fanout import Result, Results, fan_out, open_fan_out, race
 from harness.policies import (
     Attempt,
     BestEffort,
+    Budget,
     FailFast,
     FirstSuccess,
     Hedge,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempt",
     "BestEffort",
+    "Budget",
     "Event",
     "FailFast",
     "FirstSuccess",

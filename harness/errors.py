@@ -9,7 +9,7 @@ Wrong arguments are not here: those are plain `ValueError` and `TypeError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import trio
@@ -165,6 +165,23 @@ class QuotaExhaustedError(HarnessError):
         return str(self.args[0])
 
 
+class BudgetExceeded(HarnessError):
+    """What a call might spend doesn't fit into what a budget of its runs has left.
+
+    A retry can't help, so none is made.
+    """
+
+    run_path: str | None
+    """The run that was given the budget; it may stand above the one that asked."""
+
+    def __init__(self, message: str, run_path: str | None = None) -> None:
+        super().__init__(message, run_path)
+        self.run_path = run_path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NestedReservationError(HarnessError):
     """A limiter was asked for a reservation by code that runs inside one of its own.
 
@@ -213,6 +230,28 @@ class ScheduleError(HarnessError, AssertionError):
         self.schedules_run = schedules_run
         self.objects = tuple(objects)
 
+
+class CounterBoundsError(HarnessError, ValueError):
+    """A change of a shared counter would have left its bounds, and was not made."""
+
+
+class EffectUnknownError(HarnessError):
+    """An effect may have taken place or not: it began, and nobody knows how it ended.
+
+    A retry can't help, so none is made.
+    """
+
+    key: Any
+    """The key given to `harness.shared.Once`."""
+
+    idempotency_key: str
+    """What the effect was told, so that its receiver can be asked."""
+
+    def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
+        super().__init__(message, key, idempotency_key)
+        self.key = key
+        self.idempotency_key = idempotency_key
+
     def __str__(self) -> str:
         return str(self.args[0])
 
@@ -230,3 +269,104 @@ class InjectedFault(HarnessError):
 
     def __init__(self, message: str = "this call was made to fail by the schedule") -> None:
         super().__init__(message)
+
+
+class SharedClosedError(HarnessError, RuntimeError):
+    """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class ModelError(HarnessError):
+    """A model gave no answer that can be used.
+
+    The message names the run, the model and the cause; what the provider's client raised is the
+    ``__cause__``. No key ever stands in it.
+    """
+
+    model: str | None
+    """The model that was asked."""
+
+    provider: str | None
+    """Who was to answer, such as ``"openai"``."""
+
+    status_code: int | None
+    """The status of the response; None if there was none."""
+
+    headers: Mapping[str, str]
+    """The headers of the response, names in lower case."""
+
+    body: Any
+    """What the response said, if it was an error: parsed JSON or text."""
+
+    retry_after: float | None
+    """Seconds after which the same request may succeed; None if nobody said."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        status_code: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        retry_after: float | None = None,
+    ) -> None:
+        # Past the other base of a subclass, whose own number is one of these.
+        Exception.__init__(self, message)
+        self.model = model
+        self.provider = provider
+        self.status_code = status_code
+        self.headers = dict(headers or {})
+        self.body = body
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelStatusError(ModelError):
+    """A provider answered a request with an error, told by its `status_code`."""
+
+
+class ModelRateLimitedError(ModelStatusError, RateLimitedError):
+    """A provider refused a request to a model because too many were sent, or it has no capacity.
+
+    With a limiter a model waits and asks again; this comes out when the wait would pass the
+    deadline, or would be more than ten minutes in all.
+    """
+
+
+class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
+    """A provider refused a request to a model because a quota is used up; a retry can't help."""
+
+    def __init__(self, message: str, *, resets_after: float | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.resets_after = resets_after
+
+
+class ModelConnectionError(ModelError):
+    """A provider could not be reached, or the connection broke before the answer was whole."""
+
+
+class ModelReplyError(ModelError):
+    """A model's reply makes no sense: it is malformed, cut short or empty."""
+
+
+class MissingKeyError(ModelError):
+    """A model was to be opened without the key that its provider wants."""
+
+
+class ModelNotOpenError(HarnessError, RuntimeError):
+    """A model that holds connections or memory was used outside of its ``async with`` block."""
+
+
+class ScriptEndedError(ModelError):
+    """A scripted model was asked more often in one history than its script has replies."""
+
+
+class UnrecordedRequestError(ModelError):
+    """A recorded model was asked something that its cassette has no reply for."""
+
+
+class MissingPriceError(ModelError):
+    """A model without a price was asked under a budget in dollars, which could not be kept."""

@@ -93,6 +93,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("shared", "harness.runs._accounts"): (
+        "a run's budgets are its own; as a public name they could be charged for another run"
+    ),
 }
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
@@ -17,7 +18,6 @@ from harness.testing.audit import (
     Format,
     audit_function,
     audit_paths,
-    can_run_alone,
     report,
 )
 
@@ -76,7 +76,7 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
         module = load_module(name)
         paths += _files_of(module, name)
         given: Any = values or list(getattr(module, "INPUTS", ()))
-        if not function and can_run_alone(module):
+        if not function and hasattr(module, "INPUTS") and callable(getattr(module, "agent", None)):
             function = "agent"
         if not function:
             continue
@@ -85,7 +85,8 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
                 f"{target} is run with what --input says, or with the module's INPUTS, and there "
                 "is neither"
             )
-        run += audit_function(load_target(f"{name}:{function}"), given)
+        found = audit_function(load_target(f"{name}:{function}"), given)
+        run += [attrs.evolve(one, path=_shown(one.path)) for one in found]
     try:
         findings = [*audit_paths(paths), *run]
     except FileNotFoundError as error:

@@ -1,6 +1,7 @@
 """Policies: frozen values that say what should happen. No clock, no `await`."""
 
 from harness.policies._attempt import Attempt, ReservingLimiter
+from harness.policies._budget import Budget
 from harness.policies._hedge import Hedge
 from harness.policies._join import (
     BestEffort,
@@ -17,6 +18,7 @@ from harness.policies._retry_after import is_rate_limit, retry_after_seconds
 __all__ = [
     "Attempt",
     "BestEffort",
+    "Budget",
     "FailFast",
     "FirstSuccess",
     "Hedge",

@@ -13,11 +13,14 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
-from harness.errors import QuotaExhaustedError
+from harness.errors import BudgetExceeded, EffectUnknownError, QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
 """Which errors to retry: a class, several, or a function of the error."""
+
+_FINAL = (QuotaExhaustedError, BudgetExceeded, EffectUnknownError)
+"""Errors that another attempt can only meet again."""
 
 
 def _check_attempts(instance: object, attribute: object, value: Any) -> None:
@@ -60,7 +63,7 @@ class Retry:
 
     An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
     no attempt; the waits for those end at the deadline, or after ten minutes in all. One that says
-    that a quota is used up (`QuotaExhaustedError`) is final.
+    that a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
@@ -91,9 +94,10 @@ class Retry:
     def applies_to(self, error: Exception) -> bool:
         """Return whether this error is one to retry.
 
-        A `QuotaExhaustedError` never is, whatever `on` says: it stays until the quota is full.
+        What is final never is, whatever `on` says: a `QuotaExhaustedError` stays until the quota
+        is full, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides.
         """
-        if isinstance(error, QuotaExhaustedError):
+        if isinstance(error, _FINAL):
             return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)

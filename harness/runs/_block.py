@@ -21,6 +21,8 @@ import trio
 from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
+from harness.policies import Budget
+from harness.runs._accounts import add_budget
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
@@ -35,6 +37,7 @@ def open_run(
     deps: Any = None,
     tags: Mapping[str, Any] | None = None,
     private: bool = False,
+    budget: Budget | None = None,
 ) -> RunBlock:
     """Open a run: ``async with harness.open_run("triage", timeout=60) as run:``.
 
@@ -50,6 +53,8 @@ def open_run(
       tags: Labels for logs and reports; copied.
       private: Whether its events, and those of the runs below it, stay hidden from subscribers
         of the runs above.
+      budget: What it and all runs below it may spend together; see `harness.Budget`. Budgets of
+        runs above it hold as well.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -77,6 +82,13 @@ def open_run(
         check_seconds("open_run(timeout=...)", timeout, advice="None is for no limit")
     if tags is not None and not isinstance(tags, Mapping):
         raise TypeError(f"open_run(tags=...) takes a mapping such as {{'shard': 3}}, not {tags!r}")
+    if budget is not None:
+        if not isinstance(budget, Budget):
+            raise TypeError(
+                f"open_run(budget=...) takes a Budget, not {budget!r}; write "
+                "budget=harness.Budget(tokens=100_000)"
+            )
+        return _BlockWithBudget(name, timeout, deps, tags, private, budget)
     return RunBlock(name, timeout, deps, tags, private)
 
 
@@ -201,3 +213,26 @@ class RunBlock:
             raise remaining
         finally:
             del remaining, error, exc  # Each would hold the frames that hold it.
+
+
+class _BlockWithBudget(RunBlock):
+    """The block of a run with a budget. A class of its own, so that the others don't ask for one."""
+
+    __slots__ = ("_budget",)
+
+    def __init__(
+        self,
+        name: str,
+        timeout: float | None,
+        deps: Any,
+        tags: Mapping[str, Any] | None,
+        private: bool,
+        budget: Budget,
+    ) -> None:
+        super().__init__(name, timeout, deps, tags, private)
+        self._budget = budget
+
+    def _begin(self) -> Run:
+        run = super()._begin()
+        add_budget(run, self._budget)
+        return run

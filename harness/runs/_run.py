@@ -583,8 +583,13 @@ class Run:
     def _fork_locals(self, parent: Run) -> None:
         """Start with copies of the parent's values that say how they are copied."""
         assert parent._locals is not None
+        own = self._locals
         self._locals = {key: key.fork_value(parent._locals[key]) for key in parent._forks}
-        self._forks = parent._forks
+        if own is None:
+            self._forks = parent._forks
+        else:  # What an engine gave to a run that it has made, before the run began.
+            self._locals.update(own)
+            self._forks = tuple(dict.fromkeys((*parent._forks, *self._forks)))
 
     def _refuse_if_ended(self, consequence: str) -> None:
         if self._status != "running":

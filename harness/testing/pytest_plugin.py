@@ -8,6 +8,7 @@ may be left behind.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import traceback
@@ -22,6 +23,9 @@ from trio.lowlevel import Task
 from harness.limits import Limiter
 from harness.runs import Run, StrayTasks, current_run_or_none, dump
 from harness.testing._clock import ThreadsHoldClock
+from harness.testing.isolation._places import place_of_definition
+from harness.testing.isolation._reach import Reached
+from harness.testing.isolation._shared_state import SharedState
 
 _GRACE_SECONDS = 1.0
 """How long the event loop may take to answer before it counts as blocked."""
@@ -219,3 +223,23 @@ def limiters_of(modules: list[Any]) -> list[Limiter]:
                 if isinstance(one, Limiter):
                     found[id(one)] = one
     return list(found.values())
+
+
+# Shared state ------------------------------------------------------------------------------------
+
+
+def watch_shared_state(test: Any) -> Callable[[], list[str]]:
+    """Take a snapshot of what a test can reach, and return a function that says what has changed.
+
+    Args:
+      test: The test's function.
+    """
+    reached = Reached()
+    function = inspect.unwrap(getattr(test, "__func__", test))
+    reached.add(place_of_definition(function), function)
+    state = SharedState(reached)
+
+    def changed() -> list[str]:
+        return [f"{suspect.path} was changed" for suspect in state.left_behind()]
+
+    return changed

@@ -1,0 +1,52 @@
+"""How much a run and all below it may spend."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from harness._arguments import check_count
+
+
+def _check_tokens(instance: object, attribute: object, value: Any) -> None:
+    if value is not None:
+        check_count(
+            "Budget(tokens=...)", value, least=0, advice="None is for no limit, 0 spends nothing"
+        )
+
+
+def _check_cost_usd(instance: object, attribute: object, value: Any) -> None:
+    if value is None:
+        return
+    advice = "None is for no limit, 0 spends nothing"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"Budget(cost_usd=...) takes a number of dollars, not {value!r}; {advice}")
+    if not 0 <= value < math.inf:
+        raise ValueError(
+            f"Budget(cost_usd=...) takes dollars from 0 upwards, not {value!r}; {advice}"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Budget:
+    """What a run and all runs below it may spend together: ``open_run("x", budget=Budget(...))``.
+
+    Give ``tokens``, ``cost_usd`` or both. It is reserved before a call and settled after it, so
+    callers side by side can't overrun it together; what doesn't fit is refused at once with
+    `harness.errors.BudgetExceeded`. Budgets of runs inside each other all hold.
+    """
+
+    tokens: int | None = attrs.field(default=None, validator=_check_tokens)
+    """Tokens, of input and output together; None for no limit."""
+
+    cost_usd: float | None = attrs.field(default=None, validator=_check_cost_usd)
+    """Dollars; None for no limit."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.tokens is None and self.cost_usd is None:
+            raise ValueError(
+                "Budget takes tokens=, cost_usd= or both, and was given neither; write "
+                "Budget(tokens=100_000) or Budget(cost_usd=5.0)"
+            )

@@ -1,0 +1,216 @@
+"""Keep what a run, and all below it, may spend, and tell who listens what they spent.
+
+A run's accounts are the budgets and meters of that run and of all above it. They stand among the
+run's values, under a key that says how a child starts: with the same ones. So a tree without a
+budget pays nothing for them, and a child finds all levels in one place.
+
+Who spends goes through `harness.shared`: it reserves in all budgets or in none, and settles. That
+is never waited for, so a budget can't be part of a deadlock.
+
+Invariant, at every step: of each budget, what is held and spent was fitted in before it was held.
+Only a use above its estimate can go beyond the limit: then nothing is left, and what was used too
+much is known. `left` is never negative.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import attrs
+
+from harness.errors import BudgetExceeded
+from harness.policies import Budget
+from harness.runs._current import current
+from harness.runs._run import Run
+
+UNITS_PER_USD = 10**12
+"""Costs are kept in whole units: sums of fractions would drift, and a refund leave some crumbs.
+The price of a token is a few hundred thousand of them."""
+
+
+class UsageMeter(Protocol):
+    """Hears of all that is spent in a run and below it, without bounding it."""
+
+    def spent(self, tokens: int, cost_usd: float) -> None:
+        """Note a use, once it is known. Called in the thread that spent; must not raise."""
+        ...
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """One dimension of one budget, in whole units."""
+
+    limit: int
+    held: int = 0
+    """Reserved by calls under way."""
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        """What the next call may reserve; never negative."""
+        return max(0, self.limit - self.spent - self.held)
+
+
+@attrs.define(eq=False)
+class LiveBudget:
+    """A budget in force, and what was spent of it."""
+
+    run_path: str
+    tokens: Ledger | None
+    cost: Ledger | None
+    refused: int = 0
+    """Reservations that it refused."""
+
+    def ledgers(self, usage: Usage) -> Iterator[tuple[str, Ledger, int | None]]:
+        """Yield each dimension that is bounded: its name, ledger, and the amount in ``usage``."""
+        if self.tokens is not None:
+            yield "tokens", self.tokens, usage.tokens
+        if self.cost is not None:
+            yield "cost_usd", self.cost, usage.cost
+
+
+@attrs.frozen
+class Usage:
+    """An amount in each dimension; None where it isn't known."""
+
+    tokens: int | None
+    cost: int | None
+    """In units of `UNITS_PER_USD`."""
+
+
+NOTHING = Usage(0, 0)
+
+
+@attrs.frozen
+class Accounts:
+    """The budgets and meters that hold for one run: its own and those above."""
+
+    budgets: tuple[LiveBudget, ...] = ()
+    """Outermost first."""
+    meters: tuple[UsageMeter, ...] = ()
+
+    def reserve(self, usage: Usage, path: str) -> None:
+        """Hold ``usage`` in all budgets, or in none.
+
+        Raises:
+          BudgetExceeded: if it doesn't fit into one. An amount that isn't known fits while there
+            is anything left.
+        """
+        with _lock:
+            for budget in self.budgets:
+                for name, ledger, amount in budget.ledgers(usage):
+                    if ledger.left < (1 if amount is None else amount):
+                        budget.refused += 1
+                        raise _exceeded(budget, name, ledger, amount, path)
+            for budget in self.budgets:
+                for _, ledger, amount in budget.ledgers(usage):
+                    ledger.held += amount or 0
+
+    def settle(self, held: Usage, used: Usage) -> None:
+        """Let go of what was held, and count what was used, whatever it is."""
+        with _lock:
+            for budget in self.budgets:
+                for _, ledger, amount in budget.ledgers(held):
+                    ledger.held -= amount or 0
+                for _, ledger, amount in budget.ledgers(used):
+                    ledger.spent += amount or 0
+        if self.meters and (used.tokens or used.cost):
+            for meter in self.meters:
+                meter.spent(used.tokens or 0, (used.cost or 0) / UNITS_PER_USD)
+
+    def charge_earlier(self, used: Usage) -> None:
+        """Count on the budgets what an earlier session used; meters have heard of it then."""
+        Accounts(self.budgets).settle(NOTHING, used)
+
+
+NO_ACCOUNTS = Accounts()
+
+_lock = threading.Lock()
+"""Guards all ledgers: worker threads spend too. Nothing is called or awaited under it."""
+
+
+class _AccountsKey:
+    """What a run keeps its accounts under; a child starts with the same."""
+
+    def fork_value(self, value: Accounts) -> Accounts:
+        """Return what a child run starts with."""
+        return value
+
+
+_KEY = _AccountsKey()
+
+
+def current_accounts() -> tuple[Accounts, str]:
+    """Return the accounts of the current run, with its path; none outside of any run.
+
+    Raises:
+      RunEndedError: if the current run has ended.
+    """
+    run = current.get()
+    if run is None:
+        return NO_ACCOUNTS, ""
+    run._refuse_if_ended("it can't spend anything")
+    return accounts_of(run), run.path
+
+
+def accounts_of(run: Run) -> Accounts:
+    """Return what holds for a live run; its parent's, if it has not begun yet."""
+    if run._locals is not None and _KEY in run._locals:
+        accounts: Accounts = run._locals[_KEY]
+        return accounts
+    if run._parent is not None and run._parent._locals is not None:
+        inherited: Accounts = run._parent._locals.get(_KEY, NO_ACCOUNTS)
+        return inherited
+    return NO_ACCOUNTS
+
+
+def add_budget(run: Run, budget: Budget) -> None:
+    """Have ``run``, and each run that is opened in it from now on, keep to ``budget``."""
+    live = LiveBudget(
+        run.path,
+        None if budget.tokens is None else Ledger(budget.tokens),
+        None if budget.cost_usd is None else Ledger(units(budget.cost_usd)),
+    )
+    accounts = accounts_of(run)
+    _set(run, Accounts((*accounts.budgets, live), accounts.meters))
+
+
+def add_meter(run: Run, meter: UsageMeter) -> None:
+    """Have ``meter`` hear what is spent in ``run``, and in each run opened in it from now on.
+
+    May be called before the run begins, by the engine that has made it.
+    """
+    accounts = accounts_of(run)
+    _set(run, Accounts(accounts.budgets, (*accounts.meters, meter)))
+
+
+def units(cost_usd: float) -> int:
+    """Return dollars as whole units."""
+    return round(cost_usd * UNITS_PER_USD)
+
+
+def _set(run: Run, accounts: Accounts) -> None:
+    run._refuse_if_ended("it can't spend anything")
+    if run._locals is None:
+        run._locals = {}
+    run._locals[_KEY] = accounts
+    if _KEY not in run._forks:
+        run._forks = (*run._forks, _KEY)
+
+
+def _exceeded(
+    budget: LiveBudget, name: str, ledger: Ledger, amount: int | None, path: str
+) -> BudgetExceeded:
+    def words(n: int) -> str:
+        return f"{n:,} tokens" if name == "tokens" else f"{n / UNITS_PER_USD:,.10g} dollars"
+
+    asked = f"for {words(amount)}" if amount is not None else "for a call of unknown size"
+    return BudgetExceeded(
+        f"run {path!r} asked {asked}, and the budget of run {budget.run_path!r} has "
+        f"{words(ledger.left)} left of {words(ledger.limit)} ({words(ledger.spent)} spent, "
+        f"{words(ledger.held)} reserved by calls under way); give open_run() a larger budget, ask "
+        "for less at a time, or end with what there is",
+        budget.run_path,
+    )

@@ -1,0 +1,33 @@
+"""State that runs share on purpose, each kind with the protection it needs.
+
+What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
+"""
+
+from harness.shared._counter import Counter, CounterStatistics
+from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
+from harness.shared._spending import (
+    BudgetDimension,
+    BudgetLeft,
+    BudgetStatistics,
+    Spending,
+    budget_left,
+    budget_statistics,
+    charge_budget,
+    reserve_budget,
+)
+
+__all__ = [
+    "BudgetDimension",
+    "BudgetLeft",
+    "BudgetStatistics",
+    "Counter",
+    "CounterStatistics",
+    "EffectState",
+    "EffectStore",
+    "RecordedEffect",
+    "Spending",
+    "budget_left",
+    "budget_statistics",
+    "charge_budget",
+    "reserve_budget",
+]

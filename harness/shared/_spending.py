@@ -1,0 +1,267 @@
+"""Spend from the budgets that hold here: reserve before a call, settle after it.
+
+The budgets are those of the current run and of all runs above it. What a call might cost is
+reserved in all of them or in none, so that callers side by side can't overrun one together.
+
+A reservation that doesn't fit is refused at once, also when calls under way may turn out to need
+less than they hold. To wait for them would be kinder, but a run that waits while it holds
+something, for a child that waits for the same budget, would wait for ever; and a budget that is
+nearly spent is no reason to go on. So estimate tightly: what is in flight holds its estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+
+import attrs
+
+from harness._arguments import check_count
+from harness.errors import ReservationError
+from harness.runs._accounts import (
+    NO_ACCOUNTS,
+    NOTHING,
+    UNITS_PER_USD,
+    Accounts,
+    Ledger,
+    Usage,
+    current_accounts,
+    units,
+)
+
+
+@attrs.frozen(kw_only=True)
+class BudgetLeft:
+    """What the code that asks may still reserve."""
+
+    tokens: int | None
+    """The least that a budget here has left; None if none bounds it."""
+
+    cost_usd: float | None
+    """The least that a budget here has left, in dollars; None if none bounds it."""
+
+
+@attrs.frozen(kw_only=True)
+class BudgetDimension:
+    """The tokens or the dollars of one budget, at one moment."""
+
+    limit: float
+    """What the budget was opened with."""
+
+    spent: float
+    """What was used, and what kept its estimate because nobody said."""
+
+    reserved: float
+    """What calls under way hold."""
+
+    left: float
+    """What may still be reserved; never negative."""
+
+    overrun: float
+    """What was used beyond the limit, by calls that used more than they had reserved."""
+
+
+@attrs.frozen(kw_only=True)
+class BudgetStatistics:
+    """One budget at one moment."""
+
+    run_path: str
+    """The run that was given it."""
+
+    tokens: BudgetDimension | None
+    """None if it doesn't bound them."""
+
+    cost_usd: BudgetDimension | None
+    """None if it doesn't bound them."""
+
+    refused: int
+    """Reservations that it refused."""
+
+
+def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) -> Spending:
+    """Reserve what a call might spend: ``with reserve_budget(tokens=1_200) as spending:``.
+
+    Inside the block, `Spending.settle` replaces the estimate by what was used, and
+    `Spending.refund` takes it back because nothing was sent. Left with neither, also by an
+    exception, the estimate stays spent. Without a budget here it costs next to nothing, and still
+    tells those who count.
+
+    Args:
+      tokens: The most that the call is likely to use, input and output together. None if that
+        isn't known: then nothing is held, and the call goes ahead while there is anything left.
+        0 if it uses none: that is never refused.
+      cost_usd: The same in dollars.
+
+    Returns:
+      A block that reserves when it is entered, for the run that enters it. It never waits.
+
+    Raises:
+      TypeError, ValueError: if an amount is none, or is negative.
+      BudgetExceeded: on entry, if a budget here has too little left. Nothing is held then.
+      RunEndedError: on entry, if the current run has ended.
+    """
+    return Spending(_usage("reserve_budget", tokens, cost_usd))
+
+
+class Spending:
+    """The reservation of one call, in all budgets that hold for it; see `reserve_budget`."""
+
+    __slots__ = ("_accounts", "_held", "_state")
+
+    def __init__(self, estimate: Usage) -> None:
+        self._accounts = NO_ACCOUNTS
+        self._held = estimate
+        self._state = "not entered yet"
+
+    def __enter__(self) -> Spending:
+        """Reserve the estimate, or refuse."""
+        if self._state != "not entered yet":
+            raise ReservationError(
+                f"this reservation of a budget is {self._state}; call reserve_budget() for each call"
+            )
+        accounts, path = current_accounts()
+        if accounts.budgets:
+            accounts.reserve(self._held, path)
+        self._accounts = accounts
+        self._state = "held"
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep the estimate as spent, if nobody said otherwise."""
+        if self._state == "held":
+            self._close(self._held, "left")
+
+    def settle(self, *, tokens: int | None = None, cost_usd: float | None = None) -> None:
+        """Replace the estimate by what the call really used.
+
+        What isn't given keeps its estimate. More than the estimate is counted too: it takes what
+        is left, down to nothing, and what goes beyond that is the budget's overrun.
+
+        Raises:
+          TypeError, ValueError: if an amount is none, or is negative.
+          ReservationError: if it isn't held: settled, refunded or left before, or not entered.
+        """
+        used = _usage("Spending.settle", tokens, cost_usd)
+        self._refuse_unless_held("settle")
+        held = self._held
+        self._close(
+            Usage(
+                held.tokens if used.tokens is None else used.tokens,
+                held.cost if used.cost is None else used.cost,
+            ),
+            "settled",
+        )
+
+    def refund(self) -> None:
+        """Give back the whole estimate, because nothing was sent.
+
+        Raises:
+          ReservationError: if it isn't held: settled, refunded or left before, or not entered.
+        """
+        self._refuse_unless_held("refund")
+        self._close(NOTHING, "refunded")
+
+    def _close(self, used: Usage, state: str) -> None:
+        self._state = state
+        self._accounts.settle(self._held, used)
+        self._accounts = NO_ACCOUNTS
+
+    def _refuse_unless_held(self, what: str) -> None:
+        if self._state != "held":
+            raise ReservationError(
+                f"can't {what} a reservation of a budget that is {self._state}; do it once, inside "
+                "its `with` block"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Spending, {self._state}>"
+
+
+def charge_budget(*, tokens: int = 0, cost_usd: float = 0.0, earlier: bool = False) -> None:
+    """Count a use that was not reserved, on the budgets of the current run and of those above.
+
+    It is never refused: what goes beyond a limit is the budget's overrun, and the next
+    reservation is refused.
+
+    Args:
+      tokens: The tokens used, input and output together.
+      cost_usd: What they cost, in dollars.
+      earlier: Whether an earlier session of the same work used them: the budgets go on with what
+        is left, and those who only count don't hear of it again.
+
+    Raises:
+      TypeError, ValueError: if an amount is none, or is negative.
+      RunEndedError: if the current run has ended.
+    """
+    used = _usage("charge_budget", tokens, cost_usd)
+    accounts, _ = current_accounts()
+    if earlier:
+        accounts.charge_earlier(used)
+    else:
+        accounts.settle(NOTHING, used)
+
+
+def budget_left() -> BudgetLeft:
+    """Return what may still be reserved here: the least of all budgets that hold.
+
+    Raises:
+      RunEndedError: if the current run has ended.
+    """
+    accounts, _ = current_accounts()
+    tokens = [budget.tokens.left for budget in accounts.budgets if budget.tokens is not None]
+    cost = [budget.cost.left for budget in accounts.budgets if budget.cost is not None]
+    return BudgetLeft(
+        tokens=min(tokens, default=None),
+        cost_usd=min(cost) / UNITS_PER_USD if cost else None,
+    )
+
+
+def budget_statistics() -> tuple[BudgetStatistics, ...]:
+    """Return the budgets that hold here, each at this moment, the outermost first.
+
+    Raises:
+      RunEndedError: if the current run has ended.
+    """
+    accounts: Accounts = current_accounts()[0]
+    return tuple(
+        BudgetStatistics(
+            run_path=budget.run_path,
+            tokens=_dimension(budget.tokens, 1),
+            cost_usd=_dimension(budget.cost, UNITS_PER_USD),
+            refused=budget.refused,
+        )
+        for budget in accounts.budgets
+    )
+
+
+def _dimension(ledger: Ledger | None, unit: int) -> BudgetDimension | None:
+    if ledger is None:
+        return None
+
+    def in_units(amount: int) -> float:
+        return amount if unit == 1 else amount / unit
+
+    return BudgetDimension(
+        limit=in_units(ledger.limit),
+        spent=in_units(ledger.spent),
+        reserved=in_units(ledger.held),
+        left=in_units(ledger.left),
+        overrun=in_units(max(0, ledger.spent - ledger.limit)),
+    )
+
+
+def _usage(call: str, tokens: object, cost_usd: object) -> Usage:
+    if tokens is not None:
+        check_count(f"{call}(tokens=...)", tokens, least=0, advice="0 if the call uses none")
+    if cost_usd is None:
+        return Usage(tokens, None)  # type: ignore[arg-type]
+    if isinstance(cost_usd, bool) or not isinstance(cost_usd, (int, float)):
+        raise TypeError(f"{call}(cost_usd=...) takes a number of dollars, not {cost_usd!r}")
+    if not 0 <= cost_usd < math.inf:
+        raise ValueError(f"{call}(cost_usd=...) takes dollars from 0 upwards, not {cost_usd!r}")
+    return Usage(tokens, units(cost_usd))  # type: ignore[arg-type]
