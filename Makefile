@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
-SOURCES := $(wildcard harness tests examples benchmarks)
+SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 LANE := lint types completeness layers documents docs wheel oldest anyio
 GATES := setup $(LANE) coverage speed
 # Beside each other on two cores: all the tests, and everything else. The ratios of times alone.

@@ -181,12 +181,12 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     yield
 
 
-_modules: dict[str, Any] = {}
+_module_cache: dict[str, Any] = {}
 
 
 def _own_modules(config: pytest.Config) -> list[Any]:
     """Return the loaded modules of the project under test, and not those that are installed."""
-    if _modules.get("count") != len(sys.modules):
+    if _module_cache.get("count") != len(sys.modules):
         root = str(config.rootpath)
         found = []
         for module in list(sys.modules.values()):
@@ -195,8 +195,8 @@ def _own_modules(config: pytest.Config) -> list[Any]:
                 parts = Path(path).parts
                 if "site-packages" not in parts and "dist-packages" not in parts:
                     found.append(module)
-        _modules.update(count=len(sys.modules), modules=found)
-    own: list[Any] = _modules["modules"]
+        _module_cache.update(count=len(sys.modules), modules=found)
+    own: list[Any] = _module_cache["modules"]
     return own
 
 

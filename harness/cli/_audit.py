@@ -12,14 +12,8 @@ import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
 from harness.cli._target import load_module, load_target
-from harness.testing.audit import (
-    RULES,
-    Finding,
-    Format,
-    audit_function,
-    audit_paths,
-    report,
-)
+from harness.testing import audit as auditing
+from harness.testing.audit import RULES, Finding, Format, audit_paths, report
 
 
 @click.command("audit", short_help="Find state that outlives a run.")
@@ -85,7 +79,7 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
                 f"{target} is run with what --input says, or with the module's INPUTS, and there "
                 "is neither"
             )
-        found = audit_function(load_target(f"{name}:{function}"), given)
+        found = auditing.audit_function(load_target(f"{name}:{function}"), given)
         run += [attrs.evolve(one, path=_shown(one.path)) for one in found]
     try:
         findings = [*audit_paths(paths), *run]
@@ -132,5 +126,3 @@ def _shown(path: str) -> str:
         return str(Path(path).resolve().relative_to(Path.cwd())) or "."
     except ValueError:
         return path
-
-

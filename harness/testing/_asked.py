@@ -22,7 +22,7 @@ class Asked:
     """The one schedule to replay, in the place of a search."""
 
 
-_asked = Asked()
+_asked = Asked()  # harness: shared (one command line per process, read before the first test)
 
 
 def asked() -> Asked:
@@ -36,7 +36,7 @@ def ask(*, schedules: int | None = None, schedule: str | None = None) -> None:
     Raises:
       ValueError: if ``schedules`` is below 1.
     """
-    global _asked  # harness: shared (one command line per process, read before the first test)
+    global _asked
     if schedules is not None:
         check_count("--schedules", schedules, advice="it is how many each test tries")
     _asked = Asked(schedules=schedules, schedule=schedule)

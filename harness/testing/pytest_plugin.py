@@ -97,7 +97,9 @@ class WatchedTest:
         if self.leak_check and self.shared_state is not None:
             changed = self.shared_state()
         strays, live, clock = StrayTasks(), LiveRuns(), ThreadsHoldClock()
-        instruments = [clock, strays, live] if self.leak_check else [clock]
+        instruments: list[trio.abc.Instrument] = [clock]
+        if self.leak_check:
+            instruments += [strays, live]
         with _instruments(instruments), _timers(self) as timed, trio.CancelScope() as scope:
             timed.scope = scope
             try:
@@ -169,7 +171,7 @@ def _timers(test: WatchedTest) -> Iterator[_Timed]:
 
     def print_it() -> None:
         if not over.is_set():
-            print(f"\n{test.name} is about to be ended\n\n{dump()}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"\n{test.name} is about to be ended\n\n{dump()}\n")
 
     def after(seconds: float | None, what: Callable[[], None]) -> None:
         if seconds is None or over.wait(seconds):
@@ -187,11 +189,9 @@ def _timers(test: WatchedTest) -> Iterator[_Timed]:
         if not answered.wait(_GRACE_SECONDS) and not over.is_set():
             frame = sys._current_frames().get(thread_id)
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-            print(
+            sys.stderr.write(
                 f"\n{test.name} blocks the event loop, so no task can run and none be cancelled; "
-                f"it is here:\n\n{stack}",
-                file=sys.stderr,
-                flush=True,
+                f"it is here:\n\n{stack}\n"
             )
 
     threads = [

@@ -20,24 +20,11 @@ from trio.testing import MockClock
 
 from harness._words import error_in_words, repr_of
 from harness.testing._clock import ThreadsHoldClock
-from harness.testing.audit._finding import Finding, Rule
+from harness.testing.audit._finding import Finding
+from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
+from harness.testing.audit._silence import silenced_lines, silences_in
 from harness.testing.isolation._assert_isolated import reach_from
 from harness.testing.isolation._shared_state import SharedState, Suspect, suspects_of
-
-LEFT_BEHIND = Rule(
-    name="left-behind",
-    title="what a run has changed in objects that outlive it",
-    why="the next run finds what this one left, and runs side by side find each other's",
-    fix="keep it in a harness.RunLocal or in local variables; what is shared on purpose belongs "
-    "into harness.shared",
-)
-
-RUN_FAILED = Rule(
-    name="run-failed",
-    title="a run of the audited function that raised",
-    why="what it would have left behind had it gone on can't be known",
-    fix="give inputs that the function can work with, and a model that answers",
-)
 
 
 def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -> list[Finding]:
@@ -84,7 +71,13 @@ def _audit(
                     seen.add(path)
                     findings.append(_left(fn, suspect, call, before[index], after))
             before[index] = after
-    return findings
+    return [finding for finding in findings if not _is_silenced(finding)]
+
+
+def _is_silenced(finding: Finding) -> bool:
+    """Return whether the line that binds the object says that it is shared on purpose."""
+    text = "".join(linecache.getlines(finding.path))
+    return finding.line in silenced_lines(silences_in(text), text)
 
 
 def _left(fn: Any, suspect: Suspect, call: str, before: Any, after: Any) -> Finding:

@@ -113,11 +113,9 @@ def assigned_by(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _flat(target)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        yield node.target
-    elif isinstance(node, ast.AugAssign):
-        yield node.target
-    elif isinstance(node, ast.NamedExpr):
+    elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (
+        isinstance(node, ast.AnnAssign) and node.value is not None
+    ):
         yield node.target
     elif isinstance(node, ast.With | ast.AsyncWith):
         for item in node.items:
@@ -131,9 +129,7 @@ def assigned_by(node: ast.AST) -> Iterator[ast.expr]:
 
 def is_container(value: ast.expr | None, source: Source) -> bool:
     """Return whether the expression makes a new container that can be changed."""
-    if isinstance(
-        value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
-    ):
+    if isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp):
         return True
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         return is_container(value.left, source)

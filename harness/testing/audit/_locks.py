@@ -22,9 +22,10 @@ def names_a_lock(expression: ast.expr) -> bool:
 def is_locked(node: ast.AST, source: Source) -> bool:
     """Return whether ``node`` stands inside a ``with`` of a lock, in its own function."""
     for outer in source.around(node):
-        if isinstance(outer, ast.With | ast.AsyncWith):
-            if any(names_a_lock(item.context_expr) for item in outer.items):
-                return True
+        if isinstance(outer, ast.With | ast.AsyncWith) and any(
+            names_a_lock(item.context_expr) for item in outer.items
+        ):
+            return True
         if isinstance(outer, FUNCTIONS):
             return False
     return False

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import attrs
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._source import FunctionNode, Source, own_nodes
+from harness.testing.audit._source import FunctionNode, Source
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class Program:
                 known = node.name in self._classes
                 self._classes[node.name] = None if known else (source, node)
             for function in source.functions:
-                calls = set(_called_names(function))
+                calls = set(_called_names(function, source))
                 if isinstance(function, ast.AsyncFunctionDef):
                     called_by_async |= calls
                 else:
@@ -75,14 +75,14 @@ class Program:
         return frozenset(names)
 
 
-def _called_names(function: FunctionNode) -> Iterator[str]:
-    for node in own_nodes(function):
+def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:
+    for node in source.own_nodes(function):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name):
                 yield node.func.id
             elif isinstance(node.func, ast.Attribute):
                 yield node.func.attr
-            # `to_thread.run_sync(save, ...)` and `nursery.start_soon(work)` call what they are given.
+            # `nursery.start_soon(work)` and `to_thread.run_sync(save)` call what they are given.
             for argument in node.args:
                 if isinstance(argument, ast.Name):
                     yield argument.id

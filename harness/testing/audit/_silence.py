@@ -1,4 +1,4 @@
-"""Read the comments that say that something is shared on purpose: ``# harness: shared (reason)``."""
+"""Read the comments that say that something is shared on purpose, and why."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
+_CALLED_BY_PYTHON = frozenset(("os.register_at_fork", "atexit.register"))
+
 INITIALISERS = frozenset(
     ("__init__", "__new__", "__post_init__", "__attrs_post_init__", "setup", "setUp")
 )
@@ -66,6 +68,7 @@ class Source:
             node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)
         }
         self._bound: dict[ast.AST, frozenset[str]] = {}
+        self._own: dict[ast.AST, list[ast.AST]] = {}
 
     # Where a node stands -----------------------------------------------------------------------
 
@@ -110,9 +113,11 @@ class Source:
         """Return whether ``node`` runs when the module is imported."""
         inner = node
         for outer in self.around(node):
-            if isinstance(outer, (*FUNCTIONS, ast.Lambda)) and inner is not outer.args:
-                if not (isinstance(outer, FUNCTIONS) and inner in outer.decorator_list):
+            if isinstance(outer, FUNCTIONS):
+                if inner is not outer.args and inner not in outer.decorator_list:
                     return False
+            elif isinstance(outer, ast.Lambda) and inner is not outer.args:
+                return False
             if isinstance(outer, ast.If) and is_guard_of_script(outer.test):
                 return False
             inner = outer
@@ -163,16 +168,23 @@ class Source:
             names = self._bound[scope] = frozenset(_bound_in(scope))
         return names
 
+    def own_nodes(self, function: ast.AST) -> list[ast.AST]:
+        """Return the nodes that ``function`` itself runs; see `own_nodes`."""
+        nodes = self._own.get(function)
+        if nodes is None:
+            nodes = self._own[function] = list(own_nodes(function))
+        return nodes
+
     def _declared_global(self, scope: ast.AST) -> frozenset[str]:
         return frozenset(
             name
-            for node in own_nodes(scope)
+            for node in self.own_nodes(scope)
             if isinstance(node, ast.Global)
             for name in node.names
         )
 
     def dotted(self, expression: ast.expr) -> str:
-        """Return ``a.b.c`` with the first name resolved through the imports; "" if it is no name."""
+        """Return ``a.b.c``, its first name resolved through the imports; "" if it is no name."""
         parts: list[str] = []
         while isinstance(expression, ast.Attribute):
             parts.append(expression.attr)
@@ -187,9 +199,16 @@ class Source:
         return self.dotted(expression.func) if isinstance(expression, ast.Call) else ""
 
     @functools.cached_property
-    def is_async(self) -> bool:
-        """Whether anything in the file is asynchronous."""
-        return any(isinstance(node, ast.AsyncFunctionDef) for node in self.functions)
+    def python_hooks(self) -> frozenset[str]:
+        """The functions that Python itself calls when the process forks or ends."""
+        return frozenset(
+            inner.id
+            for node in self.nodes
+            if isinstance(node, ast.Call) and self.dotted(node.func) in _CALLED_BY_PYTHON
+            for argument in [*node.args, *(one.value for one in node.keywords)]
+            for inner in ast.walk(argument)
+            if isinstance(inner, ast.Name)
+        )
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
@@ -295,10 +314,8 @@ def _bound_in(scope: ast.AST) -> Iterator[str]:
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-            names.add(node.name)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            names.update([node.name] if node.name else [])
     return iter(names - elsewhere)
 
 

@@ -115,9 +115,7 @@ class Chaos:
             if isinstance(given, int | float) and not isinstance(given, bool):
                 own[name] = check_fraction(f"Chaos({name}=...)", given, advice=advice)
         wanted = {"delay": delay, "fail": fail, "cancel": cancel}
-        asked = [
-            name for name, given in wanted.items() if given is not None and given is not False
-        ]
+        asked = [name for name, given in wanted.items() if given is not None and given is not False]
         if not asked:
             raise ValueError(
                 "Chaos() was asked for nothing; give delay=, fail= or cancel=, such as "
@@ -163,7 +161,8 @@ class Chaos:
         if hasattr(thing, "complete") and hasattr(thing, "stream"):
             return _ChaosModel(self, thing)  # type: ignore[return-value]
         if hasattr(thing, "invoke") and hasattr(thing, "parameters"):
-            return _wrap_tool(self, thing)
+            changed: T = _wrap_tool(self, thing)
+            return changed
         if not callable(thing) or inspect.isclass(thing):
             raise TypeError(
                 f"Chaos.wrap() takes an async function, a model or a tool, not {thing!r}"
@@ -338,11 +337,12 @@ def _wrap_tool(chaos: Chaos, tool: Any) -> Any:
 
 def _words_of(request: ModelRequest) -> tuple[str, ...]:
     """Return what a request says, without the ids that a provider makes up."""
-    return tuple(
+    said = (
         f"{message.role}: {message.content}"
         + "".join(f" {call.name}({call.arguments})" for call in message.tool_calls)
         for message in request.messages[-2:]
-    ) + (str(len(request.messages)),)
+    )
+    return (str(len(request.messages)), *said)
 
 
 def _name_of(fn: Any) -> str:

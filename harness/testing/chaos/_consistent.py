@@ -58,12 +58,11 @@ def _wrong_with_results(results: Results[Any], items: Any) -> Iterator[str]:
     indexes = [result.index for result in results]
     if indexes != sorted(set(indexes)):
         yield f"the results are not one per item in input order: indexes {indexes[:20]}"
-    if isinstance(items, list | tuple):
-        for result in results:
-            if result.index < len(items) and result.item is not items[result.index]:
-                if result.item != items[result.index]:
-                    yield f"result {result.index} is of item {repr_of(result.item)}, not its own"
     for result in results:
+        if isinstance(items, list | tuple) and result.index < len(items):
+            own = items[result.index]
+            if result.item is not own and result.item != own:
+                yield f"result {result.index} is of item {repr_of(result.item)}, not its own"
         yield from _wrong_with_result(result)
     summary = results.summary()
     counted = sum(getattr(summary, status) for status in _STATUSES)

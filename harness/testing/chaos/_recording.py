@@ -142,15 +142,15 @@ class Recording(Generic[T]):
             raise ValueError(
                 f"order={list(order)!r} must hold each index from 0 to {len(self) - 1} once"
             )
-        places = {index: place for place, index in enumerate(order or ())}
+        arrives = {index: place for place, index in enumerate(order or ())}
 
         async def replayed(item: Any) -> T:
-            for index, result in enumerate(self.results):
+            for place, result in enumerate(self.results):
                 if result.item is item or result.item == item:
                     break
             else:
                 raise KeyError(f"the recording has no item {item!r}")
-            await trio.sleep(places.get(index, -1) + 1)
+            await trio.sleep(arrives.get(place, -1) + 1)
             return result.value
 
         return replayed

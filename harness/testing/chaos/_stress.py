@@ -118,9 +118,7 @@ async def _ended(fn: Callable[[Any], Awaitable[Any]], item: Any) -> Result[Any]:
     raise AssertionError("a fan-out of one item gave no result")
 
 
-def _same(
-    one: Result[Any], other: Result[Any], equal: Callable[[Any, Any], bool] | None
-) -> bool:
+def _same(one: Result[Any], other: Result[Any], equal: Callable[[Any, Any], bool] | None) -> bool:
     if one.status != other.status:
         return False
     if one.status != "ok":

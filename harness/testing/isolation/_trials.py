@@ -258,4 +258,3 @@ def trial_of(text: str, inputs: int) -> Trial:
 
 def _numbers(members: Iterable[int]) -> str:
     return ",".join(str(member + 1) for member in members)
-

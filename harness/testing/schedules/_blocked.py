@@ -75,4 +75,3 @@ def waits_outside(control: Control) -> set[str]:
             elif name in _SOCKET_WAITS:
                 found.add("sockets")
     return found
-

@@ -19,7 +19,13 @@ from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import names_a_lock
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._source import FUNCTIONS, FunctionNode, Source, first_parameter
+from harness.testing.audit._source import (
+    FUNCTIONS,
+    FunctionNode,
+    Source,
+    first_parameter,
+    parameters,
+)
 
 RULE = Rule(
     name="check-then-act",
@@ -39,7 +45,7 @@ _LIFE_CYCLE = re.compile(
 _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
-_ONE_WAY = re.compile(r"closed|closing|started|stopped|entered|exited|finished|done\b", re.I)
+ONE_WAY = re.compile(r"closed|closing|started|stopped|entered|exited|finished|done\b", re.I)
 """Flags that only ever go one way, so that to set one twice does no harm."""
 
 
@@ -89,7 +95,11 @@ def _runs_as_many(function: FunctionNode, source: Source) -> bool:
 def _symbol(path: str, function: FunctionNode, source: Source) -> str:
     owner = source.class_of(function)
     head, dot, rest = path.partition(".")
-    if owner is not None and dot and head == first_parameter(source.method_of(function) or function):
+    if (
+        owner is not None
+        and dot
+        and head == first_parameter(source.method_of(function) or function)
+    ):
         return f"{owner.name}.{rest}"
     return path
 
@@ -303,6 +313,8 @@ class _Walk:
             self.write(path, node, "adds to", frozenset(_names_in(node.value)))
 
     def writes(self, node: ast.AST, used: frozenset[str]) -> None:
+        if isinstance(node, ast.Delete | ast.Assign):
+            self.cut_at_stale_place(node)
         for change in changes_by(node):
             path = self.path_of(change.target)
             if path is not None and isinstance(node, ast.stmt | ast.expr):
@@ -311,9 +323,18 @@ class _Walk:
                 )
                 self.write(path, node, "changes", names)
 
-    def write(
-        self, path: str, node: ast.stmt | ast.expr, how: str, used: frozenset[str]
-    ) -> None:
+    def cut_at_stale_place(self, node: ast.Delete | ast.Assign) -> None:
+        """Look at ``del history[start:]`` where start was computed before an await."""
+        targets = node.targets
+        for target in targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                place = f"len({target.value.id})"
+                for name in _names_in(target.slice):
+                    look = self.derived.get(name, {}).get(place)
+                    if look is not None and look.stale:
+                        self.report(target.value.id, look.line, node, "cuts")
+
+    def write(self, path: str, node: ast.stmt | ast.expr, how: str, used: frozenset[str]) -> None:
         look = self.state.get(path)
         if look is not None and look.stale:
             self.report(path, look.line, node, how)
@@ -327,7 +348,7 @@ class _Walk:
             looks.pop(path, None)
 
     def report(self, path: str, look: int, node: ast.stmt | ast.expr, how: str) -> None:
-        if not _ONE_WAY.search(path.rpartition(".")[2]):
+        if not ONE_WAY.search(path.rpartition(".")[2]):
             self.found.setdefault(path, (look, node, how))
 
     def compute(self, name: str, value: ast.expr) -> None:
@@ -335,7 +356,7 @@ class _Walk:
         looks: _State = {}
         # The result of an await was made at its end, whatever its arguments had read.
         if not any(isinstance(inner, ast.Await) for inner in ast.walk(value)):
-            for path in self.paths_in(value):
+            for path in [*self.paths_in(value), *self.lengths_in(value)]:
                 looks[path] = _Look(value.lineno, self.locks)
             for other in _names_in(value):
                 _merge(looks, _copy(self.derived.get(other, {})))
@@ -366,6 +387,19 @@ class _Walk:
                 continue
             pending.extend(ast.iter_child_nodes(inner))
 
+    def lengths_in(self, node: ast.AST) -> Iterator[str]:
+        """Yield ``len(x)`` for each parameter x of the function whose length is taken."""
+        given = {one.arg for one in parameters(self.function)}
+        for inner in ast.walk(node):
+            if (
+                isinstance(inner, ast.Call)
+                and ast.unparse(inner.func) == "len"
+                and inner.args
+                and isinstance(inner.args[0], ast.Name)
+                and inner.args[0].id in given
+            ):
+                yield f"len({inner.args[0].id})"
+
     def path_of(self, node: ast.expr) -> str | None:
         """Return the path in words, if it starts at something that tasks can share."""
         root = node
@@ -374,11 +408,13 @@ class _Walk:
         if not isinstance(root, ast.Name):
             return None
         method = self.source.method_of(self.function) or self.function
-        if node is not root and self.source.class_of(method) is not None:
-            if root.id == first_parameter(method) and (
-                method is self.function or root.id not in self.source.bound_in(self.function)
-            ):
-                return ast.unparse(node)
+        if (
+            node is not root
+            and self.source.class_of(method) is not None
+            and root.id == first_parameter(method)
+            and (method is self.function or root.id not in self.source.bound_in(self.function))
+        ):
+            return ast.unparse(node)
         if root.id in self.source.imports:
             return None
         if self.source.is_free(root):

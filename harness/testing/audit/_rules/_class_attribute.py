@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import (
-    Change,
     assigned_by,
     changes_in,
     is_container,
@@ -68,7 +67,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
 
 
 def _is_of(target: ast.expr, name: str, owner: ast.ClassDef, source: Source) -> bool:
-    """Return whether ``target`` is the attribute ``name`` of ``owner`` or of one of its instances."""
+    """Return whether ``target`` is the attribute ``name`` of ``owner`` or of its instances."""
     if not (isinstance(target, ast.Attribute) and target.attr == name):
         return False
     holder = target.value

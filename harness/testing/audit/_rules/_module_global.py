@@ -9,7 +9,7 @@ from harness.testing.audit._changes import assigned_by, changes_by, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._set_up import is_cache, is_set_up
-from harness.testing.audit._source import FunctionNode, Source, own_nodes
+from harness.testing.audit._source import FunctionNode, Source
 
 RULE = Rule(
     name="module-global",
@@ -29,11 +29,11 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
             continue
         declared = {
             name
-            for node in own_nodes(function)
+            for node in source.own_nodes(function)
             if isinstance(node, ast.Global)
             for name in node.names
         }
-        for node in own_nodes(function):
+        for node in source.own_nodes(function):
             for name, how in [*_bound(node, declared), *_changed(node, source)]:
                 if name in seen:
                     continue
@@ -82,7 +82,9 @@ def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Sour
         return False
     own = source.bound_in(function)
     if any(isinstance(one, ast.Name) and one.id in own for one in ast.walk(value)):
-        given = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+        given = {
+            argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)
+        }
         if any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(value)):
             return False
     if isinstance(value, ast.Constant) and value.value is None:
@@ -103,8 +105,12 @@ def _is_set_up_inside(function: FunctionNode, source: Source, program: Program) 
         outer is not None
         and not isinstance(function, ast.AsyncFunctionDef)
         and is_set_up(outer, source, program)
-        and not any(isinstance(node, ast.Return) and isinstance(node.value, ast.Name)
-                    and node.value.id == function.name for node in own_nodes(outer))
+        and not any(
+            isinstance(node, ast.Return)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == function.name
+            for node in source.own_nodes(outer)
+        )
     )
 
 

@@ -9,7 +9,7 @@ from harness.testing.audit._changes import changes_in, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import assigned_name, qualified_name
-from harness.testing.audit._source import FunctionNode, Source, defaults, own_nodes
+from harness.testing.audit._source import FunctionNode, Source, defaults
 
 RULE = Rule(
     name="mutable-default",
@@ -50,7 +50,9 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
                 node=node,
                 symbol=assigned_name(node, source, "default"),
                 message=f"every context without a value of its own gets this one "
-                f"{ast.unparse(given)}" if given is not None else "",
+                f"{ast.unparse(given)}"
+                if given is not None
+                else "",
             )
         elif called in _FIELDS:
             yield Hit(
@@ -63,7 +65,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
 
 def _fate(function: FunctionNode, name: str, source: Source) -> str:
     """Say what becomes of a default, in words; "" if nothing can come of it."""
-    nodes = list(own_nodes(function))
+    nodes = source.own_nodes(function)
     for node in nodes:
         # `items = list(items)` makes it the call's own.
         if isinstance(node, ast.Assign | ast.AnnAssign) and any(

@@ -9,7 +9,7 @@ from harness.testing.audit._changes import changes_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._source import Source, own_nodes
+from harness.testing.audit._source import Source
 
 RULE = Rule(
     name="process-state",
@@ -36,7 +36,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef):
             continue
-        for node in own_nodes(function):
+        for node in source.own_nodes(function):
             symbol = what = ""
             if isinstance(node, ast.Call):
                 symbol = source.dotted(node.func)

@@ -27,7 +27,6 @@ _CACHE = re.compile(
     r"|logged|printed|reported",
     re.IGNORECASE,
 )
-_CALLED_LATER_BY_PYTHON = frozenset(("os.register_at_fork", "atexit.register"))
 
 
 def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
@@ -38,7 +37,7 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
         return True
     if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
         return True
-    if function.name in _hooks(source):
+    if function.name in source.python_hooks:
         return True
     owner = source.parents.get(function)
     if isinstance(owner, ast.ClassDef) and any(
@@ -48,18 +47,6 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
     if program.runs_in_async(function):
         return False
     return bool(_SET_UP.match(function.name)) or returns_a_callable(function)
-
-
-def _hooks(source: Source) -> set[str]:
-    """Return the functions that Python itself calls when the process forks or ends."""
-    return {
-        inner.id
-        for node in source.nodes
-        if isinstance(node, ast.Call) and source.dotted(node.func) in _CALLED_LATER_BY_PYTHON
-        for argument in [*node.args, *(one.value for one in node.keywords)]
-        for inner in ast.walk(argument)
-        if isinstance(inner, ast.Name)
-    }
 
 
 def is_cache(name: str) -> bool:

@@ -14,6 +14,7 @@ from harness.testing.audit._changes import Change, changes_by, is_undone
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._program import Checker, Hit, Program
+from harness.testing.audit._rules._check_then_act import ONE_WAY
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source import (
     FUNCTIONS,
@@ -22,7 +23,6 @@ from harness.testing.audit._source import (
     Source,
     bindings_of,
     first_parameter,
-    own_nodes,
 )
 
 RULE = Rule(
@@ -83,7 +83,7 @@ def _shared_objects(
         yield shared
         for method in owner.body:
             if isinstance(method, FUNCTIONS) and method.name in INITIALISERS:
-                for node in own_nodes(method):
+                for node in source.own_nodes(method):
                     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                         inner = f"{name}.{node.targets[0].attr}"
                         pending += _instance(inner, line, node.value, home, program)
@@ -104,13 +104,13 @@ def _given_to_many_tasks(
     """Yield what ``function`` makes before a loop that starts tasks on it."""
     made: dict[str, ast.Assign] = {
         node.targets[0].id: node
-        for node in own_nodes(function)
+        for node in source.own_nodes(function)
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, ast.Call)
         and not _loops_around(node, function, source)
     }
-    for node in own_nodes(function):
+    for node in source.own_nodes(function):
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -124,9 +124,7 @@ def _given_to_many_tasks(
                 continue
             if isinstance(argument.value, ast.Name) and argument.value.id in made:
                 maker = made[argument.value.id]
-                yield from _instance(
-                    argument.value.id, maker.lineno, maker.value, source, program
-                )
+                yield from _instance(argument.value.id, maker.lineno, maker.value, source, program)
 
 
 def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool:
@@ -147,14 +145,14 @@ def _kept(
     """Yield the attributes that belong to one run: attribute, place, verb and method."""
     methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
     read = _read_attributes(owner)
-    for method in _run_methods(methods):
+    for method in _run_methods(methods, source):
         itself = first_parameter(method)
         if not itself or _LIFE_CYCLE.match(method.name):
             continue
         suspends = any(
             isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in ast.walk(method)
         )
-        for node in own_nodes(method):
+        for node in source.own_nodes(method):
             for attribute, how, change in _changed_attributes(node, itself):
                 if attribute not in read or is_cache(attribute) or attribute in methods:
                     continue
@@ -166,15 +164,17 @@ def _kept(
                     yield attribute, node, how, method
 
 
-def _run_methods(methods: dict[str, FunctionNode]) -> Iterator[FunctionNode]:
+def _run_methods(methods: dict[str, FunctionNode], source: Source) -> Iterator[FunctionNode]:
     """Yield the async methods, and the plain ones that those call on the same object."""
-    pending = [method for method in methods.values() if isinstance(method, ast.AsyncFunctionDef)]
+    pending: list[FunctionNode] = [
+        method for method in methods.values() if isinstance(method, ast.AsyncFunctionDef)
+    ]
     seen = set(pending)
     while pending:
         method = pending.pop(0)
         yield method
         itself = first_parameter(method)
-        for node in own_nodes(method):
+        for node in source.own_nodes(method):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -190,11 +190,13 @@ def _changed_attributes(node: ast.AST, itself: str) -> Iterator[tuple[str, str, 
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         flat = [one for target in targets for one in _elements(target)]
-        empties = isinstance(node.value, ast.Constant) and node.value.value in (None, True, False)
         for target in flat:
-            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == itself:
-                if not empties:
-                    yield target.attr, "sets", None
+            if (
+                isinstance(target, ast.Attribute)
+                and ast.unparse(target.value) == itself
+                and not _is_one_way(target.attr, node.value)
+            ):
+                yield target.attr, "sets", None
     for change in changes_by(node):
         target = change.target
         # A sum of numbers is a statistic: each addition is whole, and it is of no run.
@@ -202,6 +204,13 @@ def _changed_attributes(node: ast.AST, itself: str) -> Iterator[tuple[str, str, 
             continue
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == itself:
             yield target.attr, f"changes ({change.how})", change
+
+
+def _is_one_way(attribute: str, value: ast.expr | None) -> bool:
+    """Return whether an attribute is emptied, or a flag of it is set that is never taken back."""
+    if not isinstance(value, ast.Constant):
+        return False
+    return value.value is None or ONE_WAY.search(attribute) is not None
 
 
 def _elements(target: ast.expr) -> list[ast.expr]:
