@@ -93,10 +93,7 @@ class AnthropicMessages:
                     )
                 )
         return _response(
-            "".join(pieces),
-            calls,
-            _usage(inner(reply, "usage"), Usage()),
-            inner(reply, "stop_reason"),
+            "".join(pieces), calls, _usage(inner(reply, "usage"), Usage()), inner(reply, "stop_reason")
         )
 
     def reader(self) -> EventReader:

@@ -81,7 +81,9 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
     return AloneFindings(tuple(outliving), tuple(sorted(uncontrolled)))
 
 
-def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt) -> None:
+def _compare(
+    subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt
+) -> None:
     alone = subject.alone[member]
     cls = None
     if subject.comparison.equal is None and outcome.kind == "returned":

@@ -238,7 +238,9 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     broken = found.verdict.broken
     paths = [broken.path] if broken is not None else []
     paths += [one.path for one in causes.candidates if one.path not in paths]
-    notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
+    notes = [
+        f"{words} are not controlled by a schedule" for words in alone.uncontrolled
+    ]
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:

@@ -63,7 +63,9 @@ def candidates_of(steps: Iterable[Step]) -> list[Candidate]:
     for step in steps:
         for suspect in step.writes:
             path = suspect.path
-            by_path.setdefault(path, {}).setdefault((id(suspect.part), repr(suspect.key)), suspect)
+            by_path.setdefault(path, {}).setdefault(
+                (id(suspect.part), repr(suspect.key)), suspect
+            )
             writers.setdefault(path, set()).add(step.member)
     paths = sorted(by_path, key=lambda path: -len(writers[path]))
     return [Candidate(path, tuple(by_path[path].values())) for path in paths]
@@ -87,7 +89,9 @@ def find_causes(
         return Causes(tuple(firm), proven=True, replays=1 + len(others))
     joint = _smallest(subject, [trial, *others], tried)
     if joint:
-        return Causes(tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others))
+        return Causes(
+            tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others)
+        )
     if sufficient:
         return Causes(tuple(sufficient), proven=True, replays=1)
     joint = _smallest(subject, [trial], tried)

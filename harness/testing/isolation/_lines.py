@@ -119,7 +119,9 @@ class LineWatch:
                 if _is_touched(suspect, touch, frame):
                     self._note(suspect, (frame.f_code, line), is_write=False)
 
-    def _note(self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool) -> None:
+    def _note(
+        self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool
+    ) -> None:
         where = "code of a library" if line is None else place(*line)
         member = self._member
         assert member is not None

@@ -254,7 +254,9 @@ class ClassPart(KeyedPart):
         self._owner = cls
 
     def take(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
+        return {
+            name: value for name, value in vars(self._owner).items() if not is_dunder(name)
+        }
 
     def place_of(self, key: Any) -> Place:
         return self.place if key is WHOLE else self.place.attribute(str(key))

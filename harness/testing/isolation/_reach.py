@@ -317,7 +317,9 @@ class Reached:
         for key, value in itertools.islice(proxy.items(), ITEMS_AT_MOST):
             self._push(value, place.item(key), levels)
 
-    def _variable(self, variable: contextvars.ContextVar[Any], place: Place, levels: int) -> None:
+    def _variable(
+        self, variable: contextvars.ContextVar[Any], place: Place, levels: int
+    ) -> None:
         """Look at the value that every run inherits: the caller's, and the default."""
         for context in (contextvars.copy_context(), contextvars.Context()):
             value = context.run(variable.get, None)

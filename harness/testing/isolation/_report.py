@@ -200,9 +200,7 @@ def _table(findings: Findings) -> list[str]:
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
     guilty = {id(suspect) for one in findings.causes.candidates for suspect in one.suspects}
-    paths = {
-        id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
-    }
+    paths = {id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects}
     for step in findings.steps:
         rows.append((str(step.number), step.member, _cell(findings, step, guilty, paths)))
     if not rows:

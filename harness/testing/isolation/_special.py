@@ -52,7 +52,9 @@ class CachePart(Part):
 
     def fresh(self, contents: Any) -> Any:
         settings = self._cache.cache_parameters()
-        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(self._cache.__wrapped__)
+        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(
+            self._cache.__wrapped__
+        )
         return cache, 0
 
 

@@ -258,3 +258,4 @@ def trial_of(text: str, inputs: int) -> Trial:
 
 def _numbers(members: Iterable[int]) -> str:
     return ",".join(str(member + 1) for member in members)
+

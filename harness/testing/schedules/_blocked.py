@@ -75,3 +75,4 @@ def waits_outside(control: Control) -> set[str]:
             elif name in _SOCKET_WAITS:
                 found.add("sockets")
     return found
+

@@ -96,6 +96,7 @@ class Control:
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
 
+
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
     _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)

@@ -182,9 +182,7 @@ def _what_came_of_it(
         return outcome.Error(ending.error)
     error: DeadlockError | LivelockError
     if idle.deadlocked is not None:
-        error = DeadlockError(
-            _in_lines("every task waits, and nothing can wake any", idle.deadlocked)
-        )
+        error = DeadlockError(_in_lines("every task waits, and nothing can wake any", idle.deadlocked))
     elif ending.too_many_steps:
         error = LivelockError(
             _in_lines(

@@ -73,7 +73,9 @@ class Shrinking:
 
     def shrink(self) -> ScheduleRun:
         """Return the simplest failing run that can be had in reasonable time."""
-        while self._leave_out() or self._join_blocks() or self._lower() or self._join_two_pairs():
+        while (
+            self._leave_out() or self._join_blocks() or self._lower() or self._join_two_pairs()
+        ):
             pass
         return self.best
 
@@ -156,7 +158,9 @@ class Shrinking:
 
     # Both ---------------------------------------------------------------------------------------
 
-    def _try(self, what: object, chooser: Callable[[], Chooser], faults: tuple[Fault, ...]) -> bool:
+    def _try(
+        self, what: object, chooser: Callable[[], Chooser], faults: tuple[Fault, ...]
+    ) -> bool:
         """Run it, unless that was done before; keep it if it fails and is simpler."""
         if what in self._tried or self.runs >= MOST_RUNS or time.monotonic() > self._until:
             return False
@@ -193,7 +197,9 @@ def _blocks(picks: Sequence[int]) -> list[tuple[int, int]]:
     return [(task, len(list(run))) for task, run in itertools.groupby(picks)]
 
 
-def _joined(blocks: list[tuple[int, int]], place: int) -> Iterator[list[tuple[int, int]]]:
+def _joined(
+    blocks: list[tuple[int, int]], place: int
+) -> Iterator[list[tuple[int, int]]]:
     """Yield the blocks with one joined to the next of its task, to the last, and put to the end."""
     task, decisions = blocks[place]
     for step in (1, -1):
