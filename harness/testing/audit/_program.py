@@ -25,6 +25,9 @@ class Hit:
 
     symbol: str
     message: str
+    source: Source | None = None
+    """The file, if it is another than the rule was looking at."""
+
     defined_at: int = 0
     """The line that makes what is shared, where that is another one; a comment there counts."""
 

@@ -103,14 +103,22 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
         except (ValueError, RecursionError, MemoryError) as error:
             findings.append(_unreadable(path, 1, 1, str(error)))
     program = Program(sources)
+    silenced: dict[Source, set[int]] = {}
     for source in sources:
         silences = silences_in(source.text) if "harness:" in source.text else []
-        silenced = silenced_lines(silences, source.text) if silences else set()
+        silenced[source] = silenced_lines(silences, source.text)
         findings += [_without_reason(source, one) for one in silences if not one.reason]
+    seen: set[tuple[str, str, int, int]] = set()
+    for source in sources:
         for checker in CHECKERS:
             for hit in checker.check(source, program):
-                if not silenced & set(_lines_of(hit)):
-                    findings.append(_finding(checker.rule, source, hit))
+                home = hit.source or source
+                finding = _finding(checker.rule, home, hit)
+                # A class with an instance in each of two files is found from both.
+                place = (finding.rule, finding.path, finding.line, finding.column)
+                if place not in seen and not silenced[home] & set(_lines_of(hit)):
+                    seen.add(place)
+                    findings.append(finding)
     return _in_order(findings)
 
 

@@ -145,13 +145,16 @@ class Recording(Generic[T]):
         arrives = {index: place for place, index in enumerate(order or ())}
 
         async def replayed(item: Any) -> T:
-            for place, result in enumerate(self.results):
-                if result.item is item or result.item == item:
-                    break
-            else:
+            places = [
+                place
+                for place, result in enumerate(self.results)
+                if result.item is item or result.item == item
+            ]
+            if not places:
                 raise KeyError(f"the recording has no item {item!r}")
+            place = places[0]
             await trio.sleep(arrives.get(place, -1) + 1)
-            return result.value
+            return self.results[place].value
 
         return replayed
 

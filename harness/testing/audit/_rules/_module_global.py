@@ -25,7 +25,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield each global once: at the first place that changes it."""
     seen: set[str] = set()
     for function in source.functions:
-        if is_set_up(function, source, program) or _is_set_up_inside(function, source, program):
+        if is_set_up(function, source, program):
             continue
         declared = {
             name
@@ -96,22 +96,6 @@ def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Sour
         and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(test))
     ]
     return bool(tests)
-
-
-def _is_set_up_inside(function: FunctionNode, source: Source, program: Program) -> bool:
-    """Return whether a function stands inside a plain one that sets up: a decorator's wrapper."""
-    outer = source.function_of(function)
-    return (
-        outer is not None
-        and not isinstance(function, ast.AsyncFunctionDef)
-        and is_set_up(outer, source, program)
-        and not any(
-            isinstance(node, ast.Return)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == function.name
-            for node in source.own_nodes(outer)
-        )
-    )
 
 
 MODULE_GLOBAL = Checker(RULE, check)

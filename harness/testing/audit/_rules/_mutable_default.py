@@ -45,22 +45,13 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
             given = node.args[0]
         if not is_container(given, source):
             continue
+        symbol = assigned_name(node, source, "default")
         if called == "contextvars.ContextVar":
-            yield Hit(
-                node=node,
-                symbol=assigned_name(node, source, "default"),
-                message=f"every context without a value of its own gets this one "
-                f"{ast.unparse(given)}"
-                if given is not None
-                else "",
-            )
+            message = f"every context without a {symbol} of its own gets one and the same default"
+            yield Hit(node=node, symbol=symbol, message=message)
         elif called in _FIELDS:
-            yield Hit(
-                node=node,
-                symbol=assigned_name(node, source, "default"),
-                message="every instance that isn't given one gets this one default; "
-                "attrs copies nothing",
-            )
+            message = f"every instance without a {symbol} of its own gets one and the same default"
+            yield Hit(node=node, symbol=symbol, message=message)
 
 
 def _fate(function: FunctionNode, name: str, source: Source) -> str:

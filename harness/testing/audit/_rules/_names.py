@@ -12,7 +12,7 @@ def assigned_name(node: ast.AST, source: Source, otherwise: str) -> str:
     names: list[str] = []
     for outer in source.around(node):
         if isinstance(outer, ast.Assign) and not names:
-            names.append(ast.unparse(outer.targets[0]))
+            names.append(ast.unparse(outer.targets[0]).strip("()"))
         elif isinstance(outer, ast.AnnAssign) and not names:
             names.append(ast.unparse(outer.target))
         elif isinstance(outer, ast.ClassDef) and names:

@@ -12,11 +12,12 @@ import re
 
 from harness.testing.audit._changes import returns_a_callable
 from harness.testing.audit._program import Program
-from harness.testing.audit._source import FunctionNode, Source, decorator_names
+from harness.testing.audit._source import FunctionNode, Source, decorator_names, parameters
 
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
 )
+_DECORATED = frozenset(("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped"))
 _SET_UP = re.compile(
     r"^_*(register|unregister|install|uninstall|configure|config|enable|disable|setup|set_up|init"
     r"|initialize|initialise|set|reset|clear|add|use|override|patch|define|declare|load|import"
@@ -46,7 +47,19 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
         return True  # A metaclass: it runs when a class is made.
     if program.runs_in_async(function):
         return False
-    return bool(_SET_UP.match(function.name)) or returns_a_callable(function)
+    return (
+        bool(_SET_UP.match(function.name))
+        or returns_a_callable(function)
+        or _returns_what_it_decorates(function)
+    )
+
+
+def _returns_what_it_decorates(function: FunctionNode) -> bool:
+    names = {parameter.arg for parameter in parameters(function)} & _DECORATED
+    return any(
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names
+        for node in ast.walk(function)
+    )
 
 
 def is_cache(name: str) -> bool:

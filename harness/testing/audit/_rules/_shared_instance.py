@@ -45,16 +45,18 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     seen: set[tuple[str, str]] = set()
     for name, line, home, owner in _shared_objects(source, program):
         for attribute, node, how, method in _kept(home, owner):
-            if (owner.name, attribute) in seen or home is not source:
+            if (owner.name, attribute) in seen:
                 continue
             seen.add((owner.name, attribute))
             symbol = f"{name}.{attribute}"
+            place = f"line {line}" if home is source else f"{source.path}:{line}"
             yield Hit(
                 node=node,
                 symbol=symbol,
                 message=f"{owner.name}.{method.name}() {how} {symbol}, "
-                f"and {name.partition('.')[0]} is shared (line {line})",
-                defined_at=line,
+                f"and {name.partition('.')[0]} is shared ({place})",
+                source=home,
+                defined_at=line if home is source else 0,
             )
 
 
