@@ -36,16 +36,21 @@ RULE = Rule(
 )
 
 _LIFE_CYCLE = re.compile(
-    r"(^|_)(a?enter|a?exit|anext|a?close|a?start|a?stop|connect|disconnect|shutdown|cleanup"
-    r"|teardown|cancel|drain|wait|receive|recv|read|send|write|feed|flush|finali[sz]e"
-    r"|run_forever)(_|$)"
+    r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|a?start|a?stop|connect|disconnect|shutdown"
+    r"|clean_?up|teardown|cancel|drain|wait|receive|recv|read|send|write|feed|flush|finali[sz]e"
+    r"|finish|stream|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
 )
-"""Methods that one task calls, as a rule: the life of a connection, and one end of a stream."""
+"""Methods that one task calls, as a rule: the life of a connection, and one end of a stream; and
+those that say that their caller holds a lock."""
 
 _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
-ONE_WAY = re.compile(r"closed|closing|started|stopped|entered|exited|finished|done\b", re.I)
+ONE_WAY = re.compile(
+    r"closed|closing|started|stopped|entered|exited|finished|exhausted|consumed|disconnected"
+    r"|checked|created|answered|done\b",
+    re.IGNORECASE,
+)
 """Flags that only ever go one way, so that to set one twice does no harm."""
 
 
@@ -317,6 +322,8 @@ class _Walk:
             self.cut_at_stale_place(node)
         for change in changes_by(node):
             path = self.path_of(change.target)
+            if _takes_out_what_may_be_gone(node):
+                continue
             if path is not None and isinstance(node, ast.stmt | ast.expr):
                 names = used | frozenset(
                     name for inner in ast.iter_child_nodes(node) for name in _names_in(inner)
@@ -424,6 +431,15 @@ class _Walk:
         if root.id in self.source.top_classes and node is not root:
             return ast.unparse(node)
         return None
+
+
+def _takes_out_what_may_be_gone(node: ast.AST) -> bool:
+    """Return whether this is ``x.pop(key, default)`` or ``x.discard(item)``: right either way."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr == "discard" or (node.func.attr == "pop" and len(node.args) == 2))
+    )
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
-from harness.testing.audit._rules._set_up import is_cache, is_set_up
+from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
 from harness.testing.audit._source import FunctionNode, Source
 
 RULE = Rule(
@@ -19,6 +20,8 @@ RULE = Rule(
     fix="keep it in a harness.RunLocal or pass it as deps; what is shared on purpose belongs into "
     "harness.shared",
 )
+
+_COUNTER = re.compile(r"count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I)
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
@@ -34,7 +37,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
             for name in node.names
         }
         for node in source.own_nodes(function):
-            for name, how in [*_bound(node, declared), *_changed(node, source)]:
+            for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
                 if name in seen:
                     continue
                 if how == "binds" and _is_made_once(name, node, function, source):
@@ -53,10 +56,12 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
 def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
     for target in assigned_by(node):
         if isinstance(target, ast.Name) and target.id in declared:
-            yield target.id, "binds"
+            # A number that only grows is of no run: each addition is whole.
+            if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
+                yield target.id, "binds"
 
 
-def _changed(node: ast.AST, source: Source) -> Iterator[tuple[str, str]]:
+def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
     for change in changes_by(node):
         target = change.target
         if not isinstance(target, ast.Name) or isinstance(target.ctx, ast.Store):
@@ -65,6 +70,8 @@ def _changed(node: ast.AST, source: Source) -> Iterator[tuple[str, str]]:
         if binding is None or not is_container(binding.value, source):
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
+            continue
+        if is_memo(change, function, source):
             continue
         yield target.id, change.how
 

@@ -9,6 +9,7 @@ from harness.testing.audit._changes import changes_in, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import assigned_name, qualified_name
+from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source import FunctionNode, Source, defaults
 
 RULE = Rule(
@@ -26,7 +27,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield defaults of parameters, of attrs' fields and of context variables."""
     for function in source.functions:
         for name, default in defaults(function):
-            if is_container(default, source):
+            if is_container(default, source) and not is_cache(name):
                 fate = _fate(function, name, source)
                 if fate:
                     symbol = f"{qualified_name(function, source)}({name}=)"

@@ -37,6 +37,9 @@ _LIFE_CYCLE = re.compile(
     r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
     r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
 )
+_PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queue|Counter)$")
+"""Names of what is made to be shared, and protects itself."""
+
 _STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
 
 
@@ -79,7 +82,7 @@ def _shared_objects(
     while pending:
         shared = pending.pop(0)
         name, line, home, owner = shared
-        if owner.name in seen or name.count(".") > 3:
+        if owner.name in seen or name.count(".") > 3 or _PRIMITIVE.search(owner.name):
             continue
         seen.add(owner.name)
         yield shared
