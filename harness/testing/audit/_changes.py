@@ -25,8 +25,6 @@ CHANGING_METHODS = frozenset(
         "pop",
         "popitem",
         "popleft",
-        "put",
-        "put_nowait",
         "remove",
         "reverse",
         "rotate",
@@ -158,6 +156,10 @@ def is_undone(change: Change, source: Source) -> bool:
         return False
     target = ast.unparse(change.target)
     for node in ast.walk(function):
+        if isinstance(node, ast.Call) and any(
+            ast.unparse(one) in (f"{target}.discard", f"{target}.remove") for one in node.args
+        ):
+            return True  # `task.add_done_callback(tasks.discard)`
         if not isinstance(node, ast.Try):
             continue
         for statement in node.finalbody:

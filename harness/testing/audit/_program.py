@@ -50,6 +50,7 @@ class Program:
                     called_by_async |= calls
                 else:
                     self._calls_by_name.setdefault(function.name, set()).update(calls)
+        self._called_directly = frozenset(called_by_async)
         self._called_by_async = self._closure(called_by_async)
 
     def runs_in_async(self, function: FunctionNode) -> bool:
@@ -58,6 +59,10 @@ class Program:
         A name that is called is taken for every function of that name.
         """
         return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
+
+    def is_called_by_async(self, function: FunctionNode) -> bool:
+        """Return whether asynchronous code itself calls a function of that name."""
+        return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
         """Return the class that ``name`` stands for in ``source``; None if it can't be told."""

@@ -145,6 +145,8 @@ WRONG = {
         """\
         from contextvars import ContextVar
         messages = ContextVar("messages", default=[])
+        def remember(text):
+            messages.get().append(text)
         """,
     ),
     "the active request on a singleton": Wrong(
@@ -628,6 +630,37 @@ RIGHT = {
             history.append(text)
             await trio.sleep(0)
             history.remove(text)
+        """,
+    "a default of a context variable that nobody changes": """\
+        from contextvars import ContextVar
+        names = ContextVar("names", default={})
+        def name_of(key):
+            return names.get().get(key)
+        """,
+    "a number that says whether others were here": """\
+        class Client:
+            async def refresh(self):
+                version = self.version
+                if self.tools is None:
+                    tools = await self.fetch()
+                    if version == self.version:
+                        self.tools = tools
+        """,
+    "an await that lets nobody run": """\
+        import trio
+        class Client:
+            async def refresh(self):
+                if self.tools is None:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    self.tools = []
+        """,
+    "a function that refuses a second caller": """\
+        class Client:
+            async def refresh(self):
+                if self.waiting:
+                    raise ConcurrencyError("refresh is running")
+                if self.tools is None:
+                    self.tools = await self.fetch()
         """,
     "a client in a block": """\
         from openai import AsyncOpenAI

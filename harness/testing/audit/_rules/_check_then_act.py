@@ -23,6 +23,7 @@ from harness.testing.audit._source import (
     FUNCTIONS,
     FunctionNode,
     Source,
+    decorator_names,
     first_parameter,
     parameters,
 )
@@ -36,28 +37,31 @@ RULE = Rule(
 )
 
 _LIFE_CYCLE = re.compile(
-    r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|a?start|a?stop|connect|disconnect|shutdown"
+    r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|a?start|a?stop|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|wait|receive|recv|read|send|write|feed|flush|finali[sz]e"
     r"|finish|stream|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
 )
 """Methods that one task calls, as a rule: the life of a connection, and one end of a stream; and
 those that say that their caller holds a lock."""
 
+_REFUSAL = re.compile(r"^\w*\.?(Concurren|Busy|InProgress|AlreadyRunning)")
 _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 ONE_WAY = re.compile(
     r"closed|closing|started|stopped|entered|exited|finished|exhausted|consumed|disconnected"
-    r"|checked|created|answered|done\b",
+    r"|checked|created|answered|owner|holder|done\b",
     re.IGNORECASE,
 )
-"""Flags that only ever go one way, so that to set one twice does no harm."""
+"""Flags that only ever go one way, so that to set one twice does no harm; and who holds a lock."""
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield one hit per async function: the first path, and the others beside it."""
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) or _LIFE_CYCLE.search(function.name):
+            continue
+        if _has_one_caller(function, source):
             continue
         walk = _Walk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
@@ -97,6 +101,24 @@ def _runs_as_many(function: FunctionNode, source: Source) -> bool:
     return times > 1
 
 
+def _has_one_caller(function: FunctionNode, source: Source) -> bool:
+    """Return whether one task runs a function at a time: a generator, or one that refuses others.
+
+    Whoever iterates over an async generator is one task. A function that raises a
+    ``ConcurrencyError``, or one of such a name, has seen to it.
+    """
+    for node in source.own_nodes(function):
+        if isinstance(node, ast.Yield) and not decorator_names(function, source):
+            return True
+        if (
+            isinstance(node, ast.Raise)
+            and node.exc is not None
+            and _REFUSAL.search(ast.unparse(node.exc))
+        ):
+            return True
+    return False
+
+
 def _symbol(path: str, function: FunctionNode, source: Source) -> str:
     owner = source.class_of(function)
     head, dot, rest = path.partition(".")
@@ -134,6 +156,8 @@ class _Walk:
     derived: dict[str, dict[str, _Look]] = attrs.field(factory=dict)
     """What local variables were computed from: by variable, then by path."""
     locks: frozenset[int] = frozenset()
+    version_is_checked: bool = False
+    """Whether a number that says if others were here has been compared, with no await since."""
     found: dict[str, tuple[int, ast.stmt | ast.expr, str]] = attrs.field(factory=dict)
     ended: bool = False
     """Whether this branch has left: by return, raise, continue or break."""
@@ -149,7 +173,10 @@ class _Walk:
     def statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.If):
             self.condition(node.test)
+            before = self.version_is_checked
+            self.version_is_checked = before or self.checks_a_version(node.test)
             self.branches(node.body, node.orelse)
+            self.version_is_checked = before
         elif isinstance(node, ast.While):
             self.condition(node.test)
             self.branches(node.body, [])
@@ -261,7 +288,7 @@ class _Walk:
                 self.expression(inner.value)
             elif isinstance(inner, ast.comprehension):
                 self.expression(inner.iter)
-        if isinstance(node, ast.Await):
+        if isinstance(node, ast.Await) and not _never_waits(node):
             self.awaited()
             call = node.value
             if (
@@ -278,6 +305,7 @@ class _Walk:
 
     def awaited(self) -> None:
         """Other tasks run now."""
+        self.version_is_checked = False
         for look in [*self.state.values(), *(v for d in self.derived.values() for v in d.values())]:
             if not look.locks & self.locks:
                 look.stale = True
@@ -354,7 +382,20 @@ class _Walk:
         for looks in self.derived.values():
             looks.pop(path, None)
 
+    def checks_a_version(self, test: ast.expr) -> bool:
+        """Return whether a test compares a local with what is shared: ``seen == self.version``."""
+        return any(
+            isinstance(node, ast.Compare)
+            and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot)
+            and not isinstance(node.comparators[0], ast.Constant)
+            and any(True for _ in self.paths_in(node))
+            and any(name in self.derived for name in _names_in(node))
+            for node in ast.walk(test)
+        )
+
     def report(self, path: str, look: int, node: ast.stmt | ast.expr, how: str) -> None:
+        if self.version_is_checked or _gives_back(node):
+            return
         if not ONE_WAY.search(path.rpartition(".")[2]):
             self.found.setdefault(path, (look, node, how))
 
@@ -431,6 +472,21 @@ class _Walk:
         if root.id in self.source.top_classes and node is not root:
             return ast.unparse(node)
         return None
+
+
+def _never_waits(node: ast.Await) -> bool:
+    """Return whether this await lets no other task run, such as ``checkpoint_if_cancelled()``."""
+    return ast.unparse(node.value).endswith("checkpoint_if_cancelled()")
+
+
+def _gives_back(node: ast.AST) -> bool:
+    """Return whether a statement empties what it writes to: ``self.current = None``."""
+    value = getattr(node, "value", None)
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(value, ast.Constant)
+        and (value.value is None or value.value is False)
+    )
 
 
 def _takes_out_what_may_be_gone(node: ast.AST) -> bool:

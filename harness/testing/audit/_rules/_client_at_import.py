@@ -85,7 +85,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
         yield Hit(
             node=node,
             symbol=symbol,
-            message=f"{symbol} is made when the module is imported ({called}), and all runs share it",
+            message=f"{symbol} is made when the module is imported ({called}); all runs share it",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._locks import is_locked
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
 from harness.testing.audit._source import FunctionNode, Source
@@ -27,18 +28,14 @@ _COUNTER = re.compile(r"count|version|total|statistic|dropped|drops|serial|next_
 def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield each global once: at the first place that changes it."""
     seen: set[str] = set()
+    flags = _flags(source)
     for function in source.functions:
         if is_set_up(function, source, program):
             continue
-        declared = {
-            name
-            for node in source.own_nodes(function)
-            if isinstance(node, ast.Global)
-            for name in node.names
-        }
+        declared = _declared_global(function, source)
         for node in source.own_nodes(function):
             for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
-                if name in seen:
+                if name in seen or name in flags or is_locked(node, source):
                     continue
                 if how == "binds" and _is_made_once(name, node, function, source):
                     continue
@@ -53,12 +50,37 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
                 )
 
 
+def _declared_global(function: FunctionNode, source: Source) -> set[str]:
+    return {
+        name
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Global)
+        for name in node.names
+    }
+
+
+def _flags(source: Source) -> set[str]:
+    """Return the globals that functions only ever bind to one and the same constant."""
+    values: dict[str, set[str]] = {}
+    for function in source.functions:
+        declared = _declared_global(function, source)
+        for node in source.own_nodes(function):
+            for target in assigned_by(node):
+                if isinstance(target, ast.Name) and target.id in declared:
+                    value = getattr(node, "value", None)
+                    constant = isinstance(node, ast.Assign) and isinstance(value, ast.Constant)
+                    said = ast.unparse(value) if constant and value is not None else "..."
+                    values.setdefault(target.id, set()).add(said)
+    return {name for name, said in values.items() if len(said) == 1 and "..." not in said}
+
+
 def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
     for target in assigned_by(node):
-        if isinstance(target, ast.Name) and target.id in declared:
-            # A number that only grows is of no run: each addition is whole.
-            if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
-                yield target.id, "binds"
+        # A number that only grows is of no run: each addition is whole.
+        if not isinstance(target, ast.Name) or target.id not in declared:
+            continue
+        if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
+            yield target.id, "binds"
 
 
 def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
@@ -71,9 +93,8 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
             continue
-        if is_memo(change, function, source):
-            continue
-        yield target.id, change.how
+        if not is_memo(change, function, source):
+            yield target.id, change.how
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:

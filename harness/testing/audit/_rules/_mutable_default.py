@@ -47,12 +47,29 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
         if not is_container(given, source):
             continue
         symbol = assigned_name(node, source, "default")
-        if called == "contextvars.ContextVar":
+        if called == "contextvars.ContextVar" and _is_changed_when_got(symbol, source):
             message = f"every context without a {symbol} of its own gets one and the same default"
             yield Hit(node=node, symbol=symbol, message=message)
         elif called in _FIELDS:
             message = f"every instance without a {symbol} of its own gets one and the same default"
             yield Hit(node=node, symbol=symbol, message=message)
+
+
+def _is_changed_when_got(variable: str, source: Source) -> bool:
+    """Return whether the file changes what it gets of a context variable."""
+    got = f"{variable.rpartition('.')[2]}.get("
+    names = {
+        target.id
+        for node in source.nodes
+        if isinstance(node, ast.Assign) and got in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        got in ast.unparse(change.target)
+        or (isinstance(change.target, ast.Name) and change.target.id in names)
+        for change in changes_in(source.nodes)
+    )
 
 
 def _fate(function: FunctionNode, name: str, source: Source) -> str:

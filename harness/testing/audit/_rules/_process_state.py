@@ -48,7 +48,8 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
                 yield Hit(
                     node=node,
                     symbol=symbol,
-                    message=f"{qualified_name(function, source)}() changes {what} for all runs ({symbol})",
+                    message=f"{qualified_name(function, source)}() changes {what} for all runs "
+                    f"({symbol})",
                 )
 
 

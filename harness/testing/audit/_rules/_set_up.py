@@ -24,6 +24,7 @@ _SET_UP = re.compile(
     r"|(^|_)(register|unregister|install|uninstall|configure|config|setup|set_up|init"
     r"|initiali[sz]e)(_|$)"
 )
+_TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _CACHE = re.compile(
     r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
     r"|logged|printed|reported",
@@ -43,16 +44,16 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
         return True
     owner = source.parents.get(function)
     if isinstance(owner, ast.ClassDef) and any(
-        isinstance(base, ast.Name) and base.id == "type" for base in owner.bases
+        source.dotted(base).endswith(("type", "Meta")) for base in owner.bases
     ):
         return True  # A metaclass: it runs when a class is made.
+    if _TEST_FILE.search(source.path):
+        return True  # Between tests, not between runs.
+    if _SET_UP.search(function.name):
+        return not program.is_called_by_async(function)
     if program.runs_in_async(function):
         return False
-    return (
-        bool(_SET_UP.search(function.name))
-        or returns_a_callable(function)
-        or _returns_what_it_decorates(function)
-    )
+    return returns_a_callable(function) or _returns_what_it_decorates(function)
 
 
 def _returns_what_it_decorates(function: FunctionNode) -> bool:
