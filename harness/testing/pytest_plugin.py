@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 import trio
 from trio.lowlevel import Task
+from trio.testing import MockClock
 
 from harness.limits import Limiter
 from harness.runs import Run, StrayTasks, current_run_or_none, dump
@@ -97,7 +98,9 @@ class WatchedTest:
         if self.leak_check and self.shared_state is not None:
             changed = self.shared_state()
         strays, live, clock = StrayTasks(), LiveRuns(), ThreadsHoldClock()
-        instruments: list[trio.abc.Instrument] = [clock]
+        instruments: list[trio.abc.Instrument] = []
+        if isinstance(trio.lowlevel.current_clock(), MockClock):
+            instruments.append(clock)  # A real clock needs no holding, and no instrument.
         if self.leak_check:
             instruments += [strays, live]
         with _instruments(instruments), _timers(self) as timed, trio.CancelScope() as scope:

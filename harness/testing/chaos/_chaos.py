@@ -158,12 +158,14 @@ class Chaos:
         Raises:
           TypeError: if it is none of these.
         """
+        if isinstance(thing, type):
+            raise TypeError(f"Chaos.wrap() takes an instance or a function, not the class {thing!r}")
         if hasattr(thing, "complete") and hasattr(thing, "stream"):
             return _ChaosModel(self, thing)  # type: ignore[return-value]
         if hasattr(thing, "invoke") and hasattr(thing, "parameters"):
             changed: T = _wrap_tool(self, thing)
             return changed
-        if not callable(thing) or inspect.isclass(thing):
+        if not callable(thing):
             raise TypeError(
                 f"Chaos.wrap() takes an async function, a model or a tool, not {thing!r}"
             )
