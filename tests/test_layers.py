@@ -57,6 +57,10 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._accounts"): (
+        "an attempt of a journaled fan-out has a meter of its own, and budgets are charged what "
+        "earlier sessions used; as a public name it would let any code add meters to any run"
+    ),
     ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it would "
         "let users make runs that no block waits for"
@@ -73,6 +77,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("journal", "harness.fanout._journaled"): (
+        "the engine of a journaled fan-out is handed out by the journal, so that nobody else loads "
+        "it; it is the inside of a fan-out as the engine is"
+    ),
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with another way for each item; as a public name "
         "the engine would freeze what is the inside of every fan-out"
@@ -96,6 +104,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("shared", "harness.runs._accounts"): (
         "a run's budgets are its own; as a public name they could be charged for another run"
     ),
+    ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
 }
 
 

@@ -11,6 +11,7 @@ from harness.cli._audit import audit
 from harness.cli._batch import batch
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion
 from harness.cli._errors import EXIT_INTERRUPTED, EXIT_OK
+from harness.cli._journal_command import journal
 from harness.cli._sim_provider import sim_provider
 
 
@@ -23,6 +24,7 @@ def app() -> None:
 app.add_command(audit)
 app.add_command(batch)
 app.add_command(completion)
+app.add_command(journal)
 app.add_command(sim_provider)
 
 

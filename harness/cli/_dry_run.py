@@ -19,9 +19,22 @@ _FORMAT_NAMES: dict[Format, str] = {"jsonl": "JSONL", "csv": "CSV", "lines": "pl
 
 
 def describe(
-    options: BatchOptions, form: Format, reading: Reading, records: Sequence[Record]
+    options: BatchOptions,
+    form: Format,
+    reading: Reading,
+    records: Sequence[Record],
+    *,
+    known: str | None = None,
 ) -> str:
-    """Return the plan and the first records, to be read by a person."""
+    """Return the plan and the first records, to be read by a person.
+
+    Args:
+      options: What the command line says.
+      form: How the input is written.
+      reading: How much there is of it.
+      records: The first of it.
+      known: How the items of the journal ended, in words; None if there are none.
+    """
     limits = [f"{options.limit:,} at once"]
     if options.timeout is not None:
         limits.append(f"{options.timeout:g} s per attempt")
@@ -40,12 +53,19 @@ def describe(
             f"({_FORMAT_NAMES[form]})",
             f"  with    {', '.join(limits)}",
             f"  into    {options.output_path}, {order}",
+            *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),
             *_warnings(options, records),
             "nothing was run",
         ]
     )
+
+
+def _journal(options: BatchOptions, known: str | None) -> list[str]:
+    if options.journal_path is None:
+        return []
+    return [f"  journal {options.journal_path}, {'new' if known is None else f'with {known}'}"]
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:

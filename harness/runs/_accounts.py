@@ -18,8 +18,6 @@ import threading
 from collections.abc import Iterator
 from typing import Protocol
 
-import attrs
-
 from harness.errors import BudgetExceeded
 from harness.policies import Budget
 from harness.runs._current import current
@@ -38,14 +36,33 @@ class UsageMeter(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+# Plain classes, not attrs: each takes half a millisecond to make, and `import harness` makes them.
+
+
+class Usage:
+    """An amount in each dimension; None where it isn't known."""
+
+    __slots__ = ("cost", "tokens")
+
+    def __init__(self, tokens: int | None, cost: int | None) -> None:
+        self.tokens = tokens
+        self.cost = cost
+        """In units of `UNITS_PER_USD`."""
+
+
+NOTHING = Usage(0, 0)
+
+
 class Ledger:
     """One dimension of one budget, in whole units."""
 
-    limit: int
-    held: int = 0
-    """Reserved by calls under way."""
-    spent: int = 0
+    __slots__ = ("held", "limit", "spent")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        """Reserved by calls under way."""
+        self.spent = 0
 
     @property
     def left(self) -> int:
@@ -53,15 +70,19 @@ class Ledger:
         return max(0, self.limit - self.spent - self.held)
 
 
-@attrs.define(eq=False)
 class LiveBudget:
     """A budget in force, and what was spent of it."""
 
-    run_path: str
-    tokens: Ledger | None
-    cost: Ledger | None
-    refused: int = 0
-    """Reservations that it refused."""
+    __slots__ = ("charged", "cost", "refused", "run_path", "tokens")
+
+    def __init__(self, run_path: str, budget: Budget) -> None:
+        self.run_path = run_path
+        self.tokens = None if budget.tokens is None else Ledger(budget.tokens)
+        self.cost = None if budget.cost_usd is None else Ledger(units(budget.cost_usd))
+        self.refused = 0
+        """Reservations that it refused."""
+        self.charged: set[object] = set()
+        """The works whose earlier sessions were counted; from then on it hears of them itself."""
 
     def ledgers(self, usage: Usage) -> Iterator[tuple[str, Ledger, int | None]]:
         """Yield each dimension that is bounded: its name, ledger, and the amount in ``usage``."""
@@ -71,25 +92,17 @@ class LiveBudget:
             yield "cost_usd", self.cost, usage.cost
 
 
-@attrs.frozen
-class Usage:
-    """An amount in each dimension; None where it isn't known."""
-
-    tokens: int | None
-    cost: int | None
-    """In units of `UNITS_PER_USD`."""
-
-
-NOTHING = Usage(0, 0)
-
-
-@attrs.frozen
 class Accounts:
-    """The budgets and meters that hold for one run: its own and those above."""
+    """The budgets and meters that hold for one run: its own and those above. Never changed."""
 
-    budgets: tuple[LiveBudget, ...] = ()
-    """Outermost first."""
-    meters: tuple[UsageMeter, ...] = ()
+    __slots__ = ("budgets", "meters")
+
+    def __init__(
+        self, budgets: tuple[LiveBudget, ...] = (), meters: tuple[UsageMeter, ...] = ()
+    ) -> None:
+        self.budgets = budgets
+        """Outermost first."""
+        self.meters = meters
 
     def reserve(self, usage: Usage, path: str) -> None:
         """Hold ``usage`` in all budgets, or in none.
@@ -120,9 +133,22 @@ class Accounts:
             for meter in self.meters:
                 meter.spent(used.tokens or 0, (used.cost or 0) / UNITS_PER_USD)
 
-    def charge_earlier(self, used: Usage) -> None:
-        """Count on the budgets what an earlier session used; meters have heard of it then."""
-        Accounts(self.budgets).settle(NOTHING, used)
+    def charge_earlier(self, used: Usage, work: object = None) -> None:
+        """Count on the budgets what an earlier session used; meters have heard of it then.
+
+        Args:
+          used: The amount.
+          work: What it was used for. A budget that the same work was charged to before has heard
+            of all it used since, and isn't charged again. None: always charged.
+        """
+        Accounts(self.not_charged(work)).settle(NOTHING, used)
+        if work is not None:
+            for budget in self.budgets:
+                budget.charged.add(work)
+
+    def not_charged(self, work: object) -> tuple[LiveBudget, ...]:
+        """Return the budgets that earlier sessions of a work were not charged to."""
+        return tuple(budget for budget in self.budgets if work not in budget.charged)
 
 
 NO_ACCOUNTS = Accounts()
@@ -168,13 +194,8 @@ def accounts_of(run: Run) -> Accounts:
 
 def add_budget(run: Run, budget: Budget) -> None:
     """Have ``run``, and each run that is opened in it from now on, keep to ``budget``."""
-    live = LiveBudget(
-        run.path,
-        None if budget.tokens is None else Ledger(budget.tokens),
-        None if budget.cost_usd is None else Ledger(units(budget.cost_usd)),
-    )
     accounts = accounts_of(run)
-    _set(run, Accounts((*accounts.budgets, live), accounts.meters))
+    _set(run, Accounts((*accounts.budgets, LiveBudget(run.path, budget)), accounts.meters))
 
 
 def add_meter(run: Run, meter: UsageMeter) -> None:

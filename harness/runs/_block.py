@@ -216,7 +216,7 @@ class RunBlock:
 
 
 class _BlockWithBudget(RunBlock):
-    """The block of a run with a budget. A class of its own, so that the others don't ask for one."""
+    """The block of a run with a budget. A class of its own, so that no other asks for one."""
 
     __slots__ = ("_budget",)
 

@@ -3,8 +3,17 @@
 What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
 """
 
+from harness.shared._cache import Cache, CacheStatistics, open_cache
 from harness.shared._counter import Counter, CounterStatistics
 from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
+from harness.shared._once import (
+    Done,
+    Once,
+    OnceStatistics,
+    OnUnknown,
+    UnknownCheck,
+    open_once,
+)
 from harness.shared._spending import (
     BudgetDimension,
     BudgetLeft,
@@ -20,14 +29,23 @@ __all__ = [
     "BudgetDimension",
     "BudgetLeft",
     "BudgetStatistics",
+    "Cache",
+    "CacheStatistics",
     "Counter",
     "CounterStatistics",
+    "Done",
     "EffectState",
     "EffectStore",
+    "OnUnknown",
+    "Once",
+    "OnceStatistics",
     "RecordedEffect",
     "Spending",
+    "UnknownCheck",
     "budget_left",
     "budget_statistics",
     "charge_budget",
+    "open_cache",
+    "open_once",
     "reserve_budget",
 ]

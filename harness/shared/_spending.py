@@ -117,7 +117,7 @@ class Spending:
         """Reserve the estimate, or refuse."""
         if self._state != "not entered yet":
             raise ReservationError(
-                f"this reservation of a budget is {self._state}; call reserve_budget() for each call"
+                f"this reservation of a budget is {self._state}; call reserve_budget() again"
             )
         accounts, path = current_accounts()
         if accounts.budgets:

@@ -204,9 +204,11 @@ async def test_cents_add_up_exactly() -> None:
                 pass
         assert budget_left().cost_usd == 0
     async with harness.open_run("job", budget=harness.Budget(cost_usd=1.0)):
-        for _ in range(1_000):
-            with reserve_budget(cost_usd=0.07) as spending:
-                spending.refund()
+        for cost_usd in (1 / 3, 1 / 7, 1 / 11):
+            first = reserve_budget(cost_usd=cost_usd).__enter__()
+            second = reserve_budget(cost_usd=cost_usd / 13).__enter__()
+            first.refund()
+            second.refund()
         assert budget_left().cost_usd == 1.0
 
 
@@ -222,9 +224,7 @@ async def test_callers_side_by_side_cannot_overrun_it_together(autojump_clock: M
             spending.settle(tokens=10)
 
     async with harness.open_run("job", budget=harness.Budget(tokens=105)):
-        results = await harness.fan_out(
-            call, range(100), limit=100, policy=harness.BestEffort()
-        )
+        results = await harness.fan_out(call, range(100), limit=100, policy=harness.BestEffort())
         assert sum(result.status == "ok" for result in results) == 10
         assert of_tokens(budget_statistics()[0]) == (100, 0, 5, 0)
 
@@ -388,28 +388,27 @@ async def test_a_meter_hears_what_is_spent_in_its_run_and_below() -> None:
     assert outer.heard == [(3, 0.5), (4, 0.0), (0, 0.25)]
 
 
-async def test_a_meter_may_be_given_to_a_run_before_it_begins() -> None:
+@pytest.mark.parametrize("budget", [None, harness.Budget(tokens=10)])
+async def test_a_meter_may_be_given_to_a_run_before_it_begins(
+    budget: harness.Budget | None,
+) -> None:
     """As the engine does that makes the run of an attempt, and lets it begin later."""
     history: harness.RunLocal[list[int]] = harness.RunLocal(list, fork=list.copy)
     tape = Tape()
-    async with harness.open_run("outer", budget=harness.Budget(tokens=10)) as run:
+    async with harness.open_run("outer", budget=budget) as run:
         history.get().append(1)
         made = Run("made", run, trio.current_time())
         add_meter(made, tape)
         made._fork_locals(run)  # As `carry` does.
         assert history.get_in(made) == [1]
-        async with harness.open_run("inside made"):
-            pass
         child = Run("child", made, trio.current_time())
         child._fork_locals(made)
         assert history.get_in(child) == [1]
-        with harness.cleanup():
-            pass
         for forked in (child, made):
             assert forked._locals is not None
             (accounts,) = [v for k, v in forked._locals.items() if k is not history]
             assert accounts.meters == (tape,)
-            assert [budget.run_path for budget in accounts.budgets] == ["outer"]
+            assert [live.run_path for live in accounts.budgets] == ["outer"] * (budget is not None)
             forked._end("ok", trio.current_time())
 
 
@@ -420,6 +419,7 @@ STEPS = st.lists(
         st.sampled_from(["reserve", "settle", "refund", "leave", "cancel", "charge", "open"]),
         st.integers(0, 40),
     ),
+    min_size=10,
     max_size=80,
 )
 

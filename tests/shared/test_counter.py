@@ -62,7 +62,7 @@ def test_amounts_are_whole_numbers(wrong: object) -> None:
     counter = Counter()
     for call in (Counter, counter.add, counter.try_spend):
         with pytest.raises(TypeError, match="whole number"):
-            call(wrong)  # type: ignore[operator]
+            call(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="from 0 upwards"):
         counter.try_spend(-1)
     with pytest.raises(ValueError, match="fit each other"):
@@ -324,5 +324,3 @@ async def _random_operations(
         nursery.cancel_scope.cancel()
     assert counter.statistics().tasks_waiting == 0
     counter.check()
-
-

@@ -19,10 +19,12 @@ from harness.testing.isolation._outputs import (
     Outcome,
     by_identity_words,
     compared_by_identity,
+    first_difference,
 )
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
 from harness.testing.schedules._choosers import Walk
+from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Attempt
 
@@ -61,11 +63,11 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
             what = how.pop()
             program, run = subject.run((member,), what)
             uncontrolled |= run.uncontrolled
+            _refuse_two_loops(subject, member, run)
             if run.error is not None:
-                blocked = "; ".join(str(task) for task in run.blocked)
                 raise ScheduleError(
-                    f"{_words(subject, member)} doesn't come to an end alone: {run.error}"
-                    f"{f' ({blocked})' if blocked else ''}; there is nothing to compare with"
+                    f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
+                    f"to compare with: {run.error}"
                 ) from run.error
             outcome = program.outcomes[member]
             if first_time:
@@ -81,9 +83,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
     return AloneFindings(tuple(outliving), tuple(sorted(uncontrolled)))
 
 
-def _compare(
-    subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt
-) -> None:
+def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt) -> None:
     alone = subject.alone[member]
     cls = None
     if subject.comparison.equal is None and outcome.kind == "returned":
@@ -100,7 +100,8 @@ def _compare(
     if isinstance(how, Schedule):
         changed = [suspect.path for suspect in subject.state.left_behind()]
         raise ScheduleError(
-            f"{words} is not deterministic alone: it gave {alone}, then {outcome}. "
+            f"{words} is not deterministic alone: it gave {alone}, then {outcome}"
+            f"{_where(alone, outcome)}. "
             "Take out what differs each time (the clock, random numbers, ids, the order of a set), "
             "give it a seed, or pass equal=, a function of two outputs that looks past it"
             + _not_put_back(subject),
@@ -108,9 +109,15 @@ def _compare(
         )
     raise ScheduleError(
         f"{words} is not deterministic alone: it gave {alone}, and {outcome} when its own tasks "
-        "went on in another order. Make it give the same in every order (@explore_schedules finds "
-        "out where), or pass equal=, a function of two outputs that looks past it"
+        f"went on in another order{_where(alone, outcome)}. Make it give the same in every order "
+        "(@explore_schedules finds out where), or pass equal=, a function of two outputs that "
+        "looks past it"
     )
+
+
+def _where(one: Outcome, other: Outcome) -> str:
+    words = first_difference(one.value, other.value)
+    return f" (the first difference is {words})" if words else ""
 
 
 def _not_put_back(subject: Subject) -> str:
@@ -118,6 +125,17 @@ def _not_put_back(subject: Subject) -> str:
     if not listed:
         return ""
     return f"; what could not be put back between the two: {', '.join(listed)}"
+
+
+def _refuse_two_loops(subject: Subject, member: int, run: ScheduleRun) -> None:
+    """Refuse what can't work: each run has an event loop of its own."""
+    if run.strangers:
+        raise ScheduleError(
+            f"{_words(subject, member)} uses something that belongs to the event loop around the "
+            f"check: a nursery, an event, a lock or a channel (it woke or started "
+            f"{', '.join(map(repr, run.strangers))}). Each run is a trio.run of its own; make such "
+            "things in the function that is checked"
+        ) from run.error
 
 
 def _refuse_no_coroutine(outcome: Outcome) -> None:

@@ -11,27 +11,30 @@ from types import FrameType
 from typing import Any
 
 import attrs
-import trio
-from trio.testing import wait_all_tasks_blocked
 
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
+from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
-from harness.testing.isolation._causes import candidates_of, find_causes, other_trials
+from harness.testing.isolation._causes import (
+    Candidate,
+    Causes,
+    candidates_of,
+    find_causes,
+    other_trials,
+)
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._lines import LineWatch
 from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
+from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._places import Place, function_name, place_of_definition
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._report import Findings, report
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.isolation._shared_state import SharedState, Suspect
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
-
-_NEVER_SECONDS = 1e9
-"""For a wait that is to be cancelled."""
 
 
 @attrs.frozen
@@ -112,21 +115,13 @@ async def assert_isolated(
     if len(given) == 1:
         given.append(copy.deepcopy(given[0]))
     trial = None if schedule is None else trial_of(schedule, len(given))
+    declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
     caller = sys._getframe(1)
-    work = functools.partial(
-        _check, agent_fn, given, schedules, seed, trial, shared or {}, equal, caller
-    )
-    # Each schedule is a `trio.run`, so all of them need a thread without one. Until it is done,
-    # this waits for a moment that never comes, which keeps a mock clock from jumping meanwhile.
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait_all_tasks_blocked, _NEVER_SECONDS)
-        try:
-            result = await trio.to_thread.run_sync(work)
-        finally:
-            nursery.cancel_scope.cancel()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+
+    def work(go_on: Callable[[], None]) -> Isolation:
+        return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
+
+    return await in_worker_thread(work)
 
 
 def _check_count(name: str, value: object, *, at_least: int | None = None) -> None:
@@ -145,8 +140,9 @@ def _check(
     shared: Mapping[str, Callable[[Any], object]],
     equal: Equal | None,
     caller: FrameType,
-) -> Isolation | Exception:
-    """Do all of it, in a thread of its own; errors are returned, so that a nursery wraps none."""
+    go_on: Callable[[], None],
+) -> Isolation:
+    """Do all of it, in a thread that has no event loop."""
     reached = reach_from(agent_fn, inputs, caller)
     state = SharedState(reached)
     try:
@@ -155,16 +151,12 @@ def _check(
         alone = run_each_alone(subject, seed)
         if trial is not None:
             return _replay(subject, trial, alone)
-        found = hunt_in_order(subject) or hunt_at_once(
-            subject, schedules, seed, trio.from_thread.check_cancelled
-        )
+        found = hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
         if isinstance(found, Found):
-            return _failure(subject, found, alone, seed)
+            raise _failure(subject, found, alone, seed)
         return _isolation(subject, found, alone)
     except IncomparableError as error:
-        return ValueError(f"assert_isolated: {error}")
-    except Exception as error:
-        return error
+        raise ValueError(f"assert_isolated: {error}") from error
     finally:
         state.put_back()
 
@@ -174,6 +166,8 @@ def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) ->
     reached = Reached()
     thing: Any = agent_fn
     while isinstance(thing, functools.partial):
+        for argument in (*thing.args, *thing.keywords.values()):
+            reached.add(_place_in(argument, {}, caller), argument)
         thing = thing.func
     if inspect.ismethod(thing):
         reached.add(place_of_definition(thing.__func__), thing.__func__)
@@ -211,17 +205,17 @@ def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolat
     )
 
 
-def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation | ScheduleError:
+def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
     verdict = trial.play(subject)
     diverged = verdict.run.diverged_at if verdict.run is not None else None
     if diverged is not None:
-        return ScheduleError(
+        raise ScheduleError(
             f"the replay string {trial.replay!r} is of other code: the replay diverged at "
             f"decision {diverged}; search again without schedule= to get a new one",
             trial.replay,
         )
     if verdict.failed:
-        return _failure(subject, Found(trial, verdict, 1), alone, seed=0)
+        raise _failure(subject, Found(trial, verdict, 1), alone, seed=0)
     return _isolation(subject, 1, alone)
 
 
@@ -233,14 +227,16 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
     candidates = candidates_of(watch.steps)
     causes = find_causes(subject, trial, candidates, other_trials(trial, others))
+    if not causes.proven:
+        causes = Causes((*_used_by_several(subject, trial), *causes.candidates), proven=False)
     lines = LineWatch([suspect for one in causes.candidates for suspect in one.suspects])
     _replay_watched(subject, trial, lines)
+    subject.state.put_back()
     broken = found.verdict.broken
+    initial = {one.path: _initial(subject, one) for one in causes.candidates}
     paths = [broken.path] if broken is not None else []
     paths += [one.path for one in causes.candidates if one.path not in paths]
-    notes = [
-        f"{words} are not controlled by a schedule" for words in alone.uncontrolled
-    ]
+    notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
@@ -254,6 +250,7 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
         causes=causes,
         steps=watch.steps,
         accesses=lines.accesses,
+        initial=initial,
         outliving=alone.outliving,
         not_put_back=subject.state.not_put_back,
         schedules_run=found.schedules_run,
@@ -262,6 +259,26 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     error = ScheduleError(report(findings), trial.replay, found.schedules_run, paths)
     error.__cause__ = _first_error(found)
     return error
+
+
+def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
+    """Return what can't be looked into and is used by more than one run."""
+    suspects = [Suspect(part) for part in subject.state.reached.opaque]
+    lines = LineWatch(suspects)
+    _replay_watched(subject, trial, lines)
+    return [
+        Candidate(suspect.path, (suspect,))
+        for suspect in suspects
+        if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
+    ]
+
+
+def _initial(subject: Subject, candidate: Candidate) -> Any:
+    """Return what a guilty thing held at first."""
+    suspect = candidate.suspects[0]
+    if suspect.key is not WHOLE:
+        return subject.state.initial_of(suspect.part).get(suspect.key)
+    return suspect.part.thing
 
 
 def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWatch) -> None:

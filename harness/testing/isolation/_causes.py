@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from harness._words import repr_of
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._shared_state import Suspect
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial
@@ -58,15 +59,19 @@ def candidates_of(steps: Iterable[Step]) -> list[Candidate]:
 
     More suspect is what more runs wrote, then what was written earlier.
     """
+    writes = [(suspect, step.member) for step in steps for suspect in step.writes]
+    keys: dict[int, set[str]] = {}
+    for suspect, _ in writes:
+        keys.setdefault(id(suspect.part), set()).add(repr_of(suspect.key))
     by_path: dict[str, dict[tuple[int, str], Suspect]] = {}
     writers: dict[str, set[int]] = {}
-    for step in steps:
-        for suspect in step.writes:
-            path = suspect.path
-            by_path.setdefault(path, {}).setdefault(
-                (id(suspect.part), repr(suspect.key)), suspect
-            )
-            writers.setdefault(path, set()).add(step.member)
+    for suspect, member in writes:
+        part = suspect.part
+        if not part.names_things and len(keys[id(part)]) > 1:
+            suspect = Suspect(part)  # Several elements were written: it is about all of them.
+        same = by_path.setdefault(suspect.path, {})
+        same.setdefault((id(part), repr_of(suspect.key)), suspect)
+        writers.setdefault(suspect.path, set()).add(member)
     paths = sorted(by_path, key=lambda path: -len(writers[path]))
     return [Candidate(path, tuple(by_path[path].values())) for path in paths]
 
@@ -89,9 +94,7 @@ def find_causes(
         return Causes(tuple(firm), proven=True, replays=1 + len(others))
     joint = _smallest(subject, [trial, *others], tried)
     if joint:
-        return Causes(
-            tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others)
-        )
+        return Causes(tuple(joint), proven=True, joint=len(joint) > 1, replays=1 + len(others))
     if sufficient:
         return Causes(tuple(sufficient), proven=True, replays=1)
     joint = _smallest(subject, [trial], tried)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import attrs
@@ -21,45 +21,41 @@ from harness.runs._frames import is_user_code
 class NamesUsed:
     """The names in a function's code, and in the functions and classes defined inside of it."""
 
-    globals: frozenset[str]
+    globals: tuple[str, ...]
     """Read or written as a global."""
 
-    globals_written: frozenset[str]
+    globals_written: tuple[str, ...]
 
-    attributes: frozenset[str]
+    attributes: tuple[str, ...]
     """Read or written as an attribute, of whatever object."""
 
-    attributes_written: frozenset[str]
+    attributes_written: tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=4096)
 def names_used(code: CodeType) -> NamesUsed:
     """Return the names that stand in ``code``."""
-    found: dict[str, set[str]] = {
-        "LOAD_GLOBAL": set(),
-        "STORE_GLOBAL": set(),
-        "LOAD_ATTR": set(),
-        "STORE_ATTR": set(),
-    }
+    # Dicts for sets that keep their order, so that every walk goes the same way.
+    loaded: dict[str, None] = {}
+    stored: dict[str, None] = {}
+    attributes_loaded: dict[str, None] = {}
+    attributes_stored: dict[str, None] = {}
     pending = [code]
     while pending:
         current = pending.pop()
         pending.extend(const for const in current.co_consts if isinstance(const, CodeType))
         for instruction in dis.get_instructions(current):
-            operation = instruction.opname
+            operation, name = instruction.opname, instruction.argval
             if operation in ("LOAD_NAME", "LOAD_GLOBAL"):
-                found["LOAD_GLOBAL"].add(instruction.argval)
+                loaded[name] = None
             elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                found["STORE_GLOBAL"].add(instruction.argval)
-            elif operation in ("STORE_ATTR", "DELETE_ATTR"):
-                found["STORE_ATTR"].add(instruction.argval)
+                loaded[name] = stored[name] = None
             elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
-                found["LOAD_ATTR"].add(instruction.argval)
+                attributes_loaded[name] = None
+            elif operation in ("STORE_ATTR", "DELETE_ATTR"):
+                attributes_loaded[name] = attributes_stored[name] = None
     return NamesUsed(
-        globals=frozenset(found["LOAD_GLOBAL"] | found["STORE_GLOBAL"]),
-        globals_written=frozenset(found["STORE_GLOBAL"]),
-        attributes=frozenset(found["LOAD_ATTR"] | found["STORE_ATTR"]),
-        attributes_written=frozenset(found["STORE_ATTR"]),
+        tuple(loaded), tuple(stored), tuple(attributes_loaded), tuple(attributes_stored)
     )
 
 
@@ -90,6 +86,14 @@ def is_users_function(function: FunctionType) -> bool:
     filename = function.__code__.co_filename
     if filename.startswith("<"):  # Generated, as the __init__ of a dataclass is: see who asked.
         return is_users_module(function.__globals__.get("__name__"))
+    return is_users_file(filename)
+
+
+def is_users_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs the user's code."""
+    filename = frame.f_code.co_filename
+    if filename.startswith("<"):
+        return is_users_module(frame.f_globals.get("__name__"))
     return is_users_file(filename)
 
 

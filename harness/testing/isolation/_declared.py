@@ -25,9 +25,7 @@ def checks_of(
       ValueError: if a path names nothing, or its object isn't in order to begin with.
     """
     if not isinstance(shared, Mapping):
-        raise TypeError(
-            f"shared= maps an object path to a function of the object, not {shared!r}"
-        )
+        raise TypeError(f"shared= maps an object path to a function of the object, not {shared!r}")
     checks: dict[str, Callable[[], object]] = {}
     for path, function in shared.items():
         if not isinstance(path, str) or not callable(function):

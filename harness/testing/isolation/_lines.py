@@ -1,28 +1,24 @@
 """Find the lines that write and that read some shared things, in a replay.
 
 The runs' steps are traced line by line. Before each line the things are compared with how they
-were before the line before: if they differ, that line wrote them. What a library does is put down
-to the line of the user's code that called it.
+were before the line before: if they differ, that line wrote them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CellType, CodeType, FrameType
 from typing import Any
 
 import attrs
 import trio
 
-from harness.runs._frames import place, task_frames
-from harness.testing.isolation._code import is_users_file
-from harness.testing.isolation._loads import Touch, touches
+from harness.runs._frames import place
+from harness.testing.isolation._loads import Spot, Touch, touches
 from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._shared_state import Suspect
+from harness.testing.isolation._tracing import LineTrace
 from harness.testing.isolation._watch import member_of
-
-Trace = Callable[[FrameType, str, Any], Any]
 
 
 @attrs.frozen(eq=False)
@@ -49,10 +45,7 @@ class LineWatch:
         self._last: list[Any] = []
         self._steps = 0
         self._member: int | None = None
-        self._line: tuple[CodeType, int] | None = None
-        """The line of the user's code that is being run."""
-        self._outer: Any = None
-        """The trace function that was there before ours: a debugger's, or one for coverage."""
+        self._trace = LineTrace(self._note_writes, self._note_reads)
 
     def begin(self) -> None:
         """Take everything as it is now for how it was before the first step."""
@@ -61,47 +54,15 @@ class LineWatch:
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Begin to trace, if the step is a run's."""
         self._member = member_of(task)
-        if self._member is None:
-            return
-        self._steps += 1
-        self._last = [suspect.part.take() for suspect in self._suspects]
-        self._line = None
-        self._outer = sys.gettrace()
-        sys.settrace(self._on_call)
+        if self._member is not None:
+            self._steps += 1
+            self._last = [suspect.part.take() for suspect in self._suspects]
+            self._trace.begin()
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """End tracing, and put down what the last line wrote."""
-        if self._member is None:
-            return
-        sys.settrace(self._outer)
-        if self._line is None:
-            frames = [(f, line) for f, line in task_frames(task) if _is_users(f)]
-            if frames:
-                self._line = (frames[-1][0].f_code, frames[-1][1])
-        self._note_writes()
-
-    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
-        # Also when a coroutine is resumed: the line is then the one it waited in.
-        if not _is_users(frame):
-            return None
-        self._note_writes()
-        self._line = (frame.f_code, frame.f_lineno)
-        self._note_reads(frame, frame.f_lineno)
-        return self._on_line
-
-    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Trace:
-        if event == "line":
-            self._note_writes()
-            self._line = (frame.f_code, frame.f_lineno)
-            self._note_reads(frame, frame.f_lineno)
-        elif event == "return":
-            self._note_writes()
-            caller = frame.f_back
-            while caller is not None and not _is_users(caller):
-                caller = caller.f_back
-            if caller is not None:
-                self._line = (caller.f_code, caller.f_lineno)
-        return self._on_line
+        """End tracing."""
+        if self._member is not None:
+            self._trace.end()
 
     def _note_writes(self) -> None:
         for index, suspect in enumerate(self._suspects):
@@ -111,25 +72,19 @@ class LineWatch:
                 continue
             self._last[index] = now
             if suspect.key is WHOLE or suspect.key in keys:
-                self._note(suspect, self._line, is_write=True)
+                self._note(suspect, self._trace.line, is_write=True)
 
-    def _note_reads(self, frame: FrameType, line: int) -> None:
-        for touch in touches(frame, line):
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+        for touch in touches(frame, spot):
             for suspect in self._suspects:
                 if _is_touched(suspect, touch, frame):
-                    self._note(suspect, (frame.f_code, line), is_write=False)
+                    self._note(suspect, (frame.f_code, spot.line), is_write=False)
 
-    def _note(
-        self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool
-    ) -> None:
+    def _note(self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool) -> None:
         where = "code of a library" if line is None else place(*line)
         member = self._member
         assert member is not None
         self.accesses.append(Access(suspect, member, self._steps, where, is_write))
-
-
-def _is_users(frame: FrameType) -> bool:
-    return is_users_file(frame.f_code.co_filename)
 
 
 def _is_touched(suspect: Suspect, touch: Touch, frame: FrameType) -> bool:

@@ -30,6 +30,28 @@ class Chain:
 
 
 @functools.lru_cache(maxsize=4096)
+def _halts(code: CodeType) -> tuple[int, ...]:
+    """Return the places in the bytecode where the code may be left for a while."""
+    return tuple(
+        instruction.offset
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("YIELD_VALUE", "SEND", "YIELD_FROM")
+    )
+
+
+def waits(frame: FrameType) -> bool:
+    """Return whether a frame that is being left waits, and will be entered again."""
+    return frame.f_lasti in _halts(frame.f_code)
+
+
+def goes_on_after_await(frame: FrameType) -> bool:
+    """Return whether a frame that is being entered was left at an ``await`` before."""
+    halts = _halts(frame.f_code)
+    # Python may be one instruction further already, of two bytes.
+    return frame.f_lasti in halts or frame.f_lasti - 2 in halts
+
+
+@functools.lru_cache(maxsize=4096)
 def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
     """Return the chains that each line of ``code`` loads."""
     by_line: dict[int, list[Chain]] = {}
@@ -73,15 +95,32 @@ class Touch:
     value: Any
 
 
-def touches(frame: FrameType, line: int) -> Iterator[Touch]:
-    """Yield what a line is about to load, as far as can be told without running it.
+@attrs.frozen
+class Spot:
+    """Where a frame is in its code."""
 
-    A line that was left for a while, at an ``await``, loads no more than what comes after that.
+    line: int
+    offset: int
+    """In the bytecode."""
+
+
+def spot_of(frame: FrameType) -> Spot:
+    """Return where a frame is now."""
+    return Spot(frame.f_lineno, frame.f_lasti)
+
+
+def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
+    """Yield what the rest of a line loads, as far as can be told without running it.
+
+    Only what it loads up to its next ``await``: what comes after that is loaded later.
     """
-    for chain in chains_of(frame.f_code).get(line, ()):
-        if chain.offset < frame.f_lasti:
+    halts = _halts(frame.f_code)
+    following = next((halt for halt in halts if halt > spot.offset), None)
+    for chain in chains_of(frame.f_code).get(spot.line, ()):
+        if chain.offset < spot.offset or (following is not None and chain.offset > following):
             continue
         name = chain.variable
+        owner: Any
         if name in frame.f_locals:
             owner, value = frame.f_code, frame.f_locals[name]
         else:

@@ -68,9 +68,12 @@ class Part(abc.ABC):
 
 
 class WholePart(Part):
-    """A part without keys: it has changed or it hasn't."""
+    """A part without keys: it has changed or it hasn't.
 
-    __slots__ = ("_put", "_take")
+    Elements are compared by identity, unless each take makes new ones.
+    """
+
+    __slots__ = ("_by_value", "_put", "_take")
 
     def __init__(
         self,
@@ -79,8 +82,11 @@ class WholePart(Part):
         thing: Any,
         take: Callable[[], Any],
         put: Callable[[Any], object],
+        *,
+        by_value: bool = False,
     ) -> None:
         super().__init__(place, kind, thing)
+        self._by_value = by_value
         self._take = take
         self._put = put
 
@@ -91,7 +97,7 @@ class WholePart(Part):
         self._put(contents)
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if type(before) is tuple:
+        if type(before) is tuple and not self._by_value:
             same = len(before) == len(after) and all(map(is_, before, after))
         else:
             same = before == after
@@ -104,9 +110,12 @@ class KeyedPart(Part):
     __slots__ = ()
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if len(before) == len(after) and all(map(is_, before.values(), after.values())):
-            if all(map(is_, before, after)):
-                return ()
+        if (
+            len(before) == len(after)
+            and all(map(is_, before.values(), after.values()))
+            and all(map(is_, before, after))
+        ):
+            return ()
         keys = [key for key in after if key not in before or before[key] is not after[key]]
         keys += [key for key in before if key not in after]
         return tuple(keys) or (WHOLE,)  # The same things in another order.
@@ -254,9 +263,7 @@ class ClassPart(KeyedPart):
         self._owner = cls
 
     def take(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self._owner).items() if not is_dunder(name)
-        }
+        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
 
     def place_of(self, key: Any) -> Place:
         return self.place if key is WHOLE else self.place.attribute(str(key))

@@ -18,11 +18,12 @@ import itertools
 import logging
 import os
 import random
+import sys
 import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -54,6 +55,8 @@ from harness.testing.isolation._special import (
     EnvironmentPart,
     LimiterPart,
     LruCache,
+    OpaquePart,
+    array_part,
     global_random_part,
     random_part,
     working_directory_part,
@@ -68,24 +71,28 @@ ITEMS_AT_MOST = 1_000
 FOREIGN_LEVELS = 6
 """How deep the walk goes into an object of somebody else's class."""
 
-_ATOMS = frozenset(
-    (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), object)
-    + (range, slice, types.CodeType, types.MethodDescriptorType, types.WrapperDescriptorType)
-    + (types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType)
-    + (types.MethodWrapperType, types.GenericAlias, types.UnionType)
+_ATOMS: frozenset[type[Any]] = frozenset(
+    {
+        *(int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented)),
+        *(object, range, slice, types.CodeType, types.GenericAlias, types.UnionType),
+        *(types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType),
+        *(types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    }
 )
 
 _LEFT_ALONE: tuple[type[Any], ...] = (
-    *(Enum, logging.Logger, logging.Handler, os.PathLike, BaseException),
+    *(types.ModuleType, Enum, logging.Logger, logging.Handler, os.PathLike, BaseException),
     *(weakref.ref, types.FrameType, types.TracebackType, contextvars.Context, contextvars.Token),
     *(type(threading.Lock()), type(threading.RLock()), threading.Thread),
     *(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run),
 )
 """Not looked into: what holds nothing of a run's, or would lead into the machinery."""
 
-_HARMLESS_MODULES = ("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo")
-_HARMLESS_MODULES += ("typing", "operator", "_operator", "_struct", "functools", "_thread")
-"""Modules whose objects, where they can't be looked into, don't change either."""
+_HARMLESS_MODULES = (
+    *("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo"),
+    *("typing", "operator", "_operator", "_struct", "functools", "_thread", "_abc"),
+)
+"""Modules whose objects, where they can't be looked into, don't change either; iterators do."""
 
 
 class Reached:
@@ -93,8 +100,8 @@ class Reached:
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
-        self.opaque: list[str] = []
-        """Paths, with types, of what can't be looked into, so can't be put back."""
+        self.opaque: list[OpaquePart] = []
+        """What can't be looked into, so can't be put back."""
         self.cut_short = False
         """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}
@@ -107,6 +114,11 @@ class Reached:
     def add(self, place: Place, thing: Any) -> None:
         """Walk from ``thing``, which hangs at ``place``."""
         self._push(thing, place, 0)
+        self._walk()
+
+    def add_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
+        """Walk from the globals that some code names; ``names`` are those of its module."""
+        self._globals_of(code, names)
         self._walk()
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
@@ -127,7 +139,10 @@ class Reached:
                 self._pending.clear()
                 return
             self.seen[id(thing)] = thing
-            self._look_at(thing, place, levels)
+            try:
+                self._look_at(thing, place, levels)
+            except Exception:  # Its class does something odd when it is looked at.
+                self.opaque.append(OpaquePart(place, thing))
 
     # What kind of thing it is --------------------------------------------------------------------
 
@@ -137,7 +152,7 @@ class Reached:
             if issubclass(cls, kind):
                 look(self, thing, place, levels)
                 return
-        if isinstance(thing, _LEFT_ALONE) or isinstance(thing, types.ModuleType):
+        if issubclass(cls, _LEFT_ALONE):
             return
         self._instance(thing, place, levels)
 
@@ -147,7 +162,7 @@ class Reached:
             self._closure(function, place, levels, bindings=False)
             return
         place = place_of_definition(function)
-        self._globals_of(function)
+        self._globals_of(function.__code__, function.__globals__)
         self._closure(function, place, levels, bindings=True)
         for index, default in enumerate(function.__defaults__ or ()):
             self._push(default, place.attribute("__defaults__").item(index), levels)
@@ -176,12 +191,11 @@ class Reached:
                     self.parts.append(CellPart(here, name, cell))
             self._push(value, local_place(name, value, owner), levels)
 
-    def _globals_of(self, function: types.FunctionType) -> None:
-        names = function.__globals__
+    def _globals_of(self, code: types.CodeType, names: dict[str, Any]) -> None:
         if not any(names is known for known in self._modules):
             self._modules.append(names)
         module = str(names.get("__name__", "__main__"))
-        used = names_used(function.__code__)
+        used = names_used(code)
         for name in used.globals:
             if name not in names:
                 if name in used.globals_written:
@@ -224,10 +238,9 @@ class Reached:
                     self._bindings(names, name).add(attribute)
                     place = Place(f"{name}.{attribute}")
                     self._held(self._globals[id(names)], attribute, value, place, 0)
-                if isinstance(value, types.ModuleType):
-                    if id(value) not in self.seen:
-                        self.seen[id(value)] = value
-                        self._module(value, used, written)
+                if isinstance(value, types.ModuleType) and id(value) not in self.seen:
+                    self.seen[id(value)] = value
+                    self._module(value, used, written)
                 self._push(value, Place(f"{name}.{attribute}"), 0)
         else:
             for attribute in written:
@@ -317,12 +330,13 @@ class Reached:
         for key, value in itertools.islice(proxy.items(), ITEMS_AT_MOST):
             self._push(value, place.item(key), levels)
 
-    def _variable(
-        self, variable: contextvars.ContextVar[Any], place: Place, levels: int
-    ) -> None:
+    def _variable(self, variable: contextvars.ContextVar[Any], place: Place, levels: int) -> None:
         """Look at the value that every run inherits: the caller's, and the default."""
         for context in (contextvars.copy_context(), contextvars.Context()):
-            value = context.run(variable.get, None)
+            try:
+                value = context.run(variable.get)
+            except LookupError:
+                continue
             self._push(value, place.attribute("get").called(), levels)
 
     def _run_local(self, local: RunLocal[Any], place: Place, levels: int) -> None:
@@ -358,6 +372,9 @@ class Reached:
     # Objects with attributes ---------------------------------------------------------------------
 
     def _instance(self, thing: Any, place: Place, levels: int) -> None:
+        if _is_array(thing):
+            self.parts.append(array_part(place, thing))
+            return
         users = is_users_class(type(thing))
         if not users:
             levels += 1
@@ -367,9 +384,8 @@ class Reached:
         has_attributes = self._attributes(thing, place, levels)
         if users:
             self._push(type(thing), place, levels)
-        elif not has_attributes and type(thing).__module__ not in _HARMLESS_MODULES:
-            cls = type(thing)
-            self.opaque.append(f"{place} ({cls.__module__}.{cls.__qualname__})")
+        elif not has_attributes and not _is_harmless(thing):
+            self.opaque.append(OpaquePart(place, thing))
 
     def _attributes(self, thing: Any, place: Place, levels: int) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
@@ -397,13 +413,26 @@ class Reached:
 def _own_attributes(thing: Any) -> dict[str, Any] | None:
     """Return the dict of an object's attributes, past whatever its class says about access."""
     try:
-        if isinstance(thing, threading.local):
+        if issubclass(type(thing), threading.local):
             attributes = thing.__dict__  # The current thread's.
         else:
             attributes = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
+    except Exception:  # Usually that there are none; but a class may define even this.
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def _is_array(thing: Any) -> bool:
+    """Return whether this is an array of numpy with plain numbers in it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(thing) is numpy.ndarray and not thing.dtype.hasobject
+
+
+def _is_harmless(thing: Any) -> bool:
+    """Return whether an object that can't be looked into can't change, either."""
+    return type(thing).__module__ in _HARMLESS_MODULES and not isinstance(
+        thing, Iterator | AsyncIterator
+    )
 
 
 def local_place(name: str, value: Any, function: str) -> Place:

@@ -5,7 +5,8 @@ Plain text, since a test's failure is read in a terminal or a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +15,9 @@ import attrs
 from harness._words import error_in_words, repr_of
 from harness.testing.isolation._causes import Candidate, Causes
 from harness.testing.isolation._lines import Access
+from harness.testing.isolation._outputs import first_difference
 from harness.testing.isolation._program import run_name
+from harness.testing.isolation._special import OpaquePart
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
 from harness.testing.isolation._watch import Step
 
@@ -23,6 +26,9 @@ ROWS_AT_MOST = 40
 
 CELL_AT_MOST = 56
 """Characters of a cell."""
+
+LONG_OUTPUT = 100
+"""Characters of an output from which on a report says where it differs."""
 
 _WORDS_AT_MOST = 60
 
@@ -39,6 +45,8 @@ class Findings:
     causes: Causes
     steps: Sequence[Step]
     accesses: Sequence[Access]
+    initial: Mapping[str, Any]
+    """What the guilty things held at first, by path."""
     outliving: Sequence[str]
     """Paths of what a run alone leaves changed behind."""
     not_put_back: Sequence[str]
@@ -94,11 +102,15 @@ def _headline(findings: Findings) -> str:
 
 def _difference(findings: Findings, difference: Difference) -> list[str]:
     later = " (changed after it had been returned)" if difference.later else ""
-    return [
+    lines = [
         f"  {_run(findings, difference.member)}",
         f"    alone:    {difference.alone}",
         f"    {_mode(findings.trial)} {difference.got}{later}",
     ]
+    where = first_difference(difference.alone.value, difference.got.value)
+    if where and len(lines[1]) > LONG_OUTPUT:
+        lines.append(f"    differ    {where}")
+    return lines
 
 
 def _mode(trial: Trial) -> str:
@@ -152,6 +164,9 @@ def _objects(findings: Findings) -> list[str]:
 
 def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
     own = [access for access in findings.accesses if access.suspect in candidate.suspects]
+    if isinstance(candidate.suspects[0].part, OpaquePart):
+        used = dict.fromkeys((access.member, access.where) for access in own)
+        return [f"  used by {_run(findings, member)} at {where}" for member, where in used]
     writes = [access for access in own if access.is_write]
     lines = [
         f"  written by {_run(findings, member)} at {where}"
@@ -161,7 +176,11 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
         steps = [
             step
             for step in findings.steps
-            if any(suspect.path == candidate.path for suspect in step.writes)
+            if any(
+                write.part is suspect.part
+                for write in step.writes
+                for suspect in candidate.suspects
+            )
         ]
         lines = [
             f"  written by {_run(findings, member)} in a step that ends in {where or 'its end'}"
@@ -181,13 +200,13 @@ def victims_reads(accesses: Sequence[Access], victims: Sequence[int]) -> list[Ac
     Reads at lines that only write are left out, if there are others.
     """
     found: list[Access] = []
-    last_writer: dict[int, int] = {}
+    writers: dict[int, set[int]] = {}
     write_places = {access.where for access in accesses if access.is_write}
     for access in accesses:
-        key = id(access.suspect)
+        so_far = writers.setdefault(id(access.suspect), set())
         if access.is_write:
-            last_writer[key] = access.member
-        elif access.member in victims and last_writer.get(key, access.member) != access.member:
+            so_far.add(access.member)
+        elif access.member in victims and so_far - {access.member}:
             found.append(access)
     return [access for access in found if access.where not in write_places] or found
 
@@ -199,10 +218,11 @@ def _table(findings: Findings) -> list[str]:
     """Return the steps in order, with a column for each run."""
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
-    guilty = {id(suspect) for one in findings.causes.candidates for suspect in one.suspects}
-    paths = {id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects}
+    paths = {
+        id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
+    }
     for step in findings.steps:
-        rows.append((str(step.number), step.member, _cell(findings, step, guilty, paths)))
+        rows.append((str(step.number), step.member, _cell(findings, step, paths)))
     if not rows:
         return []
     head = [_short(_run(findings, member), CELL_AT_MOST) for member in members]
@@ -229,21 +249,18 @@ def _table(findings: Findings) -> list[str]:
     return [line.rstrip() for line in [*lines, ""]]
 
 
-def _cell(findings: Findings, step: Step, guilty: set[int], paths: dict[int, str]) -> str:
+def _cell(findings: Findings, step: Step, paths: dict[int, str]) -> str:
     """Return what a step did to the guilty objects, else where it came to a halt."""
+    own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in paths]
+    # A line that appends reads the list in order to write it: once is enough.
+    written_at = {access.where for access in own if access.is_write}
     did: list[str] = []
-    for access in findings.accesses:
-        if access.step == step.number and id(access.suspect) in guilty:
+    for access in own:
+        if access.is_write or access.where not in written_at:
             verb = "writes" if access.is_write else "reads"
             name = paths[id(access.suspect)].partition(" (local of")[0].rpartition(".")[2]
             did.append(f"{verb} {name}")
-    # A line that appends reads the list in order to write it: once is enough.
-    words = [word for word, _ in groupby(did)]
-    kept = [
-        word
-        for index, word in enumerate(words)
-        if not (word.startswith("reads") and words[index + 1 : index + 2] == [f"writes{word[5:]}"])
-    ]
+    kept = [words for words, _ in groupby(did)]
     halt = step.waits_in.rpartition("(")[2].rstrip(")") if step.waits_in else "ends"
     return _short(f"{', '.join(kept)}; {halt}" if kept else halt, CELL_AT_MOST)
 
@@ -270,6 +287,10 @@ def fix(findings: Findings) -> str:
     faults = findings.verdict.run.schedule.faults if findings.verdict.run is not None else ()
     if "__defaults__" in first.path or "__kwdefaults__" in first.path:
         return "make the default None, and make a new object in the function when it is None"
+    if first.path.startswith("inputs["):
+        return "don't change an input that runs share; copy it first"
+    if isinstance(first.suspects[0].part, OpaquePart):
+        return f"give each run a {first.kind} of its own, or let only one use it at a time"
     if first.kind == "random generator":
         return "give each run a generator of its own: random.Random(seed)"
     if first.kind in ("environment", "working directory"):
@@ -282,14 +303,23 @@ def fix(findings: Findings) -> str:
             "or give each run its own"
         )
     return (
-        f"keep it per run, as in {name} = harness.RunLocal(list), or make it a local variable of "
-        "the function"
+        f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
+        f", name={name!r}), or make it a local variable of the function"
     )
 
 
 def _identifier(path: str) -> str:
     name = path.partition(" (local of")[0].partition("[")[0].rpartition(".")[2]
     return name if name.isidentifier() else "state"
+
+
+def _factory(value: Any) -> str:
+    """Return code for a function that makes another value like this one."""
+    if isinstance(value, list | dict | set | deque | bytearray):
+        return type(value).__name__
+    if value is None or isinstance(value, bool | int | str):
+        return f"lambda: {repr_of(value)}"
+    return "factory"
 
 
 def _run(findings: Findings, member: int) -> str:

@@ -11,6 +11,7 @@ from harness._words import error_in_words
 from harness.testing.isolation._parts import WHOLE, Part
 from harness.testing.isolation._places import Place
 from harness.testing.isolation._reach import Reached
+from harness.testing.isolation._special import LimiterPart
 
 
 @attrs.frozen(eq=False)
@@ -41,7 +42,7 @@ class SharedState:
         self.reached = reached
         self.parts: list[Part] = []
         self.initial: list[Any] = []
-        self.not_put_back: list[str] = list(reached.opaque)
+        self.not_put_back: list[str] = [str(part) for part in reached.opaque]
         for part in reached.parts:
             try:
                 contents = part.take()
@@ -54,12 +55,17 @@ class SharedState:
     def put_back(self) -> None:
         """Make every part hold again what it held at first; identities stay."""
         for part, initial in zip(self.parts, self.initial, strict=True):
-            now = part.take()
-            if now is None or part.changed(initial, now):
+            if part.changed(initial, part.take()):
                 try:
                     part.put(initial)
                 except Exception as error:
                     self._complain(f"{part.place} ({error_in_words(error)})")
+
+    def begin_run(self) -> None:
+        """Begin anew what belongs to one ``trio.run``, before another one."""
+        for part in self.parts:
+            if isinstance(part, LimiterPart):
+                part.put(None)
 
     def _complain(self, words: str) -> None:
         if words not in self.not_put_back:
@@ -81,11 +87,11 @@ class SharedState:
 def suspects_of(part: Part, before: Any, after: Any) -> Iterator[Suspect]:
     """Yield what has changed in a part between two takes.
 
-    A plain container is one suspect however many of its elements changed; each attribute and each
-    global is one of its own.
+    Each attribute and each global is a suspect of its own, and so is an element of a dict if only
+    one of them changed; else a container is one suspect, however much of it changed.
     """
     keys = part.changed(before, after)
-    if part.names_things:
+    if part.names_things or len(keys) == 1:
         for key in keys:
             yield Suspect(part, key)
     elif keys:

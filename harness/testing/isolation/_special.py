@@ -52,9 +52,7 @@ class CachePart(Part):
 
     def fresh(self, contents: Any) -> Any:
         settings = self._cache.cache_parameters()
-        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(
-            self._cache.__wrapped__
-        )
+        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(self._cache.__wrapped__)
         return cache, 0
 
 
@@ -107,14 +105,51 @@ class LimiterPart(Part):
         return ()
 
 
+class OpaquePart(Part):
+    """An object that can't be looked into: only who uses it can be told."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, thing: Any) -> None:
+        cls = type(thing)
+        super().__init__(place, f"{cls.__module__}.{cls.__qualname__}", thing)
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.kind})"
+
+    def take(self) -> None:
+        return None
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        pass
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return ()
+
+
+def array_part(place: Place, array: Any) -> Part:
+    """Return the part of an array of numpy, which is compared and kept by its bytes."""
+
+    def put(data: bytes) -> None:
+        array[...] = type(array)(array.shape, array.dtype, bytearray(data))
+
+    return WholePart(place, "numpy array", array, array.tobytes, put)
+
+
 def random_part(place: Place, generator: random.Random) -> Part:
     """Return the part of a generator of random numbers: where it stands in its sequence."""
-    return WholePart(place, "random generator", generator, generator.getstate, generator.setstate)
+    return WholePart(
+        *(place, "random generator", generator, generator.getstate, generator.setstate),
+        by_value=True,
+    )
 
 
 def global_random_part() -> Part:
     """Return the part of the generator behind the functions of the module `random`."""
-    return WholePart(Place("random"), "random generator", random, random.getstate, random.setstate)
+    return WholePart(
+        *(Place("random"), "random generator", random, random.getstate, random.setstate),
+        by_value=True,
+    )
 
 
 def working_directory_part() -> Part:

@@ -93,6 +93,7 @@ class Subject:
     ) -> tuple[Program, ScheduleRun]:
         """Run some of the inputs at once, from the state as it is."""
         program = Program(self.agent, self.inputs, members)
+        self.state.begin_run()
         watching = tuple(observers)
         if isinstance(how, Schedule):
             run = run_schedule(program, how, observers=watching, most_steps=STEPS_AT_MOST)
@@ -258,4 +259,3 @@ def trial_of(text: str, inputs: int) -> Trial:
 
 def _numbers(members: Iterable[int]) -> str:
     return ",".join(str(member + 1) for member in members)
-

@@ -6,7 +6,7 @@ whose step it was: no proxy, no tracing, and no doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +17,7 @@ from harness._words import error_in_words
 from harness.runs._frames import describe_wait
 from harness.testing.isolation._parts import Part
 from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.schedules._control import frames_of
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
 """Which of the runs that are checked the code belongs to: the number of its input."""
@@ -71,7 +72,7 @@ class StepWatch:
 
 
 def _halt(task: trio.lowlevel.Task) -> str:
-    frames = list(task.iter_await_frames())
+    frames = frames_of(task)
     return describe_wait(frames) if frames else ""
 
 
@@ -89,7 +90,7 @@ class Broken:
 class OrderWatch:
     """An observer that asks after every step whether what is shared on purpose is in order."""
 
-    def __init__(self, checks: dict[str, Callable[[], object]]) -> None:
+    def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
         self.broken: Broken | None = None
         self._checks = checks
         self._steps = 0

@@ -114,9 +114,11 @@ class Watchers:
 
     observers: tuple[Observer, ...]
     fail: Callable[[BaseException], None]
+    _inside: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
 
     def before(self, task: trio.lowlevel.Task) -> None:
         """Call ``before_step`` of all."""
+        self._inside = task
         try:
             for observer in self.observers:
                 observer.before_step(task)
@@ -124,7 +126,10 @@ class Watchers:
             self.fail(exc)
 
     def after(self, task: trio.lowlevel.Task) -> None:
-        """Call ``after_step`` of all."""
+        """Call ``after_step`` of all, unless the step began before there was control."""
+        if self._inside is not task:
+            return
+        self._inside = None
         try:
             for observer in self.observers:
                 observer.after_step(task)

@@ -16,6 +16,10 @@ from harness.testing.schedules._control import Control
 _THREAD_WAITS = {"to_thread_run_sync", "run_process"}
 """Functions of trio whose wait ends when something outside of the loop does."""
 
+_QUIET_WAITS = {"wait_all_tasks_blocked"}
+"""With no wish for real time it would have ended when everything waits; so it has one. Code that
+works in threads of its own holds a virtual clock still in this way."""
+
 _SOCKET_WAITS = {"wait_readable", "wait_writable", "_epoll_wait"}
 
 
@@ -64,7 +68,7 @@ def task_name(task: trio.lowlevel.Task) -> str:
 
 
 def waits_outside(control: Control) -> set[str]:
-    """Return what outside of the loop the tasks wait for: ``"worker threads"``, ``"sockets"``."""
+    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
     found: set[str] = set()
     for task in control.live_tasks():
         # The functions of trio that wait are within a few frames of the end.
@@ -72,7 +76,8 @@ def waits_outside(control: Control) -> set[str]:
             name = frame.f_code.co_name
             if name in _THREAD_WAITS:
                 found.add("worker threads")
+            elif name in _QUIET_WAITS:
+                found.add("real time")
             elif name in _SOCKET_WAITS:
                 found.add("sockets")
     return found
-

@@ -10,8 +10,9 @@ on. Every other loop, in whatever thread, takes the path it would have taken, an
 same random object in the same way.
 
 Private names: ``_run._r``, ``_run._ALLOW_DETERMINISTIC_SCHEDULING``,
-``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``, ``Runner.entry_queue``, ``Task._runner``, and to end tasks that take no cancel ``Task._next_send_fn``. They
-are tried before they are relied on (see `_backends`), and there is another way if they are gone.
+``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``; and to end tasks that take no cancel,
+``Task._next_send_fn`` and ``Task._next_send``. They are tried before they are relied on (see
+`_backends`), and there is another way if they are gone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -35,7 +36,7 @@ T = TypeVar("T")
 class HookBackend:
     """Steps are chosen where trio would shuffle them."""
 
-    name: ClassVar[str] = "hook"
+    name: str = "hook"
 
     def session(
         self, control: Control, guests: Guests, observers: tuple[Observer, ...]
@@ -60,25 +61,25 @@ class HookSession(trio.abc.Instrument):
     def __call__(self) -> Iterator[None]:
         """Have trio ask us for as long as the block lasts."""
         _replacement.begin()
+        _replacement.here.session = self
         try:
             yield
         finally:
+            _replacement.here.session = None
             if self.runner is not None:
                 _replacement.sessions.pop(self.runner, None)
             _replacement.end()
 
     def instruments(self) -> list[trio.abc.Instrument]:
-        """Return ourselves, and what calls the observers if there are any."""
-        if self.watchers.observers:
+        """Return ourselves, and what sees each step if somebody wants to know of them."""
+        if self.watchers.observers or self.control.faults:
             return [self, _Steps(self.control, self.watchers)]
         return [self]
 
     async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
-        """Take control of the loop that calls this, and run the main function."""
-        self.runner = _replacement.trio_run.GLOBAL_RUN_CONTEXT.runner
+        """Take control of the tasks that are started from now on, and run the main function."""
         self.guests.begin()
         self.control.steps += 1  # The one that is being made.
-        _replacement.sessions[self.runner] = self
         return await async_fn()
 
     async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
@@ -97,16 +98,10 @@ class HookSession(trio.abc.Instrument):
         """Leave one of the program's tasks in the batch, and all others that are there."""
         control = self.control
         runq = self.runner.runq
-        control.step_ended()
-        if runq:  # The end of a step cancelled something.
-            batch.extend(task for task in runq if task not in batch)
-            runq.clear()
         numbers = control.numbers
         ready = [task for task in batch if task in numbers]
         self.beside_driver = bool(ready)
         others = [task for task in batch if task not in numbers] if len(ready) < len(batch) else []
-        if others:
-            others = [task for task in others if self._is_ours(task)]
         if not ready:
             batch[:] = others
             return
@@ -114,25 +109,15 @@ class HookSession(trio.abc.Instrument):
         if control.giving_up:
             if control.hopeless:
                 raise GiveUp
-            chosen._next_send_fn = chosen.coro.throw  # type: ignore[attr-defined]
-            chosen._next_send = GiveUp()  # type: ignore[attr-defined]
+            chosen._next_send_fn = chosen.coro.throw
+            chosen._next_send = GiveUp()
         runq.extend(task for task in ready if task is not chosen)
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
-
-    def _is_ours(self, task: trio.lowlevel.Task) -> bool:
-        runner = getattr(task, "_runner", self.runner)
-        if runner is self.runner:
-            return True
-        # A task of another loop that something here woke: an event of that loop was set, say.
-        # Back to its own loop with it, where it would have been without us.
-        self.guests.strangers.append(task.name)
-        runner.entry_queue.run_sync_soon(runner.runq.append, task)
-        return False
 
 
 @attrs.define(eq=False)
 class _Steps(trio.abc.Instrument):
-    """Calls observers around the steps of the program's tasks."""
+    """Calls observers around the steps of the program, and does what waits for their end."""
 
     control: Control
     watchers: Watchers
@@ -144,6 +129,7 @@ class _Steps(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if task in self.control.numbers:
             self.watchers.after(task)
+            self.control.step_ended()
 
 
 class _Replacement:
@@ -152,6 +138,9 @@ class _Replacement:
     def __init__(self) -> None:
         self.sessions: dict[Any, HookSession] = {}
         """The controlled loops, by runner."""
+
+        self.here = threading.local()
+        """Whose session waits for the loop that this thread is about to start."""
 
         self.trio_run: Any = None
         self._lock = threading.Lock()
@@ -162,7 +151,8 @@ class _Replacement:
     def begin(self) -> None:
         with self._lock:
             if self._users == 0:
-                trio_run = self.trio_run = import_module("trio._core._run")
+                trio_run: Any = import_module("trio._core._run")
+                self.trio_run = trio_run
                 self._random = _Random(self, trio_run._r)
                 self._switch = _Switch(self, trio_run._ALLOW_DETERMINISTIC_SCHEDULING)
                 trio_run._r = self._random
@@ -174,6 +164,8 @@ class _Replacement:
             self._users -= 1
             if self._users == 0:
                 # Somebody else's replacement of our replacement stays.
+                assert self._random is not None
+                assert self._switch is not None
                 if self.trio_run._r is self._random:
                     self.trio_run._r = self._random.original
                 if self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING is self._switch:
@@ -182,7 +174,14 @@ class _Replacement:
     def session_here(self) -> HookSession | None:
         """Return who controls the loop of this thread, if anybody does."""
         runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
-        return self.sessions.get(runner)
+        session = self.sessions.get(runner)
+        if session is None and runner is not None:
+            session = getattr(self.here, "session", None)
+            if session is not None:  # The first turn of its loop.
+                self.here.session = None
+                session.runner = runner
+                self.sessions[runner] = session
+        return session
 
 
 class _Switch:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class TrampolineBackend:
     """Steps are held back inside of each task."""
 
-    name: ClassVar[str] = "trampoline"
+    name: str = "trampoline"
 
     def session(
         self, control: Control, guests: Guests, observers: tuple[Observer, ...]
@@ -75,6 +75,9 @@ class TrampolineSession(trio.abc.Instrument):
         while True:
             await wait_all_tasks_blocked()
             if not self.parked:
+                # Tasks of the program that wait for the same moment may be about to park.
+                await wait_all_tasks_blocked()
+            if not self.parked:
                 await idle()
                 continue
             # To trio, parked tasks are blocked too, so it wakes tasks that wait for the others to
@@ -87,7 +90,7 @@ class TrampolineSession(trio.abc.Instrument):
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         """Wrap the coroutine of a task of the program."""
         if self.guests.admit(task):
-            task.coro = self._wrapped(task.coro, task)
+            task.coro = self._wrapped(task.coro, task)  # type: ignore[assignment]
 
     async def _wrapped(self, coro: Coroutine[Any, Any, Any], task: trio.lowlevel.Task) -> Any:
         return await self._step_by_step(coro, task)
@@ -136,7 +139,8 @@ class TrampolineSession(trio.abc.Instrument):
         self.parked[task] = for_quiet
         # A cancel doesn't end this wait. The task had its turn coming when the cancel came; it
         # meets the cancel at its next checkpoint, as it would have without us.
-        yield from trio.lowlevel.wait_task_rescheduled(_never).__await__()
+        wait = trio.lowlevel.wait_task_rescheduled(_never)  # noqa: ASYNC105 - awaited right below
+        yield from wait.__await__()
 
 
 def _never(_: object) -> trio.lowlevel.Abort:

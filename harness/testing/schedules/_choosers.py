@@ -50,6 +50,17 @@ class Planned:
 
 
 @attrs.define(eq=False)
+class ArrivalsOnly:
+    """Asks another chooser about replies, and never switches between tasks."""
+
+    chooser: Chooser
+
+    def choose(self, tasks: Sequence[int]) -> int:
+        """Return 0, unless it is about replies: those have numbers below 0."""
+        return self.chooser.choose(tasks) if tasks[0] < 0 else 0
+
+
+@attrs.define(eq=False)
 class Walk:
     """Picks any task with equal chance."""
 

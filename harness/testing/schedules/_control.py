@@ -30,6 +30,7 @@ from harness.testing.schedules._schedule import Fault, Marks, Schedule
 
 if TYPE_CHECKING:
     from trio.lowlevel import Task
+    from trio.testing import MockClock
 
 PATIENCE = 250
 """Decisions at which a task can be passed over before it must go on."""
@@ -62,6 +63,23 @@ class Target:
     """What was made to go wrong in it."""
 
 
+TIME_PASSES = -(1 << 30)
+"""Stands among the replies that could arrive for none of them."""
+
+
+@attrs.frozen(eq=False)
+class Reply:
+    """A reply of a model or a tool that is held back until it is its turn to arrive."""
+
+    number: int
+    """Which one, in the order in which they were asked for."""
+
+    label: str
+    """What was asked, in words that are the same in every run."""
+
+    deliver: Callable[[], None]
+
+
 target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
 """The run that code belongs to, for faults. Set by `faultable`."""
 
@@ -83,6 +101,9 @@ class Control:
     coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
     """What the tasks run, where that isn't what trio thinks they run."""
 
+    cut_short: bool = attrs.field(default=False, init=False)
+    """Whether the program is being ended: what it does now isn't its own doing."""
+
     steps: int = attrs.field(default=0, init=False)
     order: list[int] = attrs.field(factory=list[int], init=False)
     """The task of every step that was picked."""
@@ -96,7 +117,13 @@ class Control:
     targets: dict[int, Target] = attrs.field(init=False)
     """What faults can strike, by number; 0 is the program itself."""
 
+    pending: list[Reply] = attrs.field(factory=list, init=False)
+    """The replies that are held back, in the order in which they were asked for."""
 
+    arrivals: set[int] = attrs.field(factory=set[int], init=False)
+    """The decisions that were about which reply arrives."""
+
+    _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
     _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
@@ -186,29 +213,74 @@ class Control:
             if waited_since < longest:
                 longest = waited_since
             mixed = (mixed ^ self._codes[number] ^ number) * _HASH_PRIME & 0xFFFFFFFF
-        self._hash = mixed = (mixed ^ len(tasks)) * _HASH_PRIME & 0xFFFFFFFF
+        self._hash = mixed
         if self._last in since and self._last in tasks and tasks[0] != self._last:
             tasks.remove(self._last)
             tasks.insert(0, self._last)
-        if decision - longest >= PATIENCE:
-            starving = next(number for number in tasks if since[number] == longest)
-            tasks.remove(starving)
-            tasks.insert(0, starving)
-            choice = 0
-            self.chooser.choose(tasks)  # Asked all the same: it counts the decisions.
-        else:
-            choice = self.chooser.choose(tasks)
-        expected = self._expected.get(decision)
-        if expected is not None and expected != _short(mixed) and self.diverged_at is None:
-            self.diverged_at = decision
-        self.choices.append(choice)
-        self.widths.append(len(tasks))
-        if choice:
-            self._hashes.append((decision, _short(mixed)))
-        number = tasks[choice]
-        self.picks.append(number)
+        starving = decision - longest >= PATIENCE
+        if starving:
+            first = next(number for number in tasks if since[number] == longest)
+            tasks.remove(first)
+            tasks.insert(0, first)
+        number = tasks[self._choose(tasks, forced=starving)]
         del since[number]
         return number
+
+    def _choose(self, options: list[int], *, forced: bool = False) -> int:
+        """Make a decision, and write it down; ``forced`` is the choice 0 whatever is wished."""
+        decision = len(self.choices)
+        self._mix(len(options))
+        mark = _short(self._hash)
+        if self._expected.get(decision, mark) != mark and self.diverged_at is None:
+            self.diverged_at = decision
+        choice = self.chooser.choose(options)  # Also if it is forced: choosers count decisions.
+        if forced:
+            choice = 0
+        self.choices.append(choice)
+        self.widths.append(len(options))
+        self.picks.append(options[choice])
+        if choice:
+            self._hashes.append((decision, mark))
+        return choice
+
+    def _mix(self, value: int) -> None:
+        """Take something that was seen into the hash of all that was seen."""
+        self._hash = (self._hash ^ value) * _HASH_PRIME & 0xFFFFFFFF
+
+    # Arrivals -----------------------------------------------------------------------------------
+
+    def expect(self, label: str, deliver: Callable[[], None]) -> Reply:
+        """Hold back a reply until it is its turn to arrive."""
+        reply = Reply(self._replies, label, deliver)
+        self._replies += 1
+        self.pending.append(reply)
+        return reply
+
+    def deliver_one(self, *, time_could_pass: bool) -> bool:
+        """Let one of the replies that are held back arrive, when nothing else can go on.
+
+        Args:
+          time_could_pass: Whether the clock could move instead, and bring more replies.
+
+        Returns:
+          False if the clock is to move, or there is no reply.
+        """
+        if not self.pending:
+            return False
+        # Replies have numbers below 0, where they can't be mixed up with those of tasks.
+        options = [~reply.number for reply in self.pending]
+        for reply in self.pending:
+            self._mix(crc32(reply.label.encode()))
+        if time_could_pass:
+            options.append(TIME_PASSES)
+        choice = 0
+        if len(options) > 1:
+            self.arrivals.add(len(self.choices))
+            choice = self._choose(options)
+        if choice >= len(self.pending):
+            return False
+        self.pending.pop(choice).deliver()
+        return True
 
     # Faults -------------------------------------------------------------------------------------
 
@@ -266,6 +338,32 @@ class Control:
             tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)
         )
         return attrs.evolve(schedule, marks=marks)
+
+
+@attrs.frozen(eq=False)
+class Controlled:
+    """The controlled program that code is part of."""
+
+    control: Control
+    clock: MockClock
+    """The clock of its ``trio.run``."""
+
+
+controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
+
+
+def frames_of(task: Task) -> list[tuple[FrameType, int]]:
+    """Return the frames of a suspended task of a controlled program; none if it has ended."""
+    if getattr(task.coro, "cr_frame", None) is None:
+        return []
+    here = task.context.get(controlled)
+    return list(task.iter_await_frames()) if here is None else here.control.frames(task)
+
+
+def is_cut_short(task: Task) -> bool:
+    """Return whether the controlled program of a task is being ended."""
+    here = task.context.get(controlled)
+    return here is not None and here.control.cut_short
 
 
 def _short(mixed: int) -> int:

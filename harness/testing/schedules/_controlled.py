@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
@@ -15,8 +16,7 @@ from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control
-from harness.testing.schedules._faults import Controlled, controlled
+from harness.testing.schedules._control import Control, Controlled, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
 
@@ -48,7 +48,10 @@ class ScheduleRun:
     """How many tasks could go on at every decision."""
 
     picks: tuple[int, ...]
-    """The task that went on at every decision, by number."""
+    """The task that went on at every decision, by number; below 0, the reply that arrived."""
+
+    arrivals: frozenset[int]
+    """The decisions that were about which reply arrives."""
 
     diverged_at: int | None
     """The decision at which a replay met other code, from 0; None if it didn't."""
@@ -90,6 +93,7 @@ class _Ending:
         if not self.too_many_steps:
             self.too_many_steps = True
             self.busy = blocked_tasks(control)
+            control.cut_short = True
             self.scope.cancel()
 
     def for_error(self, error: BaseException) -> None:
@@ -136,10 +140,18 @@ def run_controlled(
         finally:
             controlled.reset(token)
 
+    async def drive() -> None:
+        # When the main task ends, trio cancels all system tasks. The program's own are still to
+        # be driven to their end then, so this one goes last.
+        with trio.CancelScope(shield=True) as scope:
+            idle.stop_driving = scope.cancel
+            await session.drive(idle)
+
     async def main() -> None:
-        trio.lowlevel.spawn_system_task(session.drive, idle, name="harness: drives a schedule")
+        trio.lowlevel.spawn_system_task(drive, name="harness: drives a schedule")
         with ending.scope:
             result.append(await outcome.acapture(session.run_main, program))
+        idle.main_ended = True
 
     # trio names the main task after the function that it is given.
     main.__module__ = getattr(async_fn, "__module__", None) or main.__module__
@@ -147,12 +159,11 @@ def run_controlled(
     try:
         with session():
             (context or copy_context()).run(
-                trio.run, main, clock=clock, instruments=session.instruments()
+                functools.partial(trio.run, main, clock=clock, instruments=session.instruments())
             )
     except trio.TrioInternalError as exc:
-        if not ending.too_many_steps:
-            raise
-        result[:] = [outcome.Error(exc)]  # It took no cancel, and its loop was ended.
+        # A system task of the program failed, or was made to fail as it took no cancel.
+        result[:] = [outcome.Error(exc)]
     return ScheduleRun(
         outcome=_what_came_of_it(result[0], ending, idle),
         schedule=control.schedule(),
@@ -162,6 +173,7 @@ def run_controlled(
         choices=tuple(control.choices),
         widths=tuple(control.widths),
         picks=tuple(control.picks),
+        arrivals=frozenset(control.arrivals),
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in control.targets.items()},
         target_calls={number: target.calls for number, target in control.targets.items()},
@@ -182,7 +194,9 @@ def _what_came_of_it(
         return outcome.Error(ending.error)
     error: DeadlockError | LivelockError
     if idle.deadlocked is not None:
-        error = DeadlockError(_in_lines("every task waits, and nothing can wake any", idle.deadlocked))
+        error = DeadlockError(
+            _in_lines("every task waits, and nothing can wake any", idle.deadlocked)
+        )
     elif ending.too_many_steps:
         error = LivelockError(
             _in_lines(

@@ -11,30 +11,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-import attrs
 import trio
-from trio.testing import MockClock
 
 from harness.errors import InjectedFault
-from harness.testing.schedules._control import Control, Target, target_of_task
+from harness.testing.schedules._control import Target, controlled, target_of_task
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@attrs.frozen(eq=False)
-class Controlled:
-    """The controlled program that code is part of."""
-
-    control: Control
-    clock: MockClock
-    """The clock of its ``trio.run``."""
-
-
-controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
 
 
 @contextmanager

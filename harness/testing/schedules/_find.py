@@ -55,6 +55,7 @@ def find_schedule(
     prepare: Callable[[], None] | None = None,
     go_on: Callable[[], None] | None = None,
     cancels: bool = True,
+    arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
 ) -> Found | NotFound:
@@ -70,6 +71,7 @@ def find_schedule(
       prepare: Called before every run, also when shrinking: puts back what runs share.
       go_on: Called before every run of the search; ends it by raising.
       cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
+      arrivals_only: Whether only the order is varied in which replies arrive (see `arriving`).
       observers: Who looks on between the steps.
       shrink: Whether the failing schedule is shrunk.
 
@@ -91,7 +93,7 @@ def find_schedule(
             prepare()
         return run_attempt(async_fn, attempt, observers=observers, most_steps=most_steps)
 
-    search = Search(seed, cancels)
+    search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None
     schedules_run = 0
     for attempt in search.attempts():
@@ -105,13 +107,7 @@ def find_schedule(
         if error is not None:
             simplest = made
             if shrink:
-                alike = kind_of(error)
-                shrinking = Shrinking(
-                    run,
-                    lambda other: (said := judged(other)) is not None and kind_of(said) == alike,
-                    made,
-                )
-                simplest = shrinking.shrink()
+                simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
             return Found(simplest, judged(simplest) or error, schedules_run, made)
         if plain is None:
             plain = made
@@ -120,6 +116,19 @@ def find_schedule(
         search.learn(attempt, made)
     assert plain is not None
     return NotFound(schedules_run, search.exhausted, plain)
+
+
+def _fails_like(
+    error: BaseException, judge: Callable[[ScheduleRun], BaseException | None]
+) -> Callable[[ScheduleRun], bool]:
+    """Return what tells whether a run fails in the same manner."""
+    kind = kind_of(error)
+
+    def fails(run: ScheduleRun) -> bool:
+        said = judge(run)
+        return said is not None and kind_of(said) == kind
+
+    return fails
 
 
 def kind_of(error: BaseException) -> frozenset[type[BaseException]]:

@@ -48,6 +48,10 @@ class Idle:
     cut_short: Callable[[], None]
     """Cancels the whole program."""
 
+    main_ended: bool = attrs.field(default=False, init=False)
+    stop_driving: Callable[[], None] = attrs.field(default=lambda: None, init=False)
+    """Ends the driver, when nothing is left to drive."""
+
     deadlocked: list[BlockedTask] | None = attrs.field(default=None, init=False)
     outside: set[str] = attrs.field(factory=set[str], init=False)
     """What the program waited for that no schedule controls."""
@@ -57,17 +61,23 @@ class Idle:
 
     async def __call__(self) -> None:
         """Move the clock, wait for the outside, or end the program."""
+        if self.main_ended and not self.control.live_tasks():
+            self.stop_driving()
+            return
         outside = waits_outside(self.control)
         seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
         if outside and self._may_wait(outside, clock_could_move=seconds < math.inf):
             self.outside |= outside
             await wait_all_tasks_blocked(_GLANCE_SECONDS)
             return
+        if self.control.deliver_one(time_could_pass=seconds < math.inf):
+            return
         if seconds < math.inf:
             self.clock.jump(max(seconds, 0.0))
             return
         if self.deadlocked is None:
             self.deadlocked = blocked_tasks(self.control)
+            self.control.cut_short = True
             self.cut_short()
         else:
             # Cancelled already, and everything waits again: behind shields.
@@ -80,7 +90,7 @@ class Idle:
         if self.control.steps != self._steps:
             self._steps = self.control.steps
             self._waiting_since = now
-        if "worker threads" in outside:
+        if outside & {"worker threads", "real time"}:
             most_seconds = THREADS_MAX_SECONDS
         else:
             most_seconds = SOCKETS_GLANCE_SECONDS if clock_could_move else SOCKETS_MAX_SECONDS

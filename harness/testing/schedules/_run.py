@@ -1,4 +1,4 @@
-"""Run a program once under a given schedule: what searches, replays and other checks are built on."""
+"""Run a program once under a given schedule: what searches, replays and checks are built on."""
 
 from __future__ import annotations
 

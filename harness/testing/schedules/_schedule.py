@@ -19,7 +19,7 @@ is a replay of other code, and says at which decision.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 
 import attrs
@@ -42,8 +42,8 @@ _FAULT = re.compile(r"([cwfd])(\d{1,9})@(\d{1,9})")
 _END = re.compile(r"(\d{1,9})~([0-9a-f]{4})")
 
 
-def _at_least(minimum: int) -> object:
-    def check(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
+def _at_least(minimum: int) -> Callable[[object, attrs.Attribute[int], int], None]:
+    def check(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
         name = f"{type(instance).__name__}.{attribute.name}"
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name} must be an int, not {value!r}")
@@ -53,29 +53,28 @@ def _at_least(minimum: int) -> object:
     return check
 
 
+def _is_known(instance: object, attribute: attrs.Attribute[FaultKind], value: FaultKind) -> None:
+    if value not in get_args(FaultKind):
+        kinds = ", ".join(get_args(FaultKind))
+        raise ValueError(f"Fault.kind must be one of {kinds}, not {value!r}")
+
+
 @attrs.frozen(order=True)
 class Fault:
     """Something that is made to go wrong in one of the runs of a program."""
 
-    run: int = attrs.field(validator=_at_least(0))  # type: ignore[arg-type]
+    run: int = attrs.field(validator=_at_least(0))
     """Which run, as numbered by `faultable`."""
 
-    at: int = attrs.field(validator=_at_least(1))  # type: ignore[arg-type]
+    at: int = attrs.field(validator=_at_least(1))
     """When, counting from 1: for a cancel the run's step, for ``"fail"`` and ``"delay"`` its call
     of functions wrapped by `faulty`."""
 
-    kind: FaultKind = attrs.field(default="cancel")
+    kind: FaultKind = attrs.field(default="cancel", validator=_is_known)
     """``"cancel"``: the run is cancelled right after the step, so the wait that follows is cut
     short. ``"cancel_waking"``: right before it, when the wait is over but the task hasn't gone on,
     so the cancel is met at the checkpoint after. ``"fail"``: the call raises instead.
     ``"delay"``: the call takes longer."""
-
-    @kind.validator
-    def _known(self, attribute: attrs.Attribute[str], value: object) -> None:
-        if value not in get_args(FaultKind):
-            raise ValueError(
-                f"Fault.kind must be one of {', '.join(get_args(FaultKind))}, not {value!r}"
-            )
 
     def __str__(self) -> str:
         return f"{_LETTER_OF[self.kind]}{self.run}@{self.at}"
@@ -104,6 +103,20 @@ class Marks:
     """The hash of all of them."""
 
 
+def _pairs(deviations: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    pairs: tuple[tuple[int, int], ...] = tuple(deviations)
+    for pair in pairs:
+        if len(pair) != 2 or not all(isinstance(part, int) and part >= 0 for part in pair):
+            raise ValueError(
+                f"a deviation is a pair (gap, choice) of ints that are not negative, not {pair!r}"
+            )
+    return pairs
+
+
+def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(set(faults)))
+
+
 @attrs.frozen
 class Schedule:
     """Which task goes on at every decision, and what goes wrong; drawn before the run.
@@ -111,28 +124,14 @@ class Schedule:
     Two schedules are equal if they say the same; what an earlier run of one saw doesn't count.
     """
 
-    deviations: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=tuple)
+    deviations: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_pairs)
     """Pairs of a gap and a choice: so many decisions without a switch, then this choice."""
 
-    faults: tuple[Fault, ...] = attrs.field(
-        default=(), converter=lambda faults: tuple(sorted(set(faults)))
-    )
+    faults: tuple[Fault, ...] = attrs.field(default=(), converter=_in_order)
     """What goes wrong, without duplicates, in the order of the runs."""
 
     marks: Marks | None = attrs.field(default=None, eq=False, kw_only=True, repr=False)
     """What a run of it saw; None for a schedule that was never run."""
-
-    @deviations.validator
-    def _are_pairs(self, attribute: attrs.Attribute[object], value: Sequence[object]) -> None:
-        for pair in value:
-            if not (
-                isinstance(pair, tuple)
-                and len(pair) == 2
-                and all(isinstance(number, int) and number >= 0 for number in pair)
-            ):
-                raise ValueError(
-                    f"a deviation is a pair (gap, choice) of ints that are not negative, not {pair!r}"
-                )
 
     def __str__(self) -> str:
         marks = self.marks

@@ -15,6 +15,7 @@ from random import Random
 import attrs
 
 from harness.testing.schedules._choosers import (
+    ArrivalsOnly,
     Chooser,
     Planned,
     Priorities,
@@ -46,6 +47,9 @@ class Search:
     cancels: bool = True
     """Whether runs that faults can strike are cancelled."""
 
+    arrivals_only: bool = False
+    """Whether only the order of replies is varied, not that of steps."""
+
     exhausted: bool = attrs.field(default=False, init=False)
     """Whether every order of the program's steps was run."""
 
@@ -63,7 +67,9 @@ class Search:
         """Yield what to run next. Tell `learn` what came of each before asking for another."""
         turn = 0
         while True:
-            deviations = self._systematic.propose() if turn % 4 == 0 else None
+            # Where only replies are in question, there may well be few enough to try all orders.
+            systematic = self.arrivals_only or turn % 4 == 0
+            deviations = self._systematic.propose() if systematic else None
             strike = bool(self._sweep) and turn % 2 == 1
             self.exhausted = self._systematic.exhausted
             if deviations is not None:
@@ -80,12 +86,20 @@ class Search:
         """Take note of what a run had to decide, and of what could have been struck."""
         self._decisions = max(self._decisions, len(run.choices))
         if attempt.deviations is not None:
-            self._systematic.learn(attempt.deviations, run.widths)
+            widths = run.widths
+            if self.arrivals_only:
+                widths = tuple(
+                    width if decision in run.arrivals else 1
+                    for decision, width in enumerate(run.widths)
+                )
+            self._systematic.learn(attempt.deviations, widths)
         self._sweep.learn(run.target_steps, run.target_calls)
 
     def _at_random(self, turn: int) -> Chooser:
         """Return one of the random ways, in turn."""
         random = Random(self._random.getrandbits(64))
+        if self.arrivals_only:
+            return ArrivalsOnly(Walk(random))
         ways: tuple[Callable[[], Chooser], ...] = (
             lambda: Priorities(random, 1, self._decisions),
             lambda: StepPriorities(random),

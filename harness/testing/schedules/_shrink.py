@@ -23,7 +23,7 @@ import attrs
 
 from harness.testing.schedules._choosers import Chooser, Planned
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._schedule import Fault
 from harness.testing.schedules._search import Attempt
 
 MOST_RUNS = 600
@@ -32,8 +32,8 @@ MOST_RUNS = 600
 MOST_SECONDS = 1.5
 """Real seconds that are spent on one failure."""
 
-MOST_BLOCKS_FOR_PAIRS = 24
-"""Blocks up to which two pairs are joined at once."""
+MOST_BLOCKS_TO_REARRANGE = 24
+"""Blocks up to which two changes are tried at once."""
 
 
 @attrs.define(eq=False)
@@ -73,9 +73,7 @@ class Shrinking:
 
     def shrink(self) -> ScheduleRun:
         """Return the simplest failing run that can be had in reasonable time."""
-        while (
-            self._leave_out() or self._join_blocks() or self._lower() or self._join_two_pairs()
-        ):
+        while self._leave_out() or self._join_blocks() or self._lower() or self._rearrange():
             pass
         return self.best
 
@@ -139,12 +137,12 @@ class Shrinking:
                 place += 1
         return improved
 
-    def _join_two_pairs(self) -> bool:
-        """Join blocks where joining any single pair loses the failure."""
+    def _rearrange(self) -> bool:
+        """Join two pairs of blocks at once, or move a block elsewhere, where one step won't do."""
         blocks = _blocks(self.best.picks)
-        if self.best.schedule.switches < 3 or len(blocks) > MOST_BLOCKS_FOR_PAIRS:
+        if self.best.schedule.switches < 2 or len(blocks) > MOST_BLOCKS_TO_REARRANGE:
             return False
-        return any(
+        return any(self._try_blocks(other) for other in _moved(blocks)) or any(
             self._try_blocks(twice)
             for place in range(len(blocks))
             for once in _joined(blocks, place)
@@ -158,9 +156,7 @@ class Shrinking:
 
     # Both ---------------------------------------------------------------------------------------
 
-    def _try(
-        self, what: object, chooser: Callable[[], Chooser], faults: tuple[Fault, ...]
-    ) -> bool:
+    def _try(self, what: object, chooser: Callable[[], Chooser], faults: tuple[Fault, ...]) -> bool:
         """Run it, unless that was done before; keep it if it fails and is simpler."""
         if what in self._tried or self.runs >= MOST_RUNS or time.monotonic() > self._until:
             return False
@@ -197,9 +193,7 @@ def _blocks(picks: Sequence[int]) -> list[tuple[int, int]]:
     return [(task, len(list(run))) for task, run in itertools.groupby(picks)]
 
 
-def _joined(
-    blocks: list[tuple[int, int]], place: int
-) -> Iterator[list[tuple[int, int]]]:
+def _joined(blocks: list[tuple[int, int]], place: int) -> Iterator[list[tuple[int, int]]]:
     """Yield the blocks with one joined to the next of its task, to the last, and put to the end."""
     task, decisions = blocks[place]
     for step in (1, -1):
@@ -212,3 +206,12 @@ def _joined(
             del joined[place]
             yield joined
     yield blocks[:place] + blocks[place + 1 :]  # It goes on when nothing else is said.
+
+
+def _moved(blocks: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the blocks with one of them at another place."""
+    for place, block in enumerate(blocks):
+        others = blocks[:place] + blocks[place + 1 :]
+        for other in range(len(blocks)):
+            if other != place:
+                yield [*others[:other], block, *others[other:]]

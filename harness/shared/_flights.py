@@ -1,0 +1,327 @@
+"""Make one call for all who ask for the same thing at once.
+
+A *flight* is such a call under way. It lives in a nursery of its own, belongs to no run, and
+hands its outcome to everybody who waits for it; so it makes no difference which of them asked
+first, nor whether that one is still there. Its context variables are those of the call that
+started it.
+
+Invariants: there is at most one flight for a key, except for those that were set aside. Whoever
+waits is woken when the flight has landed, which happens once, and in one step with whatever its
+owner keeps of it: nobody can find neither the flight nor the outcome.
+
+Flights may ask for others, and so could come to wait for each other in a circle. Each knows which
+flights the code inside it waits for, and the wait that would close a circle is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from harness._words import repr_of
+from harness.errors import CircularWaitError, SharedClosedError
+from harness.runs import start_soon
+from harness.runs._endings import (
+    is_only_cancelled,
+    most_telling,
+    unwrap_single,
+    without_cancelled,
+)
+from harness.runs._functions import not_awaitable_error
+
+Landing: TypeAlias = Callable[["Flight"], None]
+"""What the owner does with a flight that has landed, before anybody is woken."""
+
+_inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default=None)
+"""The flight that code is part of. Set in a task made for that flight alone."""
+
+
+@attrs.frozen(eq=False)
+class Landed:
+    """What came of a call, for any number of callers."""
+
+    value: Any
+    error: Exception | None = None
+    traceback: TracebackType | None = None
+    """The error's own, before anybody raised it again."""
+
+    def get(self) -> Any:
+        """Return the value, or raise the error as one caller's own.
+
+        One exception that is raised in many tasks would gather the tracebacks and the notes of
+        all of them.
+        """
+        if self.error is None:
+            return self.value
+        raise _own_copy(self.error).with_traceback(self.traceback)
+
+
+class Flight:
+    """One call under way, and those who wait for it."""
+
+    __slots__ = (
+        "abandoned",
+        "done",
+        "kept",
+        "key",
+        "result",
+        "scope",
+        "waiters",
+        "waits_on",
+        "what",
+    )
+
+    def __init__(self, key: Hashable, what: str, *, kept: bool) -> None:
+        self.key = key
+        self.what = what
+        self.kept = kept
+        """Whether it goes on when nobody waits for it."""
+        self.scope = trio.CancelScope()
+        self.done = trio.Event()
+        self.result: Landed | None = None
+        """None until it has landed; and after that, if it was cut off."""
+        self.waiters = 0
+        self.abandoned = False
+        """Whether it was cancelled because nobody waited any more."""
+        self.waits_on: list[Flight] = []
+        """Those that code inside this one waits for now."""
+
+
+class Flights:
+    """The flights of one owner: of a cache, or of a once."""
+
+    def __init__(self, nursery: trio.Nursery, what: str, landed: Landing) -> None:
+        self._nursery = nursery
+        self._what = what
+        self._landed = landed
+        self._by_key: dict[Hashable, Flight] = {}
+        self._all: dict[Flight, None] = {}
+        self.closed = False
+
+    def find(self, key: Hashable) -> Flight | None:
+        """Return the flight for ``key``, if there is one."""
+        return self._by_key.get(key)
+
+    def start(
+        self,
+        key: Hashable,
+        call: Callable[..., Awaitable[Any]],
+        *args: Any,
+        kept: bool,
+        what: str,
+    ) -> Flight:
+        """Call ``call(*args)`` in a task of its own, in the caller's context without its run."""
+        assert key not in self._by_key
+        flight = Flight(key, what, kept=kept)
+        self._by_key[key] = flight
+        self._all[flight] = None
+        try:
+            start_soon(
+                self._nursery,
+                self._fly,
+                flight,
+                call,
+                args,
+                run=None,
+                name=f"{what} {repr_of(key)}",
+            )
+        except BaseException:
+            del self._by_key[key], self._all[flight]
+            raise
+        return flight
+
+    async def join(self, flight: Flight) -> Any:
+        """Wait until the flight has landed, and return or raise what came of it.
+
+        Raises:
+          CircularWaitError: if the flight waits for the one that this code is part of.
+          CutOff: if it was cut off. Unless it was only abandoned, the owner's block is over.
+          Exception: what the call raised, as a copy for this caller alone where that can be made.
+
+        Checkpoint: always.
+
+        Cancellation: the others go on waiting. If there are none, and the flight isn't kept, it is
+        cancelled too.
+        """
+        me = _inside.get()
+        if me is not None and me.done.is_set():
+            me = None  # A task that outlived the flight it was started in.
+        if me is not None:
+            _refuse_circle(me, flight)
+            me.waits_on.append(flight)
+        flight.waiters += 1
+        waiting_for = f"{flight.what} {repr_of(flight.key)}"  # noqa: F841 (read by `dump`)
+        try:
+            await flight.done.wait()
+        finally:
+            flight.waiters -= 1
+            if me is not None:
+                me.waits_on.remove(flight)
+            if not (flight.waiters or flight.kept or flight.done.is_set()):
+                flight.abandoned = True
+                flight.scope.cancel()
+        if flight.result is None:
+            raise CutOff
+        return flight.result.get()
+
+    def set_aside(self, key: Hashable) -> bool:
+        """Let the next who asks start anew. Those who wait still get what they wait for."""
+        return self._by_key.pop(key, None) is not None
+
+    def close(self, *, cut_off: bool) -> None:
+        """Take no more; and cut off those under way, or let them land."""
+        self.closed = True
+        if cut_off:
+            for flight in self._all:
+                flight.scope.cancel()
+
+    def refuse_if_closed(self) -> None:
+        """Refuse to go on after the owner's block, except inside a flight that it waits for.
+
+        Raises:
+          SharedClosedError: if it was left.
+        """
+        if self.closed and _inside.get() not in self._all:
+            raise self.closed_error()
+
+    def closed_error(self) -> SharedClosedError:
+        """Return the error for those who ask, or wait, when the owner's block is over."""
+        return SharedClosedError(
+            f"the block of this {self._what} was left or cancelled; use it inside its block, and "
+            "open it around everything that shares it"
+        )
+
+    @property
+    def count(self) -> int:
+        """How many are under way."""
+        return len(self._all)
+
+    @property
+    def waiters(self) -> int:
+        """How many tasks wait for them."""
+        return sum(flight.waiters for flight in self._all)
+
+    def check(self) -> None:
+        """Check the invariants.
+
+        Raises:
+          AssertionError: if one is broken.
+        """
+        for key, flight in self._by_key.items():
+            assert flight.key == key, f"{flight.what} {key!r} stands under another key"
+            assert flight in self._all, f"{flight.what} {key!r} has been forgotten"
+        for flight in self._all:
+            assert not flight.done.is_set(), f"{flight.what} {flight.key!r} has landed"
+            assert flight.waiters >= 0, f"{flight.what} {flight.key!r} lost count of who waits"
+
+    async def _fly(
+        self, flight: Flight, call: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> None:
+        _inside.set(flight)
+        try:
+            with flight.scope:
+                awaitable = call(*args)
+                if not isinstance(awaitable, Awaitable):
+                    raise not_awaitable_error(call, awaitable)
+                flight.result = Landed(await awaitable)
+        except BaseException as error:
+            # A cancel from outside needs no raising: it is the nursery's, which has it anyway.
+            if not is_only_cancelled(error):
+                failure = without_cancelled(error)
+                if not isinstance(failure, Exception):
+                    raise
+                failure = unwrap_single(failure)
+                flight.result = Landed(None, failure, failure.__traceback__)
+        finally:
+            del self._all[flight]
+            if self._by_key.get(flight.key) is flight:
+                del self._by_key[flight.key]
+                self._landed(flight)
+            flight.done.set()
+
+
+class CutOff(Exception):
+    """A flight that somebody waited for was cancelled."""
+
+
+@asynccontextmanager
+async def open_flights(
+    what: str, landed: Landing, *, cut_off: bool
+) -> AsyncGenerator[Flights, None]:
+    """Give flights a nursery for the length of a block.
+
+    The body's error comes out as itself, not in a group.
+
+    Args:
+      what: The owner, for messages.
+      landed: Told of each flight that has landed and was not set aside.
+      cut_off: Whether the end of the block cuts off what is under way, or waits for it.
+
+    Checkpoint: on exit.
+
+    Cancellation: what is under way is cancelled.
+    """
+    body_error: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            flights = Flights(nursery, what, landed)
+            try:
+                yield flights
+            except BaseException as error:
+                body_error = error
+            finally:
+                flights.close(cut_off=cut_off)
+        if body_error is not None:
+            raise body_error
+    except BaseExceptionGroup as group:
+        if group is body_error:
+            raise
+        raise most_telling(group) from body_error
+    finally:
+        del body_error
+
+
+def _own_copy(error: Exception) -> Exception:
+    """Return a copy of the error, with its cause and notes; itself if it can't be copied."""
+    try:
+        own = copy.copy(error)
+    except Exception:
+        return error  # Its constructor wants something that the error doesn't keep.
+    if type(own) is not type(error) or own.args != error.args:
+        return error
+    if hasattr(error, "__notes__"):
+        own.__notes__ = list(error.__notes__)
+    own.__cause__ = error.__cause__
+    own.__context__ = error.__context__
+    own.__suppress_context__ = error.__suppress_context__
+    return own
+
+
+def _refuse_circle(me: Flight, target: Flight) -> None:
+    """Refuse to wait for ``target`` if that, through whatever it waits for, waits for ``me``."""
+    came_from: dict[Flight, Flight | None] = {target: None}
+    pending = [target]
+    while pending:
+        flight = pending.pop()
+        if flight is me:
+            circle: list[str] = []
+            step: Flight | None = flight
+            while step is not None:
+                circle.append(f"{step.what} {repr_of(step.key)}")
+                step = came_from[step]
+            circle.reverse()
+            raise CircularWaitError(
+                f"{me.what} {repr_of(me.key)} would wait for itself: "
+                f"{' which waits for '.join(circle)}; ask for other keys inside it"
+            )
+        for behind in flight.waits_on:
+            if behind not in came_from:
+                came_from[behind] = flight
+                pending.append(behind)
