@@ -8,9 +8,11 @@ and is loaded when the first trio test runs, or when a test asks for a fixture.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import zlib
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,13 +116,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         function.hypothesis.inner_test = watched  # type: ignore[union-attr]
     _watches.append(_watch(item))
     try:
-        yield
+        with _exploring(item.config):
+            yield
     finally:
         _watches.pop()
         if inner is function:
             item.obj = function  # type: ignore[attr-defined]
         elif function.hypothesis.inner_test is watched:  # type: ignore[union-attr]
             function.hypothesis.inner_test = inner  # type: ignore[union-attr]
+
+
+def _exploring(config: pytest.Config) -> AbstractContextManager[None]:
+    """Pass on to `harness.testing.explore_schedules` what was asked on the command line."""
+    schedules, schedule = config.getoption("schedules"), config.getoption("schedule")
+    if schedules is None and schedule is None:
+        return nullcontext()
+    from harness.testing import exploring_with
+
+    # The strings of assert_isolated say first which inputs they are about; see `_asked`.
+    is_plain = schedule is not None and re.match(r"h\d+:", schedule)
+    return exploring_with(schedules=schedules, schedule=schedule if is_plain else None)
 
 
 _watches: list[WatchedTest] = []

@@ -66,6 +66,8 @@ def _audit(
         for index, part in enumerate(state.parts):
             after = part.take()
             for suspect in suspects_of(part, before[index], after):
+                # A table is one finding, whatever the keys that runs put into it.
+                suspect = suspect if part.names_things else Suspect(part)
                 path = suspect.path
                 if path not in seen:
                     seen.add(path)

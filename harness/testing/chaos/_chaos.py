@@ -159,7 +159,9 @@ class Chaos:
           TypeError: if it is none of these.
         """
         if isinstance(thing, type):
-            raise TypeError(f"Chaos.wrap() takes an instance or a function, not the class {thing!r}")
+            raise TypeError(
+                f"Chaos.wrap() takes an instance or a function, not the class {thing!r}"
+            )
         if hasattr(thing, "complete") and hasattr(thing, "stream"):
             return _ChaosModel(self, thing)  # type: ignore[return-value]
         if hasattr(thing, "invoke") and hasattr(thing, "parameters"):

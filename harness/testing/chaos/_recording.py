@@ -90,9 +90,9 @@ class Recording(Generic[T]):
                 )
 
     @classmethod
-    def of_values(cls, outcomes: Iterable[T | Exception]) -> Recording[T]:
+    def of_values(cls, outcomes: Iterable[Any]) -> Recording[Any]:
         """Return a recording of made-up outcomes: values, and exceptions for failures."""
-        return cls(
+        return Recording(
             Result(
                 index,
                 index,

@@ -92,6 +92,7 @@ def test_a_function_that_keeps_its_state_in_its_run_is_clean() -> None:
 
 def test_inputs_that_are_changed_are_named() -> None:
     async def spoil(record: dict[str, int]) -> None:
+        await trio.lowlevel.checkpoint()
         record["seen"] = 1
 
     (found,) = audit_function(spoil, [{"id": 1}])

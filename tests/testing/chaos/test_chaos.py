@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -187,7 +187,7 @@ async def test_a_stream_can_break_before_its_last_piece() -> None:
 
         @asynccontextmanager
         async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Any]]:
-            async def pieces() -> AsyncIterator[Any]:
+            async def pieces() -> AsyncGenerator[Any, None]:
                 yield "a"
                 yield "b"
                 yield ModelResponse("a b")

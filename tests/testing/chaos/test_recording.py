@@ -135,7 +135,7 @@ async def test_answers_are_compared_by_the_function_given() -> None:
 
 async def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="of_values"):
-        Recording([1, 2])  # type: ignore[list-item]
+        Recording([1, 2])  # type: ignore[arg-type]
     recording = Recording.of_values([1, 2])
     with pytest.raises(ValueError, match="orders"):
         recording.replays(orders=0)
