@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -257,7 +258,7 @@ def test_the_dump_is_printed_before_pytest_timeout_ends_a_test(run_pytest: RunPy
             async with harness.open_run("stuck"):
                 await trio.sleep_forever()
         """,
-        "--timeout=2",
+        "--timeout=1",
         "--timeout-method=thread",
         plugins=("trio", "pytest_timeout"),
         ini=TRIO_MODE,
@@ -268,24 +269,41 @@ def test_the_dump_is_printed_before_pytest_timeout_ends_a_test(run_pytest: RunPy
 
 
 OPTIONS = """\
-from harness.testing._asked import asked
+import trio
+from harness.testing import assert_isolated, explore_schedules
 
-def test_asked():
-    assert asked().schedules == 7
-    assert asked().schedule == "h1:-:-:-"
+@explore_schedules(schedules=50)
+async def test_explored():
+    print("explored once")  # A list would be put back between the schedules.
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(trio.sleep, 0)
+
+async def agent(number):
+    await trio.sleep(0)
+    return number
+
+async def test_isolated():
+    print("isolated", (await assert_isolated(agent, [1, 2])).schedules_run)
 """
 
 
-def test_schedules_are_asked_of_those_who_explore_them(run_pytest: RunPytest) -> None:
-    ran = run_pytest(OPTIONS, "--schedules=7", "--schedule=h1:-:-:-")
-    assert ran.outcomes == {"test_asked": "PASSED"}, ran.text
+def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None:
+    ran = run_pytest(OPTIONS, "--schedules=7", "-s", ini=TRIO_MODE)
+    assert set(ran.outcomes.values()) == {"PASSED"}, ran.text
+    assert ran.text.count("explored once") == 7
+    assert re.search(r"isolated [1-7]\n", ran.text)
+
+
+def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
+    ran = run_pytest(OPTIONS, "--schedule=h1:0x1:-:-", "-s", "-k not isolated", ini=TRIO_MODE)
+    assert ran.text.count("explored once") == 1, ran.text
 
 
 @pytest.mark.parametrize(
     ("options", "ini", "said"),
     [
         pytest.param(["--schedules=0"], "", "argument --schedules", id="no schedules"),
-        pytest.param(["--harness-timeout=-1"], "", "argument --harness-timeout", id="no time"),
         pytest.param([], "harness_timeout = soon", "harness_timeout = soon", id="no number"),
     ],
 )
