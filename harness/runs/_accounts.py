@@ -4,6 +4,9 @@ A run's accounts are the budgets and meters of that run and of all above it. The
 run's values, under a key that says how a child starts: with the same ones. So a tree without a
 budget pays nothing for them, and a child finds all levels in one place.
 
+Code in no run can spend for one all the same: the load of a cache is paid by whoever started it,
+though it outlives that run. Such code carries the accounts in its context (`paid_by`).
+
 Who spends goes through `harness.shared`: it reserves in all budgets or in none, and settles. That
 is never waited for, so a budget can't be part of a deadlock.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Protocol
 
 from harness.errors import BudgetExceeded
@@ -45,8 +49,8 @@ class Usage:
     __slots__ = ("cost", "tokens")
 
     def __init__(self, tokens: int | None, cost: int | None) -> None:
-        self.tokens = tokens
-        self.cost = cost
+        self.tokens: int | None = tokens
+        self.cost: int | None = cost
         """In units of `UNITS_PER_USD`."""
 
 
@@ -153,6 +157,12 @@ class Accounts:
 
 NO_ACCOUNTS = Accounts()
 
+paid_by: ContextVar[tuple[Accounts, str]] = ContextVar(
+    "harness.runs.paid_by", default=(NO_ACCOUNTS, "")
+)
+"""Who pays for code that is in no run with accounts of its own, and the path of that run. Set in
+tasks made for such code, and never put back."""
+
 _lock = threading.Lock()
 """Guards all ledgers: worker threads spend too. Nothing is called or awaited under it."""
 
@@ -169,27 +179,33 @@ _KEY = _AccountsKey()
 
 
 def current_accounts() -> tuple[Accounts, str]:
-    """Return the accounts of the current run, with its path; none outside of any run.
+    """Return the accounts that hold for the code that asks, with the path of its run.
 
     Raises:
       RunEndedError: if the current run has ended.
     """
     run = current.get()
     if run is None:
-        return NO_ACCOUNTS, ""
+        return paid_by.get()
     run._refuse_if_ended("it can't spend anything")
+    return accounts_of(run), run.path
+
+
+def current_payer() -> tuple[Accounts, str]:
+    """Return who is to pay for code that is started here, and belongs to no run."""
+    run = current.get()
+    if run is None or run.status != "running":
+        return paid_by.get()
     return accounts_of(run), run.path
 
 
 def accounts_of(run: Run) -> Accounts:
     """Return what holds for a live run; its parent's, if it has not begun yet."""
-    if run._locals is not None and _KEY in run._locals:
-        accounts: Accounts = run._locals[_KEY]
-        return accounts
-    if run._parent is not None and run._parent._locals is not None:
-        inherited: Accounts = run._parent._locals.get(_KEY, NO_ACCOUNTS)
-        return inherited
-    return NO_ACCOUNTS
+    for where in (run, run._parent):
+        if where is not None and where._locals is not None and _KEY in where._locals:
+            accounts: Accounts = where._locals[_KEY]
+            return accounts
+    return paid_by.get()[0]
 
 
 def add_budget(run: Run, budget: Budget) -> None:

@@ -3,6 +3,7 @@
 What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
 """
 
+from harness.shared._append_log import AppendLog, AppendLogStatistics, Segment
 from harness.shared._cache import Cache, CacheStatistics, open_cache
 from harness.shared._counter import Counter, CounterStatistics
 from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
@@ -26,6 +27,8 @@ from harness.shared._spending import (
 )
 
 __all__ = [
+    "AppendLog",
+    "AppendLogStatistics",
     "BudgetDimension",
     "BudgetLeft",
     "BudgetStatistics",
@@ -40,6 +43,7 @@ __all__ = [
     "Once",
     "OnceStatistics",
     "RecordedEffect",
+    "Segment",
     "Spending",
     "UnknownCheck",
     "budget_left",

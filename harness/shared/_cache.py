@@ -2,7 +2,7 @@
 
 The look-up comes before everything that a load needs: a hit takes no place of a limiter and
 spends no budget. A load is a flight of the cache (`harness.shared._flights`): it belongs to no run,
-so the run that happened to ask first neither owns it nor pays for it.
+so the run that happened to ask first doesn't own it. It does pay, if it has a budget.
 
 Invariants: no more than ``size`` values are kept, the least recently used going first; a value is
 handed out only while it is fresh; at most one load per key is under way, except beside one that
@@ -21,8 +21,9 @@ import attrs
 import trio
 
 from harness._arguments import check_count, check_seconds
+from harness.errors import BudgetExceeded
 from harness.runs._functions import check_callable
-from harness.shared._flights import CutOff, Flight, Flights, Landed, open_flights
+from harness.shared._flights import CutOff, Flight, Flights, Landed, RefusedForAnother, open_flights
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -114,7 +115,8 @@ class Cache:
           key: Anything hashable.
           load: An async function, called as ``load()``, or as ``load(key)`` if it has a parameter
             without a default. It runs with the context variables of this call, and in no run: it
-            may go on for others when this caller's run is over.
+            may go on for others when this caller's run is over. What it spends is on the budgets
+            of this caller.
 
         Raises:
           TypeError: if ``load`` is no async function, or ``key`` not hashable.
@@ -131,7 +133,9 @@ class Cache:
         flights = self._open_flights()
         await trio.lowlevel.checkpoint_if_cancelled()
         counted = False
-        while True:  # Ends: it goes round only after a load that was abandoned.
+        # Ends: it goes round only after a load that was abandoned, or that a budget of another
+        # caller refused.
+        while True:
             flights.refuse_if_closed()
             entry = self._fresh(key)
             if entry is not None:
@@ -151,6 +155,8 @@ class Cache:
             counted = True
             try:
                 return await flights.join(flight)
+            except RefusedForAnother:
+                pass
             except CutOff:
                 if not flight.abandoned:
                     raise flights.closed_error() from None
@@ -238,7 +244,8 @@ class Cache:
             self._failures += 1
             if flight.what is _REFRESH and flight.key in self._entries:
                 return  # What was there is still good until its time is over.
-            ttl = self._failure_ttl
+            # What one caller can't pay for is no answer for the next.
+            ttl = 0.0 if isinstance(result.error, BudgetExceeded) else self._failure_ttl
         if ttl <= 0:
             return
         now = trio.current_time()

@@ -3,7 +3,8 @@
 A *flight* is such a call under way. It lives in a nursery of its own, belongs to no run, and
 hands its outcome to everybody who waits for it; so it makes no difference which of them asked
 first, nor whether that one is still there. Its context variables are those of the call that
-started it.
+started it, and so are the budgets that it spends from: somebody has to pay. If those refuse, that
+is no answer for others with budgets of their own: each of them is told to ask again.
 
 Invariants: there is at most one flight for a key, except for those that were set aside. Whoever
 waits is woken when the flight has landed, which happens once, and in one step with whatever its
@@ -26,8 +27,9 @@ import attrs
 import trio
 
 from harness._words import repr_of
-from harness.errors import CircularWaitError, SharedClosedError
+from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.runs import start_soon
+from harness.runs._accounts import Accounts, current_payer, paid_by
 from harness.runs._endings import (
     is_only_cancelled,
     most_telling,
@@ -71,6 +73,7 @@ class Flight:
         "done",
         "kept",
         "key",
+        "payer",
         "result",
         "scope",
         "waiters",
@@ -81,6 +84,8 @@ class Flight:
     def __init__(self, key: Hashable, what: str, *, kept: bool) -> None:
         self.key = key
         self.what = what
+        self.payer: tuple[Accounts, str] = current_payer()
+        """Whose budgets it spends from."""
         self.kept = kept
         """Whether it goes on when nobody waits for it."""
         self.scope = trio.CancelScope()
@@ -143,6 +148,7 @@ class Flights:
         Raises:
           CircularWaitError: if the flight waits for the one that this code is part of.
           CutOff: if it was cut off. Unless it was only abandoned, the owner's block is over.
+          RefusedForAnother: if a budget refused it that doesn't hold for this caller.
           Exception: what the call raised, as a copy for this caller alone where that can be made.
 
         Checkpoint: always.
@@ -169,6 +175,11 @@ class Flights:
                 flight.scope.cancel()
         if flight.result is None:
             raise CutOff
+        if (
+            isinstance(flight.result.error, BudgetExceeded)
+            and current_payer()[0].budgets != flight.payer[0].budgets
+        ):
+            raise RefusedForAnother
         return flight.result.get()
 
     def set_aside(self, key: Hashable) -> bool:
@@ -225,6 +236,7 @@ class Flights:
         self, flight: Flight, call: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:
         _inside.set(flight)
+        paid_by.set(flight.payer)
         try:
             with flight.scope:
                 awaitable = call(*args)
@@ -249,6 +261,10 @@ class Flights:
 
 class CutOff(Exception):
     """A flight that somebody waited for was cancelled."""
+
+
+class RefusedForAnother(Exception):
+    """A flight had too little left in the budgets of whoever started it, and not of who waits."""
 
 
 @asynccontextmanager

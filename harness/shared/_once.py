@@ -29,7 +29,7 @@ from harness.runs import current_run_or_none
 from harness.runs._functions import check_callable, not_awaitable_error
 from harness.shared._effect_store import EffectStore, RecordedEffect
 from harness.shared._effects_in_memory import EffectsInMemory
-from harness.shared._flights import CutOff, Flight, Flights, open_flights
+from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
 
 T = TypeVar("T")
 
@@ -120,6 +120,7 @@ class Once:
             that the journal can store, and the same after a crash.
           effect: An async function, called with the idempotency key. It runs with the context
             variables of this call, and in no run: it may go on when this caller's run is over.
+            What it spends is on the budgets of this caller.
           idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
             By default `Run.idempotency_key` of the current run, which all attempts at an item
             share, made different if another effect has it already; outside of any run a random
@@ -157,25 +158,28 @@ class Once:
             await trio.lowlevel.cancel_shielded_checkpoint()
             value: T = known.value
             return value
-        flight = flights.find(key)
-        if flight is None:
-            flight = flights.start(
-                key,
-                self._perform,
-                key,
-                effect,
-                self._own_key() if idempotency_key is None else idempotency_key,
-                kept=True,
-                what=_EFFECT,
-            )
-        else:
-            self._shared += 1
-        try:
-            return await flights.join(flight)  # type: ignore[no-any-return]
-        except CutOff:
-            if key not in self._begun:
-                raise flights.closed_error() from None
-            raise self._unknown_error(key, self._begun[key], "it was cancelled") from None
+        while True:  # Ends: it goes round only after an effect that another's budget refused.
+            flight = flights.find(key)
+            if flight is None:
+                flight = flights.start(
+                    key,
+                    self._perform,
+                    key,
+                    effect,
+                    self._own_key() if idempotency_key is None else idempotency_key,
+                    kept=True,
+                    what=_EFFECT,
+                )
+            else:
+                self._shared += 1
+            try:
+                return await flights.join(flight)  # type: ignore[no-any-return]
+            except RefusedForAnother:
+                flights.refuse_if_closed()
+            except CutOff:
+                if key not in self._begun:
+                    raise flights.closed_error() from None
+                raise self._unknown_error(key, self._begun[key], "it was cancelled") from None
 
     def statistics(self) -> OnceStatistics:
         """Return the once at this moment. Frozen, and cheap."""
@@ -240,18 +244,19 @@ class Once:
 
     async def _complete(self, key: Hashable, value: Any) -> Any:
         # Whoever cancels now comes too late: it has taken place, and has to be known.
-        try:
-            with trio.CancelScope(shield=True):
+        recorded: Any = None
+        with trio.CancelScope(shield=True):
+            try:
                 recorded = await self._store.complete(key, value)
-        except Exception as error:
-            self._begun.pop(key, None)
-            self._unrecorded[key] = value
-            error.add_note(
-                f"the effect {repr_of(key)} took place and could not be recorded; asked for again "
-                "in this block it is recorded without another effect, in a later session it is "
-                "unknown"
-            )
-            raise
+            except Exception as error:
+                self._begun.pop(key, None)
+                self._unrecorded[key] = value
+                error.add_note(
+                    f"the effect {repr_of(key)} took place and could not be recorded; asked for "
+                    "again in this block it is recorded without another effect, in a later "
+                    "session it is unknown"
+                )
+                raise
         self._unrecorded.pop(key, None)
         return recorded
 
@@ -273,7 +278,7 @@ class Once:
         on_unknown = self._on_unknown
         if on_unknown == "retry":
             return None
-        if on_unknown == "raise":
+        if not callable(on_unknown):
             raise self._unknown_error(
                 key, recorded.idempotency_key, "there is no record of how it ended"
             )

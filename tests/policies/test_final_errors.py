@@ -7,7 +7,13 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.errors import HarnessError, QuotaExhaustedError, RateLimitedError
+from harness.errors import (
+    BudgetExceeded,
+    EffectUnknownError,
+    HarnessError,
+    QuotaExhaustedError,
+    RateLimitedError,
+)
 from harness.policies import RetryOn
 
 
@@ -15,6 +21,11 @@ from harness.policies import RetryOn
 def test_a_quota_that_is_used_up_is_never_retried(on: RetryOn) -> None:
     """It is full again tomorrow; who waits for that would hold a whole batch until then."""
     assert not harness.Retry(3, on=on).applies_to(QuotaExhaustedError("50 a day"))
+
+
+@pytest.mark.parametrize("error", [BudgetExceeded("spent"), EffectUnknownError("perhaps")])
+def test_what_somebody_has_to_decide_is_never_retried(error: HarnessError) -> None:
+    assert not harness.Retry(3, on=type(error)).applies_to(error)
 
 
 def test_other_errors_of_limits_are_retried() -> None:

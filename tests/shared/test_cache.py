@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 import harness
-from harness.errors import CircularWaitError, SharedClosedError
+from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.limits import Limiter
-from harness.shared import budget_left, open_cache
+from harness.runs._accounts import add_meter
+from harness.shared import budget_left, open_cache, reserve_budget
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -552,6 +553,82 @@ async def test_a_hit_takes_no_place_of_a_limiter_and_spends_no_budget(
             assert budget_left().tokens == 10
         assert limiter.statistics().granted == 1
     assert trio.current_time() == 0
+
+
+async def test_a_load_spends_from_the_budget_of_whoever_started_it(
+    autojump_clock: MockClock,
+) -> None:
+    """Or a cache in front of the model would be a way around every budget."""
+    tape: list[int] = []
+
+    class Tape:
+        def spent(self, tokens: int, cost_usd: float) -> None:
+            tape.append(tokens)
+
+    async def load(key: str) -> str:
+        async with harness.open_run("asks the model"):
+            with reserve_budget(tokens=40) as spending:
+                await trio.sleep(1)
+                spending.settle(tokens=30)
+        with reserve_budget(tokens=5):
+            return key
+
+    async with open_cache() as cache:
+
+        async def nested(key: str) -> str:
+            return await cache.get(key + key, load)
+
+        async with harness.open_run("outer", budget=harness.Budget(tokens=1_000)) as outer:
+            add_meter(outer, Tape())
+            async with harness.open_run("inner", budget=harness.Budget(tokens=100)):
+                await cache.get("a", load)
+                await cache.get("a", load)
+                assert budget_left().tokens == 65
+                await cache.get("b", nested)
+                assert budget_left().tokens == 30
+                with pytest.raises(BudgetExceeded, match=r"the budget of run 'outer/inner' has"):
+                    await cache.get("c", load)
+            assert budget_left().tokens == 930
+            assert tape == [30, 5, 30, 5]
+        await cache.get("c", load)  # Without a budget.
+
+
+async def test_a_refusal_for_one_is_no_answer_for_another(autojump_clock: MockClock) -> None:
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        await trio.sleep(1)
+        with reserve_budget(tokens=50):
+            return f"load {loads}"
+
+    async with open_cache(failure_ttl=60) as cache:
+
+        async def ask(tokens: int) -> None:
+            async with harness.open_run("asks", budget=harness.Budget(tokens=tokens)):
+                assert await cache.get("key", load) == "load 2"
+
+        async def poor(item: int) -> str:
+            return await cache.get("key", load)
+
+        async with trio.open_nursery() as nursery:
+
+            async def poor_runs() -> None:
+                async with harness.open_run("poor", budget=harness.Budget(tokens=10)):
+                    results = await harness.fan_out(
+                        poor, range(10), limit=10, policy=harness.BestEffort()
+                    )
+                assert {type(result.error) for result in results} == {BudgetExceeded}
+
+            nursery.start_soon(poor_runs)
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                nursery.start_soon(ask, 100)
+            await wait_all_tasks_blocked()
+            assert loads == 1
+        assert loads == 2, "all the poor share the first refusal, all the rich the second load"
+        assert await cache.get("key", load) == "load 2"
 
 
 # Circles -----------------------------------------------------------------------------------------

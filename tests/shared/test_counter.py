@@ -191,6 +191,20 @@ async def test_a_woken_waiter_that_is_cancelled_lets_the_next_one_look(
     assert counter.statistics().tasks_waiting == 0
 
 
+async def test_a_dump_says_what_is_waited_for(autojump_clock: MockClock) -> None:
+    counter = Counter()
+    async with harness.open_run("job") as run:
+        async with trio.open_nursery() as nursery:
+
+            async def look() -> None:
+                await wait_all_tasks_blocked()
+                assert run.waiting_for == "a counter to reach 3"
+                counter.add(3)
+
+            nursery.start_soon(look)
+            await counter.wait_for(3)
+
+
 async def test_a_wait_above_the_maximum_is_refused(autojump_clock: MockClock) -> None:
     with pytest.raises(ValueError, match="would never end"):
         await Counter(maximum=3).wait_for(4)

@@ -14,11 +14,12 @@ from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 import harness
 from harness.errors import (
+    BudgetExceeded,
     CircularWaitError,
     EffectUnknownError,
     SharedClosedError,
 )
-from harness.shared import Done, OnceStatistics, open_once
+from harness.shared import Done, OnceStatistics, budget_left, open_once, reserve_budget
 from tests.shared.stores import Crash, Disk
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -480,6 +481,37 @@ async def test_an_effect_belongs_to_no_run_and_has_the_context_of_the_call(
                     with planted(f"call {number}"):
                         await once(number, effect)
     assert seen == [("call 1", None), ("call 2", None)]
+
+
+async def test_an_effect_spends_from_the_budget_of_whoever_started_it(
+    autojump_clock: MockClock,
+) -> None:
+    keys: list[str] = []
+
+    async def effect(key: str) -> str:
+        keys.append(key)
+        await trio.sleep(1)
+        with reserve_budget(tokens=50):
+            return "done"
+
+    async with open_once() as once:
+
+        async def poor() -> None:
+            with pytest.raises(BudgetExceeded):
+                async with harness.open_run("poor", budget=harness.Budget(tokens=10)):
+                    await once("key", effect)
+
+        async def rich() -> None:
+            async with harness.open_run("rich", budget=harness.Budget(tokens=80)):
+                await wait_all_tasks_blocked()
+                assert await once("key", effect) == "done"
+                assert budget_left().tokens == 30
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor)
+            nursery.start_soon(rich)
+        assert len(keys) == 2
+        assert len(set(keys)) == 1
 
 
 async def test_every_call_is_a_checkpoint() -> None:
