@@ -48,6 +48,8 @@ _CONSTRUCTORS = frozenset(
         "collections.defaultdict",
         "collections.OrderedDict",
         "collections.Counter",
+        "collections.UserDict",
+        "collections.UserList",
         "queue.Queue",
         "queue.SimpleQueue",
         "asyncio.Queue",

@@ -22,7 +22,11 @@ UNREADABLE = Rule(
     fix="mend the file, or leave it out of the paths",
 )
 
-RULES: tuple[Rule, ...] = (*(checker.rule for checker in CHECKERS), NO_REASON, UNREADABLE)
+RULES: tuple[Rule, ...] = (
+    *dict.fromkeys(checker.rule for checker in CHECKERS),
+    NO_REASON,
+    UNREADABLE,
+)
 """Every rule of the static audit."""
 
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages", "build", "dist"))

@@ -62,6 +62,49 @@ WRONG = {
                 cls.seen.add(text)
         """,
     ),
+    "a class attribute bound anew": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        5,
+        """\
+        class Session:
+            current = None
+            @classmethod
+            async def work(cls, user):
+                cls.current = user
+        """,
+    ),
+    "an attribute of a named object": Wrong(
+        "shared-instance-state",
+        "STORE.line",
+        5,
+        """\
+        from types import SimpleNamespace
+        STORE = SimpleNamespace(line=[])
+        async def agent(text):
+            other = 1
+            STORE.line.append(text)
+        """,
+    ),
+    "an attribute of a function": Wrong(
+        "shared-instance-state",
+        "agent.user",
+        2,
+        """\
+        async def agent(user):
+            agent.user = user
+        """,
+    ),
+    "a setting of a library": Wrong(
+        "shared-instance-state",
+        "openai.api_key",
+        3,
+        """\
+        import openai
+        async def agent(key):
+            openai.api_key = key
+        """,
+    ),
     "a global bound anew": Wrong(
         "module-global",
         "current_folder",
@@ -487,6 +530,30 @@ RIGHT = {
                 await work(name)
             finally:
                 ACTIVE.discard(name)
+        """,
+    "an attribute of a named object, put back": """\
+        from types import SimpleNamespace
+        STORE = SimpleNamespace(user=None)
+        async def agent(user):
+            before = STORE.user
+            STORE.user = user
+            try:
+                await work()
+            finally:
+                STORE.user = before
+        """,
+    "an attribute of a local object": """\
+        from types import SimpleNamespace
+        async def agent(user):
+            store = SimpleNamespace()
+            store.user = user
+            return store
+        """,
+    "a class attribute that the program sets": """\
+        class Agent:
+            model = None
+        def configure(model):
+            Agent.model = model
         """,
     "a RunLocal": """\
         import harness

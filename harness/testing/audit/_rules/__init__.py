@@ -7,6 +7,7 @@ from harness.testing.audit._rules._class_attribute import CLASS_ATTRIBUTE
 from harness.testing.audit._rules._client_at_import import CLIENT_AT_IMPORT
 from harness.testing.audit._rules._module_global import MODULE_GLOBAL
 from harness.testing.audit._rules._mutable_default import MUTABLE_DEFAULT
+from harness.testing.audit._rules._named_object import NAMED_CLASS, NAMED_INSTANCE
 from harness.testing.audit._rules._process_state import PROCESS_STATE
 from harness.testing.audit._rules._shared_instance import SHARED_INSTANCE
 from harness.testing.audit._rules._thread_local import THREAD_LOCAL
@@ -23,5 +24,7 @@ CHECKERS: tuple[Checker, ...] = (
     CLIENT_AT_IMPORT,
     CACHED_COROUTINE,
     PROCESS_STATE,
+    NAMED_CLASS,
+    NAMED_INSTANCE,
 )
-"""All of them, in the order of the documentation."""
+"""All of them. A rule may have two: it looks for the same in two ways."""

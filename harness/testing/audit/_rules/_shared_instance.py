@@ -33,7 +33,7 @@ RULE = Rule(
     fix="keep it in local variables or in a harness.RunLocal, or make one object per run",
 )
 
-_LIFE_CYCLE = re.compile(
+LIFE_CYCLE = re.compile(
     r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
     r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
 )
@@ -152,7 +152,7 @@ def _kept(
     read = _read_attributes(owner)
     for method in _run_methods(methods, source):
         itself = first_parameter(method)
-        if not itself or _LIFE_CYCLE.match(method.name):
+        if not itself or LIFE_CYCLE.match(method.name):
             continue
         suspends = any(
             isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in ast.walk(method)
