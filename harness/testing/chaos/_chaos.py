@@ -176,6 +176,9 @@ class Chaos:
                 f"Chaos.wrap() takes an async function, and {thing!r} is an async generator; wrap "
                 "what it calls"
             )
+        return self._wrap_function(thing)  # type: ignore[return-value]
+
+    def _wrap_function(self, thing: Callable[..., Any]) -> Callable[..., Any]:
         name = _name_of(thing)
         if _is_plain(thing):
 
@@ -183,7 +186,7 @@ class Chaos:
             def plain(*args: Any, **named: Any) -> Any:
                 return self._around_plain(name, thing, args, named)
 
-            return plain  # type: ignore[return-value]
+            return plain
 
         async def around(*args: Any, **named: Any) -> Any:
             async with self._around(name, args, named):
@@ -193,7 +196,7 @@ class Chaos:
             functools.update_wrapper(around, thing)
         else:  # The attributes of an object, such as an agent, are not those of a function.
             around.__name__ = around.__qualname__ = name
-        return around  # type: ignore[return-value]
+        return around
 
     # One call ----------------------------------------------------------------------------------
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import attrs
 import trio
 
 from harness.errors import RunTimedOut
-from harness.runs import RunStatus, open_run
+from harness.runs import Run, RunStatus, open_run
 
 Ending: TypeAlias = Literal["ok", "failed", "timed_out", "cancelled"]
 
 
 class PlannedError(Exception):
     """What a run of a `RunTree` raises that is planned to fail."""
+
+
+def _together(trees: Iterable[RunTree]) -> tuple[RunTree, ...]:
+    return tuple(trees)
 
 
 @attrs.frozen
@@ -30,7 +35,7 @@ class RunTree:
     seconds: float = 0.0
     """How long its own body takes, beside the runs below."""
 
-    children: tuple[RunTree, ...] = attrs.field(default=(), converter=tuple)
+    children: tuple[RunTree, ...] = attrs.field(default=(), converter=_together)
     """The runs that start with it, at once."""
 
     @property
@@ -64,6 +69,7 @@ class RunTree:
 
     async def _play(self, ended: dict[str, RunStatus]) -> None:
         timeout = self.total_seconds if self.ending == "timed_out" else None
+        run: Run | None = None
         try:
             async with open_run(self.name, timeout=timeout) as run:
                 async with trio.open_nursery() as nursery:
@@ -79,4 +85,5 @@ class RunTree:
                     await trio.sleep_forever()
         except (PlannedError, RunTimedOut):
             pass
-        ended[run.path] = run.status
+        if run is not None:
+            ended[run.path] = run.status

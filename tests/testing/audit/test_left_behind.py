@@ -80,10 +80,12 @@ MESSAGES = harness.RunLocal(list, name="messages")
 
 
 async def clean(question: str) -> list[str]:
+    said: list[str] = []
     async with harness.open_run("clean"):
         MESSAGES.get().append(question)
         await trio.sleep(1)
-        return list(MESSAGES.get())
+        said.extend(MESSAGES.get())
+    return said
 
 
 def test_a_function_that_keeps_its_state_in_its_run_is_clean() -> None:

@@ -1,7 +1,7 @@
-"""Find what runs write to objects that have a name: instances, classes, functions, libraries.
+"""Find what runs write to objects with a name: instances, classes, functions, libraries.
 
-As for the methods of a shared object (`_shared_instance`), seen from outside: ``AGENT.user = user``,
-``cls.current = user``, ``library.timeout = 5`` in a function that runs.
+What `_shared_instance` finds in the methods of a shared object, seen from outside:
+``AGENT.user = user``, ``cls.current = user``, ``library.timeout = 5`` in a function that runs.
 """
 
 from __future__ import annotations
