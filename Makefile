@@ -7,7 +7,7 @@ CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
 STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
 	tests/testing/exploration/test_leaks.py)
-SOURCES := $(wildcard harness tests examples benchmarks)
+SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 LANE := lint types completeness layers documents docs wheel oldest anyio
 GATES := setup $(LANE) coverage speed
 # Beside each other on two cores: all the tests, and everything else. The ratios of times alone.

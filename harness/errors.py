@@ -249,6 +249,62 @@ class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
 
 
+class ChaosError(HarnessError):
+    """An error that `harness.testing.Chaos` put into a call; nothing was wrong with the call."""
+
+
+class JournalError(HarnessError):
+    """The base of what a journal reports; bare, that it couldn't be read or written.
+
+    What was acknowledged before stays.
+    """
+
+
+class JournalFormatError(JournalError):
+    """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
+
+
+class JournalLockedError(JournalError):
+    """Another process writes to the journal, or took it over; or the batch is open already."""
+
+
+class JournalClosedError(JournalError, RuntimeError):
+    """A journal was used outside its block, in another ``trio.run``, or in a forked process."""
+
+
+class JournalMismatchError(JournalError):
+    """A batch was recorded by other code or with other settings.
+
+    Give it another name, or open the journal with ``force=True`` to go on with what is there.
+    """
+
+
+class JournalKeyError(JournalError, ValueError):
+    """A key of an item is missing, empty, of a wrong type, or there twice."""
+
+
+class JournalValueError(JournalError, ValueError):
+    """A value or an item can't be written as text, or doesn't come back from it."""
+
+
+class JournaledError(HarnessError):
+    """Stands for an error that a former process recorded; the object itself was lost with it."""
+
+    type_name: str
+    """The name of its class."""
+
+    message: str
+    """What it said."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name = type_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
 class CounterBoundsError(HarnessError, ValueError):
     """A change of a shared counter would have left its bounds, and was not made."""
 
@@ -398,63 +454,11 @@ class MaxTurnsError(HarnessError):
         self.partial = partial
 
 
-class JournalError(HarnessError):
-    """The base of what a journal reports; bare, that it couldn't be read or written.
-
-    What was acknowledged before stays.
-    """
-
-
-class JournalFormatError(JournalError):
-    """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
-
-
 class JournalMissingError(JournalFormatError):
     """There is no journal to be read: no file, or an empty one or a database without its tables.
 
     That is also what a process leaves which is killed while it makes one.
     """
-
-
-class JournalLockedError(JournalError):
-    """Another process writes to the journal, or took it over; or the batch is open already."""
-
-
-class JournalClosedError(JournalError, RuntimeError):
-    """A journal was used outside its block, in another ``trio.run``, or in a forked process."""
-
-
-class JournalMismatchError(JournalError):
-    """A batch was recorded by other code or with other settings.
-
-    Give it another name, or open the journal with ``force=True`` to go on with what is there.
-    """
-
-
-class JournalKeyError(JournalError, ValueError):
-    """A key of an item is missing, empty, of a wrong type, or there twice."""
-
-
-class JournalValueError(JournalError, ValueError):
-    """A value or an item can't be written as text, or doesn't come back from it."""
-
-
-class JournaledError(HarnessError):
-    """Stands for an error that a former process recorded; the object itself was lost with it."""
-
-    type_name: str
-    """The name of its class."""
-
-    message: str
-    """What it said."""
-
-    def __init__(self, type_name: str, message: str) -> None:
-        super().__init__(type_name, message)
-        self.type_name = type_name
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
 class OutputError(HarnessError):

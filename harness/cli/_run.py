@@ -228,6 +228,7 @@ class _Batch:
         try:
             await self._writer.write(result_line(result))
         except BrokenPipeError:
+            # harness: shared (one task reads the results and writes them)
             self._report.output_error = "whoever read the results has gone"
         except OSError as error:
             self._report.output_error = f"writing the results failed: {error.strerror or error}"
