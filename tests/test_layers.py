@@ -85,8 +85,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
     ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
     ("flow", "harness.runs._carry"): (
-        "an item, an output and a batch are each the body of a run in a task made for it "
-        "alone"
+        "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
     ("flow", "harness.runs._current"): "an item's task enters the run of the pipeline",
     ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",

@@ -14,8 +14,8 @@ import attrs
 
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
-from harness.testing.exploration._thread import in_worker_thread
 from harness.testing._asked import asked
+from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import (
     Candidate,
