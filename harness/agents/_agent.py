@@ -269,7 +269,7 @@ class Agent(Generic[OutputT]):
         Raises:
           TypeError: if ``model`` is no model.
         """
-        return Agent(
+        like_this: Agent[Any] = Agent(
             self.name,
             model=model,
             instructions=self.instructions,
@@ -277,6 +277,7 @@ class Agent(Generic[OutputT]):
             max_turns=self.max_turns,
             output_type=self.output_type,
         )
+        return like_this
 
     @staticmethod
     def output_as_json(output: Any) -> Any:

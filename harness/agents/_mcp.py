@@ -273,8 +273,8 @@ async def _all_tools(client: Client) -> list[ServerTool]:
 class McpTool(Tool):
     """A tool that an MCP server has. The server validates the arguments."""
 
-    _connection: Connection
-    _server_name: str
+    _connection: Connection = attrs.field(alias="connection")
+    _server_name: str = attrs.field(alias="server_name")
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
         """Have the server call it.
