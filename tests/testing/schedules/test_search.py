@@ -42,7 +42,7 @@ def test_it_is_found_and_shrunk_from_nearly_every_seed(toy: Toy) -> None:
 
 def test_a_replay_never_diverges() -> None:
     """0 of 1,000: a string that doesn't replay is worth nothing."""
-    replays = scaled(140, full=1_000)
+    replays = scaled(84, full=1_000)
     runs: list[ScheduleRun] = []
 
     for toy, seed in zip(itertools.cycle(TOYS.values()), range(replays), strict=False):
