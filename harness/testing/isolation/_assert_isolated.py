@@ -22,6 +22,7 @@ from harness.testing.isolation._causes import (
     candidates_of,
     find_causes,
     other_trials,
+    raced,
 )
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
@@ -228,14 +229,18 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     candidates = candidates_of(watch.steps)
     causes = find_causes(subject, trial, candidates, other_trials(trial, others))
     if not causes.proven:
-        causes = Causes((*_used_by_several(subject, trial), *causes.candidates), proven=False)
-    lines = LineWatch([suspect for one in causes.candidates for suspect in one.suspects])
+        candidates = [*_used_by_several(subject, trial), *candidates]
+        causes = Causes(tuple(candidates), proven=False)
+    lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     _replay_watched(subject, trial, lines)
+    if causes.proven and not raced(causes.candidates, lines.accesses):
+        causes = attrs.evolve(causes, raced=tuple(raced(candidates, lines.accesses)))
     subject.state.put_back()
     broken = found.verdict.broken
-    initial = {one.path: _initial(subject, one) for one in causes.candidates}
+    named = (*causes.candidates, *causes.raced)
+    initial = {one.path: _initial(subject, one) for one in named}
     paths = [broken.path] if broken is not None else []
-    paths += [one.path for one in causes.candidates if one.path not in paths]
+    paths += [one.path for one in named if one.path not in paths]
     notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")

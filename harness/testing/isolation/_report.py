@@ -158,6 +158,11 @@ def _objects(findings: Findings) -> list[str]:
             f"proof: in {count} replay{'s' if count != 1 else ''} in which {subject} {what} for "
             "each run, every run gave what it gives alone"
         )
+    if causes.raced:
+        lines.append("also changed by runs behind each other's back (not proven to matter):")
+    for candidate in causes.raced:
+        lines.append(f"{candidate.path}  ({candidate.kind})")
+        lines += _accesses(findings, candidate)
     lines.append("")
     return lines
 
@@ -218,9 +223,9 @@ def _table(findings: Findings) -> list[str]:
     """Return the steps in order, with a column for each run."""
     members = list(dict.fromkeys(findings.trial.members))
     rows: list[tuple[str, int, str]] = []
-    paths = {
-        id(suspect): one.path for one in findings.causes.candidates for suspect in one.suspects
-    }
+    causes = findings.causes
+    named = (*causes.candidates, *causes.raced)
+    paths = {id(suspect): one.path for one in named for suspect in one.suspects}
     for step in findings.steps:
         rows.append((str(step.number), step.member, _cell(findings, step, paths)))
     if not rows:
