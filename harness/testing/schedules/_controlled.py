@@ -206,7 +206,7 @@ def _what_came_of_it(
             _in_lines(
                 f"the program had not ended after {ending.most_steps} steps; a task that polls "
                 "needs a sleep between two looks, as virtual time stands still while any task "
-                "can go on",
+                "can go on; a program that just does so much is better explored in a smaller form",
                 ending.busy,
             )
         )
