@@ -5,6 +5,7 @@ import trio
 import trio.lowlevel
 
 from harness.errors import ScheduleError
+from harness.shared import Counter
 from harness.testing import assert_isolated
 
 
@@ -58,3 +59,19 @@ async def test_a_check_that_raises_counts_as_out_of_order() -> None:
 
     with pytest.raises(ScheduleError, match="its function raised ZeroDivisionError"):
         await assert_isolated(spend, ["a", "b"], shared={f"{__name__}.ACCOUNT": check})
+
+
+SPENT = Counter(maximum=3)
+
+
+async def try_to_spend(text: str) -> str:
+    await trio.lowlevel.checkpoint()
+    SPENT.try_spend(1)
+    return text
+
+
+async def test_a_counter_of_harness_can_be_declared_and_is_put_back() -> None:
+    shared = {f"{__name__}.SPENT": lambda counter: 0 <= counter.value <= 3}
+    seen = await assert_isolated(try_to_spend, ["a", "b", "c"], shared=shared, schedules=20)
+    assert SPENT.value == 0
+    assert seen.not_put_back == ()
