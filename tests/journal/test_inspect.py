@@ -146,23 +146,15 @@ async def test_it_is_read_while_it_is_written(journal_path: str) -> None:
 
 
 async def test_numbers_are_not_given_out_again(journal_path: str) -> None:
-    """A batch looks at records from its first session on; what comes after it must be later.
-
-    Seen as a lost result: the records of an older batch had been forgotten, and a later batch's got
-    their numbers.
-    """
+    """An export of last week and one of today must not call two items by one number."""
     await fill(journal_path)
     async with open_journal(journal_path) as journal:
-        await journal.open_batch("later", target="m.f", settings={})
+        batch = await journal.open_batch("later", target="m.f", settings={})
+        item = batch.find("a", 0).id
     with edit_journal(journal_path) as editor:
         editor.forget("nightly")
-    for expected in ("new", "done"):
-        async with open_journal(journal_path) as journal:
-            batch = await journal.open_batch("later", target="m.f", settings={})
-            entry = batch.find("a", 0)
-            assert entry.state == expected
-            if expected == "new":
-                [number] = await batch.begin([entry])
-                await batch.end(entry, number, Ending(status="ok", value="1"))
-    with read_journal(journal_path) as reader:
-        assert reader.totals("later").ok == 1
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("later", target="m.f", settings={})
+        entry = batch.find("a", 0)
+        assert entry.id >= item
+        assert await batch.begin([entry]) >= [6]  # Five attempts were begun before.
