@@ -253,15 +253,14 @@ class Writer:
 class _Wait:
     """One task that waits until it is told."""
 
-    __slots__ = ("_error", "_task", "_told")
+    __slots__ = ("_error", "_task")
 
     def __init__(self) -> None:
         self._task: trio.lowlevel.Task | None = None
-        self._told = False
         self._error: BaseException | None = None
 
     def acknowledge(self, error: BaseException | None) -> None:
-        self._told, self._error = True, error
+        self._error = error
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)

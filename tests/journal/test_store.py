@@ -235,6 +235,8 @@ async def test_a_batch_is_open_once_and_two_batches_go_side_by_side(journal_path
         await record(second, second.find("a", 0), 2)
         await first.close()
         await first.close()
+        with pytest.raises(JournalClosedError, match="'nightly' is closed"):
+            first.find("b", 0)
         again = await open_batch(journal)
         assert [s.value for s in await again.read([again.find("a", 0)])] == [1]
 
