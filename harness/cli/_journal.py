@@ -66,7 +66,8 @@ def check_journal(options: BatchOptions) -> None:
     if known is not None and known.items and not options.resume:
         raise InputError(
             f"the journal {options.journal_shown!r} has {known.items:,} items of this batch "
-            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another file"
+            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
+            "file"
         )
 
 

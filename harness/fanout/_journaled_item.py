@@ -136,7 +136,6 @@ class JournaledWork(ItemWork):
     ) -> None:
         super().__init__(self._call, *given, host=host, **options)
         self._called = function
-        assert isinstance(host, object)
         self._recorder: Recorder = host  # type: ignore[assignment]  # The engine is both.
 
     async def _call(self, item: Any) -> Encoded:
