@@ -423,19 +423,25 @@ class JournaledEngine(Engine):
         if status != "ok" or self._counts_successes:
             self._judge(result)
         if done:
-            error_type, message = (None, None) if status == "ok" else _told(value)
-            more = {
-                "degraded": job.degraded,
-                # The whole item's, also if this attempt was not its first.
-                "seconds": result.seconds,
-                "value": text,
-                "error_type": error_type,
-                "error_message": message,
-            }
+            # The whole item's, also if this attempt was not its first.
+            seconds = ended_at - job.started_at
+            error_type: str | None = None
+            message: str | None = None
             if status == "ok":
-                self._waiting.item_seconds.add(result.seconds)
-            number = None if decided is None else decided.number
-            self._keep(result, job.entry, number, (decided or NO_ATTEMPT).ending(status, **more))
+                self._waiting.item_seconds.add(seconds)
+            else:
+                error_type, message = _told(value)
+            ending = Ending(
+                status=status,
+                degraded=job.degraded,
+                seconds=seconds,
+                value=text,
+                error_type=error_type,
+                error_message=message,
+                tokens=0 if decided is None else decided.tokens,
+                cost_usd=0.0 if decided is None else decided.cost_usd,
+            )
+            self._keep(result, job.entry, None if decided is None else decided.number, ending)
         elif decided is not None:
             # The failed attempt counts, though it isn't the end of its item.
             how: AttemptStatus = status if owed else "cancelled"
@@ -613,10 +619,6 @@ class JournaledEngine(Engine):
 
     def _in_words(self) -> str:
         return f"{super()._in_words()}, {self._on_disk:,} on their way to the journal"
-
-
-NO_ATTEMPT = Recorded(0)
-"""Stands for the attempt of an ending that no attempt led to, such as a refusal by ``each=``."""
 
 
 def _told(error: BaseException) -> tuple[str, str]:
