@@ -213,6 +213,13 @@ class JournalFormatError(JournalError):
     """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
 
 
+class JournalMissingError(JournalFormatError):
+    """There is no journal to be read: no file, or an empty one or a database without its tables.
+
+    That is also what a process leaves which is killed while it makes one.
+    """
+
+
 class JournalLockedError(JournalError):
     """Another process writes to the journal, or took it over; or the batch is open already."""
 

@@ -65,7 +65,7 @@ def describe(
 def _journal(options: BatchOptions, known: str | None) -> list[str]:
     if options.journal_path is None:
         return []
-    return [f"  journal {options.journal_path}, {'new' if known is None else f'with {known}'}"]
+    return [f"  journal {options.journal_shown}, {'new' if known is None else f'with {known}'}"]
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:

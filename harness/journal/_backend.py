@@ -11,7 +11,12 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMissingError,
+)
 from harness.journal import _schema
 from harness.journal._owner import Owner, words_for
 
@@ -225,12 +230,12 @@ class SqlBackend:
                 f"the journal {self.name!r} has version {version}, and this harness reads up to "
                 f"version {newest}; nothing was changed: use the newer harness"
             )
+        if not migrates and not version:
+            raise JournalMissingError(f"there is no journal in {self.name!r} yet")
         if not migrates and version < newest:
             raise JournalFormatError(
                 f"the journal {self.name!r} has version {version}, and is brought to version "
                 f"{newest} by the next batch that writes to it"
-                if version
-                else f"there is no journal in {self.name!r} yet"
             )
 
 

@@ -14,7 +14,12 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMissingError,
+)
 from harness.journal import _schema
 from harness.journal._backend import Row, SqlBackend
 from harness.journal._lock import FileLock
@@ -78,7 +83,7 @@ class SqliteBackend(SqlBackend):
           JournalError: if there is no journal to be read.
         """
         if not self._exists():
-            raise JournalError(f"there is no journal {self.name!r}")
+            raise JournalMissingError(f"there is no journal {self.name!r}")
         try:
             self._connect("ro")
             self.check_version(self.version(), migrates=False)
