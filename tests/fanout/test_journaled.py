@@ -7,6 +7,8 @@ On a journal in memory and a virtual clock. The same with files and processes th
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -792,6 +794,12 @@ async def test_a_crash_of_the_function_leaves_the_rest_resumable(autojump_clock:
         await run(journal, body, range(8))
     assert len(journal.unended()) == 1, "only of the item that ended the process"
     await wait_all_tasks_blocked()
+
+
+def test_a_program_without_a_journal_loads_none_of_it() -> None:
+    names = "[name for name in sys.modules if 'journal' in name or 'sqlite' in name]"
+    code = f"import sys, harness; loaded = {names}; assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # Budgets ------------------------------------------------------------------------------------------

@@ -203,3 +203,22 @@ async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_le
         totals = reader.totals("nightly")
     assert totals.ok >= 7
     assert totals.lost_attempts == 0
+
+
+async def test_five_of_448_fail_and_all_are_accounted_for(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Count in is count out, in the results and in the journal's totals, also once resumed."""
+    fails = (7, 77, 177, 277, 377)
+    for _ in range(2):
+        async with open_journal(tmp_path / "run.db") as journal:
+            results = await nightly(journal, Body(*fails), tickets(448), limit=50)
+        assert len(results) == 448
+        assert [one.key for one in results.failed] == list(fails)
+        assert len(results.values()) == 443
+        assert not results.complete
+        with read_journal(tmp_path / "run.db") as reader:
+            totals = reader.totals("nightly")
+            failures = [item.key for item in reader.items("nightly", statuses=["failed"])]
+        assert (totals.items, totals.ok, totals.failed, totals.attempts) == (448, 443, 5, 448)
+        assert sorted(failures) == list(fails)
