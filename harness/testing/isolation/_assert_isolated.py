@@ -25,6 +25,7 @@ from harness.testing.isolation._causes import (
     raced,
 )
 from harness.testing.isolation._declared import checks_of
+from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._lines import LineWatch
 from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
@@ -32,7 +33,7 @@ from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._places import Place, function_name, place_of_definition
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
-from harness.testing.isolation._report import Findings, report
+from harness.testing.isolation._report import report
 from harness.testing.isolation._shared_state import SharedState, Suspect
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
 from harness.testing.isolation._watch import StepWatch
