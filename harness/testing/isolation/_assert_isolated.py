@@ -29,7 +29,6 @@ from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._lines import LineWatch
 from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
-from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._places import Place, function_name, place_of_definition
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
@@ -282,7 +281,7 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
 def _initial(subject: Subject, candidate: Candidate) -> Any:
     """Return what a guilty thing held at first."""
     suspect = candidate.suspects[0]
-    if suspect.key is not WHOLE:
+    if suspect.part.names_things:
         return subject.state.initial_of(suspect.part).get(suspect.key)
     return suspect.part.thing
 

@@ -34,6 +34,11 @@ def fix(findings: Findings) -> str:
         return "pass it as an argument; there is only one of it in the whole process"
     if first.kind == "functools cache":
         return "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    if any(_is_trios(one.part.thing) for one in first.suspects):
+        return (
+            f"let go of {first.path} on every way out, as `async with` does, and take several of "
+            "its kind in the same order everywhere"
+        )
     if faults:
         return (
             f"put {first.path} in order when a run is cancelled (try/finally), or throw it away, "
@@ -43,6 +48,10 @@ def fix(findings: Findings) -> str:
         f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
         f", name={name!r}), or make it a local variable of the function"
     )
+
+
+def _is_trios(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == "trio"
 
 
 def _identifier(path: str) -> str:

@@ -100,7 +100,8 @@ def _program_faults(verdict: Verdict) -> list[str]:
             f"{run_name(broken.member)} in {broken.waits_in or 'its last line'}: {broken.why}"
         )
     if verdict.error is not None:
-        lines.append(f"  {error_in_words(verdict.error)}")
+        # Of a deadlock the first line; who waits where comes below.
+        lines.append(f"  {error_in_words(verdict.error).splitlines()[0].rstrip(':')}")
     lines += [f"    {words}" for words in verdict.blocked]
     return lines
 
