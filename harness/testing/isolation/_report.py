@@ -118,7 +118,9 @@ def _objects(findings: Findings) -> list[str]:
             "outside of Python's objects: a file, a server, a process",
             "",
         ]
-    if not causes.proven:
+    if findings.verdict.broken is not None and not findings.verdict.differences:
+        lines.append("what was changed of it:")
+    elif not causes.proven:
         lines.append("suspected, but not proven:")
     for candidate in causes.candidates:
         lines.append(f"{candidate.path}  ({candidate.kind})")
