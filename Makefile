@@ -4,6 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
+STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
+	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
+	tests/testing/exploration/test_leaks.py)
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 LANE := lint types completeness layers documents docs wheel oldest anyio
 GATES := setup $(LANE) coverage speed
@@ -84,11 +87,12 @@ docs: .venv/.installed
 wheel: .venv/.installed
 	.ci/wheel
 
-# The core on the oldest trio, attrs and outcome that pyproject.toml allows.
+# The core on the oldest trio, attrs and outcome that pyproject.toml allows; and the control of
+# steps, which knows trio from inside.
 oldest: .venv-oldest/.installed
 	.venv-oldest/bin/python -c "import attr, outcome, trio; \
 		print('trio', trio.__version__, 'attrs', attr.__version__, 'outcome', outcome.__version__)"
-	.venv-oldest/bin/python -m pytest $(CORE_TESTS) -m "not speed"
+	.venv-oldest/bin/python -m pytest $(CORE_TESTS) $(STEP_TESTS) -m "not speed"
 
 # The same tests, run by anyio's plugin instead of pytest-trio (see tests/conftest.py).
 anyio: .venv/.installed

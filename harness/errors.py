@@ -147,6 +147,49 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
 
 
+class ScheduleError(HarnessError, AssertionError):
+    """A program fails under some order of its tasks, or its runs share what they should not."""
+
+    schedule: str | None
+    """The replay string: what to give as ``schedule=`` to see just this failure again."""
+
+    schedules_run: int
+    """How many schedules were run until it was found, shrinking left out."""
+
+    objects: tuple[str, ...]
+    """The paths of the objects that caused it, where they are known."""
+
+    def __init__(
+        self,
+        message: str,
+        schedule: str | None = None,
+        schedules_run: int = 0,
+        objects: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, schedule, schedules_run, tuple(objects))
+        self.schedule = schedule
+        self.schedules_run = schedules_run
+        self.objects = tuple(objects)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DeadlockError(HarnessError, AssertionError):
+    """Under some schedule every task of a program waits, and nothing can wake any of them."""
+
+
+class LivelockError(HarnessError, AssertionError):
+    """Under some schedule a program goes on for ever."""
+
+
+class InjectedFault(HarnessError):
+    """Stands for the error of a call that a schedule made to fail."""
+
+    def __init__(self, message: str = "this call was made to fail by the schedule") -> None:
+        super().__init__(message)
+
+
 class QuotaExhaustedError(HarnessError):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
@@ -204,31 +247,6 @@ class LimiterRunError(HarnessError, RuntimeError):
 
 class ChaosError(HarnessError):
     """An error that `harness.testing.Chaos` put into a call; nothing was wrong with the call."""
-
-
-class ScheduleError(HarnessError, AssertionError):
-    """A program fails under some order of its tasks, or its runs share what they should not."""
-
-    schedule: str | None
-    """The replay string: what to give as ``schedule=`` to see just this failure again."""
-
-    schedules_run: int
-    """How many schedules were run until it was found, shrinking left out."""
-
-    objects: tuple[str, ...]
-    """The paths of the objects that caused it, where they are known."""
-
-    def __init__(
-        self,
-        message: str,
-        schedule: str | None = None,
-        schedules_run: int = 0,
-        objects: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message, schedule, schedules_run, tuple(objects))
-        self.schedule = schedule
-        self.schedules_run = schedules_run
-        self.objects = tuple(objects)
 
 
 class JournalError(HarnessError):
@@ -306,21 +324,6 @@ class EffectUnknownError(HarnessError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-class DeadlockError(HarnessError, AssertionError):
-    """Under some schedule every task of a program waits, and nothing can wake any of them."""
-
-
-class LivelockError(HarnessError, AssertionError):
-    """Under some schedule a program goes on for ever."""
-
-
-class InjectedFault(HarnessError):
-    """Stands for the error of a call that a schedule made to fail."""
-
-    def __init__(self, message: str = "this call was made to fail by the schedule") -> None:
-        super().__init__(message)
 
 
 class SharedClosedError(HarnessError, RuntimeError):

@@ -106,6 +106,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
+    ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
 }
 
 

@@ -11,6 +11,9 @@ FOLDERS = [
     "harness.fanout",
     "harness.flow",
     "harness.limits",
+    "harness.testing",
+    "harness.testing.exploration",
+    "harness.testing.schedules",
     "harness.testing.provider",
 ]
 

@@ -12,7 +12,7 @@ from harness.flow import Pipeline, stage
 from harness.testing import NotFound, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
 
-SCHEDULES = scaled(50, full=1_000)
+SCHEDULES = scaled(50, full=400)
 
 note: RunLocal[list[int]] = RunLocal(list, name="note")
 

@@ -10,7 +10,7 @@ from harness.shared import Counter
 from harness.testing import NotFound, ScheduleRun, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
 
-SCHEDULES = scaled(60, full=1_000)
+SCHEDULES = scaled(60, full=400)
 
 
 def nobody_is_held(limiter: Limiter) -> None:

@@ -7,11 +7,11 @@ import trio
 
 import harness
 from harness.journal import open_journal
-from harness.shared import open_cache, open_once
+from harness.shared import Counter, open_cache, open_once
 from harness.testing import NotFound, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
 
-SCHEDULES = scaled(60, full=1_000)
+SCHEDULES = scaled(60, full=400)
 
 
 @explore_schedules(schedules=SCHEDULES)
@@ -59,6 +59,33 @@ def test_a_cancelled_caller_takes_no_load_from_the_others() -> None:
         struck = 3 - len(values)
         assert struck <= 2
         assert set(values) <= {"value"}
+
+    found = find_schedule(program, schedules=3 * SCHEDULES)
+    assert isinstance(found, NotFound), found.error
+
+
+def test_no_waiter_of_a_counter_is_forgotten_whoever_is_cancelled() -> None:
+    """Waiters are woken one after the other; one that is cancelled on waking wakes the next."""
+
+    async def program() -> None:
+        counter = Counter()
+        passed: list[int] = []
+
+        async def wait(number: int) -> None:
+            with faultable(number):
+                await counter.wait_for(1)
+                passed.append(number)
+
+        async def add() -> None:
+            await trio.lowlevel.checkpoint()
+            counter.add(1)
+
+        async with trio.open_nursery() as nursery:
+            for number in (1, 2, 3):
+                nursery.start_soon(wait, number)
+            nursery.start_soon(add)
+        counter.check()
+        assert counter.statistics().tasks_waiting == 0
 
     found = find_schedule(program, schedules=3 * SCHEDULES)
     assert isinstance(found, NotFound), found.error

@@ -9,11 +9,12 @@ that does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
 from harness._words import repr_of
+from harness.testing.isolation._lines import Access
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._shared_state import Suspect
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial
@@ -52,6 +53,9 @@ class Causes:
 
     replays: int = 0
     """How many schedules gave right outputs with contents of their own for each run."""
+
+    raced: tuple[Candidate, ...] = ()
+    """What else runs changed behind each other's back, if no cause was so changed."""
 
 
 def candidates_of(steps: Iterable[Step]) -> list[Candidate]:
@@ -101,6 +105,30 @@ def find_causes(
     if joint:
         return Causes(tuple(joint), proven=True, joint=len(joint) > 1, replays=1)
     return Causes(tuple(candidates), proven=False)
+
+
+def raced(candidates: Iterable[Candidate], accesses: Sequence[Access]) -> list[Candidate]:
+    """Return what some run wrote after a look that another run had made stale meanwhile."""
+    found: list[Candidate] = []
+    for candidate in candidates:
+        own = [access for access in accesses if access.suspect in candidate.suspects]
+        writes = [access for access in own if access.is_write]
+        if any(
+            look.member == write.member != between.member and look.step < between.step < write.step
+            for write in writes
+            for between in writes
+            for look in _looks(own)
+        ):
+            found.append(candidate)
+    return found
+
+
+def _looks(accesses: Sequence[Access]) -> Iterator[Access]:
+    """Yield the reads in steps that went on without a write."""
+    written_in = {access.step for access in accesses if access.is_write}
+    for access in accesses:
+        if not access.is_write and access.step not in written_in:
+            yield access
 
 
 def _smallest(

@@ -39,13 +39,24 @@ def _halts(code: CodeType) -> tuple[int, ...]:
     )
 
 
-def waits(frame: FrameType) -> bool:
-    """Return whether a frame that is being left waits, and will be entered again."""
-    return frame.f_lasti in _halts(frame.f_code)
+@functools.lru_cache(maxsize=4096)
+def _awaits(code: CodeType) -> tuple[int, ...]:
+    """Return the places in the bytecode where what comes behind may have to wait."""
+    found: list[int] = []
+    awaiting = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("SEND", "YIELD_FROM"):
+            found.append(instruction.offset)
+            awaiting = True
+        elif instruction.opname == "YIELD_VALUE":
+            if not awaiting:  # Else it is the one that belongs to the SEND.
+                found.append(instruction.offset)
+            awaiting = False
+    return tuple(found)
 
 
-def goes_on_after_await(frame: FrameType) -> bool:
-    """Return whether a frame that is being entered was left at an ``await`` before."""
+def is_at_await(frame: FrameType) -> bool:
+    """Return whether a frame that is left waits, or one that is entered has waited."""
     halts = _halts(frame.f_code)
     # Python may be one instruction further already, of two bytes.
     return frame.f_lasti in halts or frame.f_lasti - 2 in halts
@@ -114,8 +125,7 @@ def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
 
     Only what it loads up to its next ``await``: what comes after that is loaded later.
     """
-    halts = _halts(frame.f_code)
-    following = next((halt for halt in halts if halt > spot.offset), None)
+    following = next((place for place in _awaits(frame.f_code) if place > spot.offset), None)
     for chain in chains_of(frame.f_code).get(spot.line, ()):
         if chain.offset < spot.offset or (following is not None and chain.offset > following):
             continue

@@ -43,16 +43,19 @@ class Program:
             member.set(None)
 
     async def _one(self, index: int) -> None:
-        with faultable(index + 1) as scope:
+        with faultable(index + 1):
             try:
                 async with open_run(run_name(index)):
                     value = await self.agent(self.inputs[index])
+                    self.outcomes[index] = returned(value)
             except Exception as error:
                 self.outcomes[index] = Outcome("raised", error=error)
+            except trio.Cancelled:
+                self.outcomes.pop(index, None)
+                raise
             else:
-                self.outcomes[index] = returned(value)
-        if scope.cancelled_caught:
-            self.outcomes[index] = Outcome("cancelled")
+                # A run that its own code has cancelled is left quietly.
+                self.outcomes.setdefault(index, Outcome("cancelled"))
 
 
 def run_name(index: int) -> str:

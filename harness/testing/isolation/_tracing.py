@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.testing.isolation._code import is_users_frame
-from harness.testing.isolation._loads import Spot, goes_on_after_await, spot_of, waits
+from harness.testing.isolation._loads import Spot, is_at_await, spot_of
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -67,7 +67,7 @@ class LineTrace:
         if not is_users_frame(frame):
             return None
         self._compare()
-        resumed = goes_on_after_await(frame)
+        resumed = is_at_await(frame)
         if not resumed:
             self._go_on()
         if self._enter is not None:
@@ -80,7 +80,7 @@ class LineTrace:
         if event == "opcode":
             return self._on_line
         self._compare()
-        if event == "return" and waits(frame):
+        if event == "return" and is_at_await(frame):
             return self._on_line
         self._go_on()
         if event == "line":

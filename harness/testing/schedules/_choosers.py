@@ -50,6 +50,21 @@ class Planned:
 
 
 @attrs.define(eq=False)
+class Afterwards:
+    """Follows a plan for so many decisions, and then somebody else."""
+
+    plan: Planned
+    decisions: int
+    then: Chooser
+
+    def choose(self, tasks: Sequence[int]) -> int:
+        """Return what the plan says, or later what the other one does."""
+        if self.plan.decision < self.decisions:
+            return self.plan.choose(tasks)
+        return self.then.choose(tasks)
+
+
+@attrs.define(eq=False)
 class ArrivalsOnly:
     """Asks another chooser about replies, and never switches between tasks."""
 

@@ -17,7 +17,7 @@ Three rules stand above every chooser:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,20 @@ class Target:
 
     struck: list[Fault] = attrs.field(factory=list[Fault])
     """What was made to go wrong in it."""
+
+
+@attrs.frozen
+class Wait:
+    """A step after which a run had to wait for others: where a cancel is most likely to hurt."""
+
+    run: int
+    """The run, by the number of its target."""
+
+    step: int
+    """The run's step, from 1."""
+
+    decisions: int
+    """How many decisions had been made by then."""
 
 
 TIME_PASSES = -(1 << 30)
@@ -123,6 +137,10 @@ class Control:
     arrivals: set[int] = attrs.field(factory=set[int], init=False)
     """The decisions that were about which reply arrives."""
 
+    waits: list[Wait] = attrs.field(factory=list[Wait], init=False)
+    """The steps of targets after which they had to wait for others."""
+
+    _stepped: tuple[Target, Task] | None = attrs.field(default=None, init=False)
     _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
@@ -188,6 +206,8 @@ class Control:
         """
         numbers = self.numbers
         by_number = {numbers[task]: task for task in ready}
+        if self._stepped is not None:
+            self._note_wait(by_number)
         if len(by_number) == 1:
             ((number, task),) = by_number.items()
             self._passed_over_since.pop(number, None)
@@ -285,16 +305,26 @@ class Control:
     # Faults -------------------------------------------------------------------------------------
 
     def count_step(self, task: Task) -> None:
+        """Count a step for the run that a task belongs to, and strike if it is time."""
         target = task.context.get(target_of_task)
         if target is None or self.targets.get(target.number) is not target:
             return
         target.steps += 1
+        self._stepped = (target, task)
         for fault in self._by_step.get((target.number, target.steps), ()):
             target.struck.append(fault)
             if fault.kind == "cancel_waking":
                 target.cancel()
             else:
                 self._after_step.append(target)
+
+    def _note_wait(self, ready: Mapping[int, Task]) -> None:
+        """Write down whether the target that made the last step has to wait now."""
+        assert self._stepped is not None
+        target, task = self._stepped
+        self._stepped = None
+        if self.numbers[task] not in ready and getattr(task.coro, "cr_frame", None) is not None:
+            self.waits.append(Wait(target.number, target.steps, len(self.choices)))
 
     def step_ended(self) -> None:
         """Do what waits for the end of the step that was picked last."""

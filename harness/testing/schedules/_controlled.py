@@ -16,7 +16,7 @@ from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control, Controlled, controlled
+from harness.testing.schedules._control import Control, Controlled, Wait, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
 
@@ -61,6 +61,9 @@ class ScheduleRun:
 
     target_calls: dict[int, int]
     """Calls that can be made to go wrong, of each run, by its number."""
+
+    waits: tuple[Wait, ...]
+    """The steps of these runs after which they had to wait for others."""
 
     blocked: tuple[BlockedTask, ...]
     """In a deadlock or livelock: what each task waits for."""
@@ -177,6 +180,7 @@ def run_controlled(
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in control.targets.items()},
         target_calls={number: target.calls for number, target in control.targets.items()},
+        waits=tuple(control.waits),
         blocked=tuple(idle.deadlocked or ending.busy),
         strangers=tuple(dict.fromkeys(guests.strangers)),
         uncontrolled=frozenset(idle.outside),

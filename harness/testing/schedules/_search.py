@@ -15,6 +15,7 @@ from random import Random
 import attrs
 
 from harness.testing.schedules._choosers import (
+    Afterwards,
     ArrivalsOnly,
     Chooser,
     Planned,
@@ -23,10 +24,14 @@ from harness.testing.schedules._choosers import (
     Sticky,
     Walk,
 )
+from harness.testing.schedules._control import Wait
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Fault
+from harness.testing.schedules._schedule import Fault, Schedule
 from harness.testing.schedules._sweep import Sweep
 from harness.testing.schedules._systematic import Deviations, Systematic
+
+MOST_WAITS = 2_000
+"""Waits of earlier runs that are kept."""
 
 
 @attrs.frozen(eq=False)
@@ -56,6 +61,9 @@ class Search:
     _random: Random = attrs.field(init=False)
     _systematic: Systematic = attrs.field(init=False)
     _sweep: Sweep = attrs.field(init=False)
+    _waiting: list[tuple[Schedule, Wait]] = attrs.field(
+        factory=list[tuple[Schedule, Wait]], init=False
+    )
     _decisions: int = attrs.field(default=1, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -77,7 +85,10 @@ class Search:
             elif self.exhausted and not self._sweep:
                 return
             elif strike:
-                yield Attempt(self._at_random(turn // 2), self._sweep.propose())
+                # In turn: where a run had to wait in some schedule, and each step of each run.
+                yield (turn // 2 % 2 == 0 and self._while_waiting()) or Attempt(
+                    self._at_random(turn // 2), self._sweep.propose()
+                )
             elif turn % 4 or not self.exhausted:
                 yield Attempt(self._at_random(turn))
             turn += 1
@@ -94,6 +105,32 @@ class Search:
                 )
             self._systematic.learn(attempt.deviations, widths)
         self._sweep.learn(run.target_steps, run.target_calls)
+        if self.cancels:
+            self._waiting += [(run.schedule, wait) for wait in run.waits if wait.run]
+            if len(self._waiting) > MOST_WAITS:
+                self._waiting = self._random.sample(self._waiting, MOST_WAITS // 2)
+
+    def _while_waiting(self) -> Attempt | None:
+        """Return an attempt that cancels a run where it had to wait, and goes on at random.
+
+        Others must be quick for such a cancel to hurt: what the run waits for comes between the
+        cancel and the moment when the run sees it, or the cancel between the grant and its use.
+        """
+        if not self._waiting:
+            return None
+        schedule, wait = self._random.choice(self._waiting)
+        if self._random.random() < 0.5:
+            fault = Fault(wait.run, wait.step, "cancel")
+        else:
+            fault = Fault(wait.run, wait.step + 1, "cancel_waking")
+        return Attempt(
+            Afterwards(
+                Planned(schedule.choices()),
+                wait.decisions,
+                Walk(Random(self._random.getrandbits(64))),
+            ),
+            tuple({*schedule.faults, fault}) if self._random.random() < 0.3 else (fault,),
+        )
 
     def _at_random(self, turn: int) -> Chooser:
         """Return one of the random ways, in turn."""

@@ -194,6 +194,23 @@ async def cached_list_fixed(text: str) -> list[str]:
     return [upper(text)]
 
 
+@functools.lru_cache
+def drafts() -> list[str]:
+    return []
+
+
+async def cached_list_at_once(text: str) -> list[str]:
+    drafts().clear()
+    drafts().append(text)
+    await pause()
+    return list(drafts())
+
+
+async def cached_list_at_once_fixed(text: str) -> list[str]:
+    await pause()
+    return list(upper(text))
+
+
 # Context variables -------------------------------------------------------------------------------
 
 NOTES: contextvars.ContextVar[list[str]] = contextvars.ContextVar("NOTES", default=[])  # noqa: B039
@@ -765,6 +782,61 @@ async def returned_list_fixed(text: str) -> list[str]:
     return [text]
 
 
+# A look that is stale ----------------------------------------------------------------------------
+
+
+class Issuer:
+    def __init__(self) -> None:
+        self.valid = ""
+        self.issued = 0
+
+    async def issue(self) -> str:
+        self.issued += 1
+        self.valid = token = f"t{self.issued}"
+        await pause()
+        return token
+
+
+class Tokens:
+    def __init__(self) -> None:
+        self.issuer = Issuer()
+        self.token = ""
+
+    async def get(self) -> str:
+        if not self.token:
+            self.token = await self.issuer.issue()
+        return self.token
+
+    async def ask(self, text: str) -> str:
+        token = await self.get()
+        await pause()
+        return text if token == self.issuer.valid else "refused"
+
+
+TOKENS = Tokens()
+
+
+async def two_refreshes(text: str) -> str:
+    return await TOKENS.ask(text)
+
+
+class CarefulTokens(Tokens):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = trio.Lock()
+
+    async def get(self) -> str:
+        async with self.lock:
+            return await super().get()
+
+
+CAREFUL_TOKENS = CarefulTokens()
+
+
+async def two_refreshes_fixed(text: str) -> str:
+    return await CAREFUL_TOKENS.ask(text)
+
+
 # Two things together -----------------------------------------------------------------------------
 
 
@@ -801,6 +873,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "global_dict": (f"{HERE}.STATE['current']",),
     "lazy_client": (f"{HERE}._client",),
     "cached_list": (f"{HERE}.history",),
+    "cached_list_at_once": (f"{HERE}.drafts",),
     "context_default": (f"{HERE}.NOTES.get()",),
     "thread_local": (f"{HERE}.THREADS.user",),
     "global_random": ("random",),
@@ -830,6 +903,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "rolled_back": (f"{HERE}.TURNS",),
     "flag_left_set": (f"{HERE}.Flag.busy",),
     "shared_channel": (f"{HERE}._requests",),
+    # A private count of tokens would hide it: then two tokens have the same name.
+    "two_refreshes": (f"{HERE}.TOKENS.issuer.issued", f"{HERE}.TOKENS.token"),
     "returned_list": (f"{HERE}.DRAFT",),
     "two_attributes": (f"{HERE}.PAIR.first", f"{HERE}.PAIR.second"),
 }

@@ -161,6 +161,16 @@ async def test_an_agent_that_fails_for_some_inputs() -> None:
     await assert_isolated(agent, [1, 0, 2], schedules=10)
 
 
+async def test_an_agent_that_cancels_its_own_run_for_some_inputs() -> None:
+    async def agent(value: int) -> int:
+        if value == 0:
+            current_run().cancel("nothing to do")
+        await trio.lowlevel.checkpoint()
+        return value
+
+    await assert_isolated(agent, [1, 0, 2], schedules=10)
+
+
 class Opaque:
     pass
 

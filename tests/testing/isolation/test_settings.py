@@ -126,6 +126,35 @@ async def test_a_shared_input_that_is_changed_is_named() -> None:
     await assert_isolated(agent, [{"status": "new"}, {"status": "new"}], schedules=10)
 
 
+async def test_a_later_input_can_spoil_an_earlier_one() -> None:
+    broken: list[str] = []
+
+    async def agent(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        if text == "b":
+            broken[:] = ["since b"]
+        return text if text == "b" else text + "".join(broken)
+
+    with pytest.raises(ScheduleError, match="run 1 after run 2 gives something else") as caught:
+        await assert_isolated(agent, ["a", "b"])
+    assert caught.value.schedule == "o1:2,1"
+    assert caught.value.objects == (
+        "broken (local of test_a_later_input_can_spoil_an_earlier_one)",
+    )
+
+
+async def test_what_does_not_fail_again_is_told_so() -> None:
+    """It is no less a failure; but who replays it in a debugger should not wonder."""
+    done = iter(range(10_000))
+
+    async def agent(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return "late" if next(done) == 30 else text
+
+    with pytest.raises(ScheduleError, match="it did not fail again when it was replayed"):
+        await assert_isolated(agent, ["a", "b"])
+
+
 async def test_many_inputs() -> None:
     """More than can be tried all at once: each is in some group."""
     current: list[str] = []
