@@ -35,34 +35,34 @@ class ScheduleRun:
     steps: int
     """How many steps the program's tasks made."""
 
-    order: tuple[int, ...]
+    order: tuple[int, ...] = attrs.field(repr=False)
     """The task of every step, by number in the order in which they were started."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = attrs.field(repr=False)
     """The name of every task, by its number."""
 
-    choices: tuple[int, ...]
+    choices: tuple[int, ...] = attrs.field(repr=False)
     """The choice at every decision."""
 
-    widths: tuple[int, ...]
+    widths: tuple[int, ...] = attrs.field(repr=False)
     """How many tasks could go on at every decision."""
 
-    picks: tuple[int, ...]
+    picks: tuple[int, ...] = attrs.field(repr=False)
     """The task that went on at every decision, by number; below 0, the reply that arrived."""
 
-    arrivals: frozenset[int]
+    arrivals: frozenset[int] = attrs.field(repr=False)
     """The decisions that were about which reply arrives."""
 
     diverged_at: int | None
     """The decision at which a replay met other code, from 0; None if it didn't."""
 
-    target_steps: dict[int, int]
+    target_steps: dict[int, int] = attrs.field(repr=False)
     """Steps of each run that faults can strike, by its number."""
 
-    target_calls: dict[int, int]
+    target_calls: dict[int, int] = attrs.field(repr=False)
     """Calls that can be made to go wrong, of each run, by its number."""
 
-    waits: tuple[Wait, ...]
+    waits: tuple[Wait, ...] = attrs.field(repr=False)
     """The steps of these runs after which they had to wait for others."""
 
     blocked: tuple[BlockedTask, ...]
@@ -206,7 +206,7 @@ def _what_came_of_it(
             _in_lines(
                 f"the program had not ended after {ending.most_steps} steps; a task that polls "
                 "needs a sleep between two looks, as virtual time stands still while any task "
-                "can go on",
+                "can go on; a program that just does so much is better explored in a smaller form",
                 ending.busy,
             )
         )

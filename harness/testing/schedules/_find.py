@@ -39,6 +39,8 @@ class NotFound:
     """What a search can say that found no failure."""
 
     schedules_run: int
+    """How many schedules were run."""
+
     exhausted: bool
     """Whether every order of the program's steps was run, faults left out."""
 

@@ -9,6 +9,10 @@ Two ways take turns until neither helps:
   addresses tasks, not decisions, so it gets on where leaving out one deviation changes what all
   later ones mean.
 
+Hypothesis shrinks schedules as well, for tests that draw them. Here it would have to find the
+failure a second time, and measured on the seven toys of the tests it took 0.04 to 1.1 s for both;
+finding and shrinking here takes 0.01 to 0.15 s, and ends with as few deviations or fewer.
+
 What counts is `Schedule.size` of what really ran, so every accepted run is simpler, and the loop
 ends. A simpler run must fail in the same manner.
 """
