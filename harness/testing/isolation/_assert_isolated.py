@@ -35,6 +35,7 @@ from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._report import report
 from harness.testing.isolation._shared_state import SharedState, Suspect
+from harness.testing.isolation._tracing import in_a_thread_of_its_own
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, Verdict, trial_of
 from harness.testing.isolation._watch import StepWatch
 
@@ -238,7 +239,7 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     else:
         causes, candidates = _proof(subject, trial, candidates, seed)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
-    _replay_watched(subject, trial, lines)
+    in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     if causes.proven and not raced(causes.candidates, lines.accesses):
         causes = attrs.evolve(causes, raced=tuple(raced(candidates, lines.accesses)))
     subject.state.put_back()
@@ -292,7 +293,7 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
     """Return what can't be looked into and is used by more than one run."""
     suspects = [Suspect(part) for part in subject.state.reached.opaque]
     lines = LineWatch(suspects)
-    _replay_watched(subject, trial, lines)
+    in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     return [
         Candidate(suspect.path, (suspect,))
         for suspect in suspects
