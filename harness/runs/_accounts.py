@@ -17,6 +17,7 @@ much is known. `left` is never negative.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -133,7 +134,7 @@ class Accounts:
                     ledger.spent += amount or 0
         if self.meters and (used.tokens or used.cost):
             for meter in self.meters:
-                meter.spent(used.tokens or 0, (used.cost or 0) / UNITS_PER_USD)
+                meter.spent(used.tokens or 0, dollars(used.cost or 0))
 
     def charge_earlier(self, used: Usage) -> None:
         """Count on the budgets what an earlier session used; meters have heard of it then."""
@@ -210,7 +211,16 @@ def add_meter(run: Run, meter: UsageMeter) -> None:
 
 def units(cost_usd: float) -> int:
     """Return dollars as whole units."""
-    return round(cost_usd * UNITS_PER_USD)
+    whole = int(cost_usd)  # By itself: a large float would be infinite in units.
+    return whole * UNITS_PER_USD + round((cost_usd - whole) * UNITS_PER_USD)
+
+
+def dollars(cost: int) -> float:
+    """Return whole units as dollars; inf if that many can't be said."""
+    try:
+        return cost / UNITS_PER_USD
+    except OverflowError:
+        return math.inf
 
 
 def _set(run: Run, accounts: Accounts) -> None:
@@ -226,7 +236,7 @@ def _exceeded(
     budget: LiveBudget, name: str, ledger: Ledger, amount: int | None, path: str
 ) -> BudgetExceeded:
     def words(n: int) -> str:
-        return f"{n:,} tokens" if name == "tokens" else f"{n / UNITS_PER_USD:,.10g} dollars"
+        return f"{n:,} tokens" if name == "tokens" else f"{dollars(n):,.10g} dollars"
 
     asked = f"for {words(amount)}" if amount is not None else "for a call of unknown size"
     return BudgetExceeded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from functools import partial
 from typing import Any
 
@@ -210,6 +211,23 @@ async def test_cents_add_up_exactly() -> None:
             first.refund()
             second.refund()
         assert budget_left().cost_usd == 1.0
+
+
+@pytest.mark.parametrize("limit", [1e297, sys.float_info.max, 10**400])
+async def test_any_finite_number_of_dollars_is_a_budget(limit: float) -> None:
+    async with harness.open_run("job") as run:
+        async with harness.open_run("rich", budget=harness.Budget(cost_usd=limit)):
+            with reserve_budget(cost_usd=1e296) as spending:
+                spending.settle(cost_usd=1.5)
+            for _ in range(3):
+                charge_budget(cost_usd=sys.float_info.max)
+            (statistics,) = budget_statistics()
+            assert statistics.cost_usd is not None
+            assert statistics.cost_usd.spent == math.inf, "more than a float can say"
+            left = budget_left().cost_usd
+            assert left is not None
+            assert left >= 0
+        assert run.children == ()
 
 
 # In a tree of runs ------------------------------------------------------------------------------
