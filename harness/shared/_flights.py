@@ -29,7 +29,7 @@ import trio
 from harness._words import repr_of
 from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.runs import start_soon
-from harness.runs._accounts import Accounts, current_payer, paid_by
+from harness.runs._accounts import Payer, current_payer, paid_by
 from harness.runs._endings import (
     is_only_cancelled,
     most_telling,
@@ -42,7 +42,7 @@ Landing: TypeAlias = Callable[["Flight"], None]
 """What the owner does with a flight that has landed, before anybody is woken."""
 
 _inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default=None)
-"""The flight that code is part of. Set in a task made for that flight alone."""
+"""The flight that code was started in. Set in a task made for that flight alone."""
 
 
 @attrs.frozen(eq=False)
@@ -84,8 +84,9 @@ class Flight:
     def __init__(self, key: Hashable, what: str, *, kept: bool) -> None:
         self.key = key
         self.what = what
-        self.payer: tuple[Accounts, str] = current_payer()
-        """Whose budgets it spends from."""
+        accounts, path = current_payer()
+        self.payer: Payer = (accounts, path)
+        """Whose budgets it spends from. A tuple of its own, which tells its tasks from others."""
         self.kept = kept
         """Whether it goes on when nobody waits for it."""
         self.scope = trio.CancelScope()
@@ -156,9 +157,7 @@ class Flights:
         Cancellation: the others go on waiting. If there are none, and the flight isn't kept, it is
         cancelled too.
         """
-        me = _inside.get()
-        if me is not None and me.done.is_set():
-            me = None  # A task that outlived the flight it was started in.
+        me = _around()
         if me is not None:
             _refuse_circle(me, flight)
             me.waits_on.append(flight)
@@ -199,7 +198,7 @@ class Flights:
         Raises:
           SharedClosedError: if it was left.
         """
-        if self.closed and _inside.get() not in self._all:
+        if self.closed and _around() not in self._all:
             raise self.closed_error()
 
     def closed_error(self) -> SharedClosedError:
@@ -302,6 +301,16 @@ async def open_flights(
         raise most_telling(group) from body_error
     finally:
         del body_error
+
+
+def _around() -> Flight | None:
+    """Return the flight that this code is part of."""
+    flight = _inside.get()
+    # A task may outlive the flight it was started in. Or `start_soon` gave it to a run elsewhere,
+    # or to none: such a worker is nothing that the flight waits for.
+    if flight is None or flight.done.is_set() or paid_by.get() is not flight.payer:
+        return None
+    return flight
 
 
 def _own_copy(error: Exception) -> Exception:

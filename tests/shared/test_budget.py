@@ -354,6 +354,23 @@ async def test_an_ended_run_spends_nothing(autojump_clock: MockClock) -> None:
             outside.start_soon(stray)
 
 
+async def test_another_trio_in_a_thread_of_a_run_spends_from_the_same_budget() -> None:
+    """Its runs are a tree of their own, and would be a way around the budget."""
+
+    async def work() -> None:
+        charge_budget(tokens=1)
+        async with harness.open_run("there"):
+            await harness.fan_out(spend, range(3))
+
+    async def spend(item: int) -> None:
+        with reserve_budget(tokens=10):
+            await trio.lowlevel.checkpoint()
+
+    async with harness.open_run("job", budget=harness.Budget(tokens=50)):
+        await trio.to_thread.run_sync(trio.run, work)
+        assert budget_left().tokens == 19
+
+
 async def test_threads_of_a_run_spend_from_the_same_budget() -> None:
     def work() -> int:
         granted = 0

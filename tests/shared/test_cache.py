@@ -593,6 +593,39 @@ async def test_a_load_spends_from_the_budget_of_whoever_started_it(
         await cache.get("c", load)  # Without a budget.
 
 
+async def test_a_service_first_needed_by_a_load_does_not_spend_for_its_caller(
+    autojump_clock: MockClock,
+) -> None:
+    """A lazily started worker would be paid by the first caller for ever, whoever its jobs are."""
+    send, receive = trio.open_memory_channel[harness.Run | None](2)
+    left: dict[str, int | None] = {}
+
+    async def job(name: str) -> None:
+        left[name] = budget_left().tokens
+
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def worker() -> None:
+            async for run in receive:
+                harness.start_soon(services, job, "a job", run=run)
+                left["worker"] = budget_left().tokens
+
+        async def load() -> str:
+            harness.start_soon(services, worker, run=None)
+            async with harness.open_run("in the load") as inside, trio.open_nursery() as nursery:
+                harness.start_soon(nursery, job, "in the load", run=inside)
+                harness.start_soon(nursery, job, "for another", run=other)
+            return "loaded"
+
+        async with harness.open_run("other") as other:
+            async with harness.open_run("first", budget=harness.Budget(tokens=100)):
+                await cache.get("key", load)
+            await send.send(other)
+            await wait_all_tasks_blocked()
+        send.close()
+    assert left == {"in the load": 100, "for another": None, "worker": None, "a job": None}
+
+
 async def test_a_refusal_for_one_is_no_answer_for_another(autojump_clock: MockClock) -> None:
     loads = 0
 
@@ -657,6 +690,47 @@ async def test_a_load_that_waits_for_itself_is_refused(autojump_clock: MockClock
                 await cache.get("a", load_a)
         assert both.group_contains(CircularWaitError)
         cache.check()
+
+
+async def test_a_service_started_by_a_load_is_no_part_of_a_circle(
+    autojump_clock: MockClock,
+) -> None:
+    """The worker waits for b, which waits for a; but a doesn't wait for the worker."""
+    got: list[str] = []
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def worker() -> None:
+            got.append(await cache.get("b", load_b))
+
+        async def load_a() -> str:
+            harness.start_soon(services, worker, run=None)
+            await trio.sleep(1)
+            return "a"
+
+        async def load_b() -> str:
+            return await cache.get("a", load_a) + "b"
+
+        with trio.fail_after(10):
+            assert await cache.get("a", load_a) == "a"
+            await wait_all_tasks_blocked()
+    assert got == ["ab"]
+
+
+async def test_a_task_of_a_run_in_a_load_is_part_of_a_circle(autojump_clock: MockClock) -> None:
+    """The run waits for its tasks, and the load for its run."""
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def ask_for_itself() -> None:
+            with pytest.raises(CircularWaitError):
+                await cache.get("a", load)
+
+        async def load() -> str:
+            async with harness.open_run("in the load") as run:
+                harness.start_soon(services, ask_for_itself, run=run)
+            return "a"
+
+        with trio.fail_after(10):
+            assert await cache.get("a", load) == "a"
 
 
 async def test_who_gave_up_waiting_for_another_load_is_no_part_of_a_circle(
