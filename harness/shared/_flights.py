@@ -248,8 +248,10 @@ class Flights:
                 failure = without_cancelled(error)
                 if not isinstance(failure, Exception):
                     raise
-                failure = unwrap_single(failure)
-                flight.result = Landed(None, failure, failure.__traceback__)
+                # What a cancel brought about is no answer for who has come since to wait for it.
+                if not flight.abandoned:
+                    failure = unwrap_single(failure)
+                    flight.result = Landed(None, failure, failure.__traceback__)
         finally:
             del self._all[flight]
             if self._by_key.get(flight.key) is flight:

@@ -407,6 +407,34 @@ async def test_who_asks_while_an_abandoned_load_ends_gets_a_new_one(
         assert (statistics.misses, statistics.shared, statistics.abandoned) == (1, 5, 1)
 
 
+async def test_an_abandoned_load_that_fails_is_no_answer_for_who_asks_next(
+    autojump_clock: MockClock,
+) -> None:
+    """It failed because it was cancelled, by others who don't matter any more."""
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        if loads == 1:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(2)
+                raise OSError("can't say goodbye to a server that is gone") from None
+        return f"value {loads}"
+
+    async with open_cache(failure_ttl=60) as cache:
+        with trio.move_on_after(1):
+            await cache.get("key", load)
+        assert await cache.get("key", load) == "value 2"
+        assert trio.current_time() == 3
+        statistics = cache.statistics()
+        assert (statistics.abandoned, statistics.failures) == (1, 0)
+        cache.check()
+
+
 async def test_cancelled_at_every_checkpoint_the_others_are_served(
     autojump_clock: MockClock,
 ) -> None:
