@@ -15,6 +15,7 @@ the same idempotency key is sent again, or a function of the user's asks the rec
 from __future__ import annotations
 
 import inspect
+import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
@@ -113,7 +114,8 @@ class Once:
         cases ``effect`` is not called.
 
         An effect that raises has reported: all who wait raise its error, and the next call tries
-        again, with the same idempotency key (unless ``on_error="unknown"``).
+        again, with the same idempotency key (unless ``on_error="unknown"``). One that raises
+        while it is being cancelled has not: it is unknown.
 
         Args:
           key: Names the effect, such as ``("refund", ticket.id)``. With a journal it has to be one
@@ -228,14 +230,21 @@ class Once:
                 return await self._complete(key, done.value)
         self._effects += 1
         self._begun[key] = recorded.idempotency_key
+        no_report: str | None = None
         try:
             awaitable = effect(recorded.idempotency_key)
             if not isinstance(awaitable, Awaitable):
+                no_report = "the function has run, and can't be awaited"
                 raise not_awaitable_error(effect, awaitable)
             value = await awaitable
         except Exception as error:
             self._failed += 1
-            await self._fail(key, error)
+            if no_report is None and trio.current_effective_deadline() == -math.inf:
+                no_report = "it was being cancelled when it raised this"
+            if no_report is None:
+                await self._fail(key, error)
+            else:
+                error.add_note(f"the effect {repr_of(key)} counts as unknown: {no_report}")
             del self._begun[key]
             raise
         value = await self._complete(key, value)

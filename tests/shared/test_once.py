@@ -291,6 +291,55 @@ async def test_a_cancel_from_outside_reaches_effects_and_says_unknown_to_others(
     assert len(bank.asked) == 1
 
 
+async def test_an_effect_that_raises_because_it_was_cancelled_is_unknown(
+    autojump_clock: MockClock,
+) -> None:
+    """Had it counted as failed, the next session would pay again."""
+    bank = Bank(seconds=10)
+    disk = Disk()
+
+    async def pay(key: str) -> str:
+        try:
+            return await bank.pay(key)
+        except trio.Cancelled:
+            raise OSError("can't close the connection") from None
+
+    async def elsewhere(once: Any) -> None:
+        with pytest.raises(OSError, match="close the connection") as failed:
+            await once("key", pay)
+        assert "counts as unknown" in failed.value.__notes__[0]
+
+    async with trio.open_nursery() as outside:
+        with trio.move_on_after(15):
+            async with open_once(disk) as once:
+                outside.start_soon(elsewhere, once)
+                await once("key", pay)
+    async with open_once(disk) as once:
+        with pytest.raises(EffectUnknownError):
+            await once("key", pay)
+    assert len(bank.paid) == 1
+
+
+async def test_a_plain_function_as_an_effect_is_not_called_again(
+    autojump_clock: MockClock,
+) -> None:
+    """It has paid before it is found out, so every retry would pay once more."""
+    paid: list[str] = []
+
+    async def refund(item: int) -> None:
+        await once("key", paid.append)  # type: ignore[arg-type]
+
+    async with open_once() as once:
+        results = await harness.fan_out(
+            refund,
+            range(3),
+            each=harness.Attempt(retry=harness.Retry(3)),
+            policy=harness.BestEffort(),
+        )
+    assert {type(result.error) for result in results} == {EffectUnknownError}
+    assert len(paid) == 1
+
+
 async def test_a_cancel_that_comes_after_the_effect_still_finds_it_recorded(
     autojump_clock: MockClock,
 ) -> None:
