@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -26,11 +25,11 @@ import trio
 
 from harness._words import error_in_words, repr_of
 from harness.errors import EffectUnknownError
-from harness.runs import current_run_or_none
 from harness.runs._functions import check_callable, not_awaitable_error
 from harness.shared._effect_store import EffectStore, RecordedEffect
 from harness.shared._effects_in_memory import EffectsInMemory
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
+from harness.shared._idempotency_keys import idempotency_key_for
 
 T = TypeVar("T")
 
@@ -93,8 +92,6 @@ class Once:
         self._on_unknown = on_unknown
         self._on_error = on_error
         self._flights: Flights | None = None
-        # What a run's own key was given to before: two effects must not share one.
-        self._offered: dict[str, int] = {}
         # Effects that began, with no ending yet: their idempotency keys.
         self._begun: dict[Hashable, str] = {}
         # Effects that took place, and that the store has failed to record.
@@ -125,9 +122,10 @@ class Once:
             What it spends is on the budgets of this caller.
           idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
             By default `Run.idempotency_key` of the current run, which all attempts at an item
-            share, made different if another effect has it already; outside of any run a random
-            one. What counts is the key of the first call for ``key``: it is kept, in the journal
-            if there is one, and used again for every further try.
+            share, made different if an effect with another ``key`` has it already, in this once or
+            in another; outside of any run a random one. What counts is the key of the first call
+            for ``key``: it is kept, in the journal if there is one, and used again for every
+            further try.
 
         Raises:
           TypeError: if ``effect`` is no async function, or ``key`` can't be used as one.
@@ -168,7 +166,7 @@ class Once:
                     self._perform,
                     key,
                     effect,
-                    self._own_key() if idempotency_key is None else idempotency_key,
+                    idempotency_key or idempotency_key_for(key),
                     kept=True,
                     what=_EFFECT,
                 )
@@ -310,16 +308,6 @@ class Once:
             key,
             idempotency_key,
         )
-
-    def _own_key(self) -> str:
-        """Return a key for the receiver: the run's, or a like one if that was given away."""
-        run = current_run_or_none()
-        if run is None:
-            return uuid.uuid4().hex
-        key = run.idempotency_key
-        number = self._offered.get(key, 0) + 1
-        self._offered[key] = number
-        return key if number == 1 else f"{key}:{number}"
 
 
 @asynccontextmanager

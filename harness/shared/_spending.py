@@ -240,9 +240,7 @@ def budget_statistics() -> tuple[BudgetStatistics, ...]:
     )
 
 
-def _dimension(
-    ledger: Ledger | None, in_units: Callable[[int], float]
-) -> BudgetDimension | None:
+def _dimension(ledger: Ledger | None, in_units: Callable[[int], float]) -> BudgetDimension | None:
     if ledger is None:
         return None
     return BudgetDimension(

@@ -116,6 +116,34 @@ async def test_two_effects_of_one_run_have_two_keys(autojump_clock: MockClock) -
         ]
 
 
+async def test_two_effects_of_one_item_have_two_keys_whatever_once_and_attempt_they_are_in(
+    autojump_clock: MockClock,
+) -> None:
+    bank = Bank(seconds=0)
+    seen: list[dict[str, str]] = []
+
+    async def work(item: int) -> None:
+        receipts = {}
+        # Two for one receiver: one after the other, or side by side.
+        async with open_once() as payments, open_once() as fees:
+            if len(seen) != 1:
+                receipts["payment"] = await payments(("payment", item), bank.pay)
+            receipts["fee"] = await fees(("fee", item), bank.pay)
+        async with open_once() as later:
+            receipts["tip"] = await later(("tip", item), bank.pay)
+        seen.append(receipts)
+        if len(seen) < 3:
+            raise OSError("once more")
+
+    async with harness.open_run("job"):
+        results = await harness.fan_out(work, [7], each=harness.Attempt(retry=harness.Retry(3)))
+    results.raise_if_incomplete()
+    assert len(set(seen[0].values())) == 3
+    assert seen[2] == seen[0]
+    assert seen[1].items() < seen[0].items(), "an attempt that asks in another order"
+    assert len(bank.paid) == 3
+
+
 async def test_a_given_key_is_used_and_the_first_one_is_kept(autojump_clock: MockClock) -> None:
     bank = Bank()
     bank.fails = True
