@@ -20,7 +20,7 @@ from typing import Any, TypeVar, overload
 import attrs
 import trio
 
-from harness._arguments import check_count, check_seconds
+from harness._arguments import check_count, check_key, check_seconds
 from harness.errors import BudgetExceeded
 from harness.runs._functions import check_callable
 from harness.shared._flights import CutOff, Flight, Flights, Landed, RefusedForAnother, open_flights
@@ -130,6 +130,7 @@ class Cache:
         cancelled, and whoever asks next starts it anew once it has ended.
         """
         check_callable("cache.get()", load)
+        check_key("cache.get()", key)
         flights = self._open_flights()
         await trio.lowlevel.checkpoint_if_cancelled()
         counted = False
@@ -167,6 +168,7 @@ class Cache:
         A load under way is finished for those who wait for it, but not kept: whoever asks from now
         on gets a new one.
         """
+        check_key("cache.forget()", key)
         set_aside = self._flights is not None and self._flights.set_aside(key)
         return self._entries.pop(key, None) is not None or set_aside
 

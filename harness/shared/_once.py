@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import attrs
 import trio
 
+from harness._arguments import check_key
 from harness._words import error_in_words, repr_of
 from harness.errors import EffectUnknownError
 from harness.runs._functions import check_callable, not_awaitable_error
@@ -141,6 +142,7 @@ class Once:
         to its end, and what came of it is kept: ask again with the same key.
         """
         check_callable("once()", effect)
+        check_key("once()", key)
         if idempotency_key is not None and not (
             isinstance(idempotency_key, str) and idempotency_key
         ):

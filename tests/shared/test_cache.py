@@ -884,6 +884,16 @@ async def test_arguments_are_checked(arguments: dict[str, Any], message: str) ->
             raise AssertionError
 
 
+async def test_a_key_has_to_be_one() -> None:
+    loader = Loader()
+    async with open_cache() as cache:
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \[7\]"):
+            await cache.get([7], loader.load)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \[7\]"):
+            cache.forget([7])  # type: ignore[arg-type]
+    assert loader.calls == 0
+
+
 # Whatever is done --------------------------------------------------------------------------------
 
 STEPS = st.lists(

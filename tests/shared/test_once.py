@@ -624,6 +624,14 @@ async def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
             raise AssertionError
 
 
+async def test_a_key_has_to_be_one() -> None:
+    bank = Bank()
+    async with open_once() as once:
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \['refund', 7\]"):
+            await once(["refund", 7], bank.pay)  # type: ignore[arg-type]
+    assert bank.asked == []
+
+
 # Whatever is done --------------------------------------------------------------------------------
 
 
