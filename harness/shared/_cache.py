@@ -127,7 +127,8 @@ class Cache:
         Checkpoint: always.
 
         Cancellation: others who wait for the same load are served. If there are none, the load is
-        cancelled, and whoever asks next starts it anew once it has ended.
+        cancelled (also if it began as a refresh), and whoever asks next starts it anew once it has
+        ended.
         """
         check_callable("cache.get()", load)
         check_key("cache.get()", key)
@@ -151,8 +152,12 @@ class Cache:
                 flight = flights.start(key, call, kept=False, what=_LOAD)
                 if not counted:
                     self._misses += 1
-            elif not counted:
-                self._shared += 1
+            else:
+                # A refresh that outlasts the value is a load like any other from now on: if it
+                # hangs, it ends with those who gave up waiting, and the next is tried.
+                flight.kept = False
+                if not counted:
+                    self._shared += 1
             counted = True
             try:
                 return await flights.join(flight)

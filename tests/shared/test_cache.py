@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ import harness
 from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.limits import Limiter
 from harness.runs._accounts import add_meter
-from harness.shared import budget_left, open_cache, reserve_budget
+from harness.shared import Cache, budget_left, open_cache, reserve_budget
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -234,20 +235,38 @@ async def test_the_run_that_starts_a_refresh_does_not_wait_for_it(
         assert await cache.get("key", loader.load) == "value 2"
 
 
-async def test_a_refresh_goes_on_when_one_who_came_to_wait_for_it_leaves(
+async def test_a_refresh_that_hangs_does_not_keep_its_key_from_being_loaded(
     autojump_clock: MockClock,
 ) -> None:
-    loader = Loader(seconds=10)
+    """Whoever comes to wait for it, the value being too old by then, may end it by giving up."""
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        if loads == 2:
+            await trio.sleep_forever()
+        return f"value {loads}"
+
     async with open_cache(ttl=60, refresh_after=40) as cache:
-        await cache.get("key", loader.load)
+        await cache.get("key", load)
         await trio.sleep(55)
-        await cache.get("key", loader.load)
+        for _ in range(10):
+            assert await cache.get("key", load) == "value 1"
         await trio.sleep(6)  # What was there is too old by now.
-        with trio.move_on_after(1) as scope:
-            await cache.get("key", loader.load)
-        assert scope.cancelled_caught
-        assert await cache.get("key", loader.load) == "value 2"
-        assert loader.cancelled == 0
+        async with trio.open_nursery() as nursery:
+            for seconds in (1, 2):
+                nursery.start_soon(_gives_up, cache, load, seconds)
+        with trio.fail_after(60):
+            assert await cache.get("key", load) == "value 3"
+        assert cache.statistics().abandoned == 1
+        cache.check()
+
+
+async def _gives_up(cache: Cache, load: Callable[[], Awaitable[str]], seconds: float) -> None:
+    with trio.move_on_after(seconds) as scope:
+        await cache.get("key", load)
+    assert scope.cancelled_caught
 
 
 # Failures ----------------------------------------------------------------------------------------
