@@ -314,33 +314,76 @@ async def test_failures_are_kept_if_asked_for(autojump_clock: MockClock) -> None
             await cache.get("key", loader.load)
 
 
+class KeepsMore(Exception):
+    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+
+    def __init__(self, text: str, *, response: object) -> None:
+        super().__init__(f"error of the server: {text}")
+        self.response = response
+
+
+class KeepsItInSlots(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+async def test_every_caller_has_an_error_of_its_own_with_all_that_it_keeps(
+    autojump_clock: MockClock,
+) -> None:
+    """A shared one gathers the notes of all runs that it fails."""
+    response = object()
+
+    async def ask(load: Callable[[], Awaitable[object]]) -> None:
+        async with harness.open_run("asks"):
+            await cache.get(load, load)
+
+    async with open_cache() as cache:
+        for error in (
+            KeepsMore("busy", response=response),
+            KeepsItInSlots("busy", 7),
+            FileNotFoundError(2, "busy", "a file"),
+        ):
+
+            async def load(error: Exception = error) -> None:
+                await trio.lowlevel.checkpoint()
+                raise error
+
+            results = await harness.fan_out(ask, [load] * 3, limit=3, policy=harness.BestEffort())
+            errors = [result.error for result in results]
+            assert len({id(own) for own in errors}) == 3
+            for own in errors:
+                assert own is not None
+                assert (type(own), own.args, str(own)) == (type(error), error.args, str(error))
+                for name in ("response", "code", "filename", "errno"):
+                    assert getattr(own, name, None) == getattr(error, name, None)
+                assert len(own.__notes__) == 1, "of its own run"
+
+
 async def test_an_error_that_cannot_be_copied_is_raised_as_it_is(
     autojump_clock: MockClock,
 ) -> None:
-    class Strict(Exception):
+    class Strict(OSError):
         def __init__(self, *, code: int) -> None:
-            super().__init__(f"code {code}")
-            self.code = code
-
-    class Doubling(Exception):
-        def __init__(self, text: str) -> None:
-            super().__init__(f"doubled {text}")
+            super().__init__(code, f"code {code}")
 
     cause = KeyError("cause")
-    for error in (Strict(code=7), Doubling("it")):
+    error = Strict(code=7)
 
-        async def load(error: Exception = error) -> None:
-            raise error from cause
+    async def load() -> None:
+        raise error from cause
 
-        async with open_cache(failure_ttl=60) as cache:
-            depths = []
-            for _ in range(3):
-                with pytest.raises(type(error)) as raised:
-                    await cache.get("key", load)
-                assert raised.value is error
-                assert raised.value.__cause__ is cause
-                depths.append(len(raised.traceback))
-            assert depths[0] >= depths[1] == depths[2], "its traceback doesn't grow"
+    async with open_cache(failure_ttl=60) as cache:
+        depths = []
+        for _ in range(3):
+            with pytest.raises(Strict) as raised:
+                await cache.get("key", load)
+            assert raised.value is error
+            assert raised.value.__cause__ is cause
+            depths.append(len(raised.traceback))
+        assert depths[0] >= depths[1] == depths[2], "its traceback doesn't grow"
 
 
 async def test_a_group_of_one_error_is_that_error(autojump_clock: MockClock) -> None:
