@@ -95,6 +95,8 @@ class Once:
         self._flights: Flights | None = None
         # Effects that began, with no ending yet: their idempotency keys.
         self._begun: dict[Hashable, str] = {}
+        # Those of them that were cut off, and won't have one.
+        self._cut_off: set[Hashable] = set()
         # Effects that took place, and that the store has failed to record.
         self._unrecorded: dict[Hashable, Any] = {}
         self._effects = self._failed = self._shared = self._remembered = self._unknown = 0
@@ -205,7 +207,7 @@ class Once:
         assert self._flights is not None
         self._flights.check()
         if not self._flights.closed:
-            for key in self._begun:
+            for key in self._begun.keys() - self._cut_off:
                 assert self._flights.find(key) is not None, f"the effect {key!r} was lost"
         if self._memory is not None:
             self._memory.check()
@@ -230,6 +232,7 @@ class Once:
                 return await self._complete(key, done.value)
         self._effects += 1
         self._begun[key] = recorded.idempotency_key
+        self._cut_off.discard(key)
         no_report: str | None = None
         try:
             awaitable = effect(recorded.idempotency_key)
@@ -246,6 +249,9 @@ class Once:
             else:
                 error.add_note(f"the effect {repr_of(key)} counts as unknown: {no_report}")
             del self._begun[key]
+            raise
+        except BaseException:
+            self._cut_off.add(key)
             raise
         value = await self._complete(key, value)
         del self._begun[key]

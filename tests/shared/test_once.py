@@ -311,7 +311,12 @@ async def test_a_cancel_from_outside_reaches_effects_and_says_unknown_to_others(
         with trio.move_on_after(5):
             async with open_once(disk) as once:
                 outside.start_soon(elsewhere, once)
-                await once("key", bank.pay)
+                try:
+                    await once("key", bank.pay)
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(1)
+                    once.check()  # The effect has been cut off by now.
     assert disk.log == ["unknown"]
     async with open_once(disk) as once:
         with pytest.raises(EffectUnknownError, match="no record"):
