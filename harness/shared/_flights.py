@@ -319,7 +319,7 @@ def _own_copy(error: Exception) -> Exception:
     """Return a copy of the error, with its cause and notes; itself if it can't be copied."""
     try:
         own = _copy(error)
-        state = object.__getstate__(error)
+        state: Any = object.__getstate__(error)
         values, in_slots = state if isinstance(state, tuple) else (state, None)
         vars(own).update(values or {})
         for name, value in (in_slots or {}).items():
