@@ -17,7 +17,7 @@ flights the code inside it waits for, and the wait that would close a circle is 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -195,11 +195,15 @@ class Flights:
     def refuse_if_closed(self) -> None:
         """Refuse to go on after the owner's block, except inside a flight that it waits for.
 
+        Or inside a flight of another owner that such a one waits for.
+
         Raises:
           SharedClosedError: if it was left.
         """
-        if self.closed and _around() not in self._all:
-            raise self.closed_error()
+        if self.closed:
+            me = _around()
+            if me is None or me not in _reached_from(self._all):
+                raise self.closed_error()
 
     def closed_error(self) -> SharedClosedError:
         """Return the error for those who ask, or wait, when the owner's block is over."""
@@ -353,22 +357,29 @@ def _copy(error: Exception) -> Exception:
 
 def _refuse_circle(me: Flight, target: Flight) -> None:
     """Refuse to wait for ``target`` if that, through whatever it waits for, waits for ``me``."""
-    came_from: dict[Flight, Flight | None] = {target: None}
-    pending = [target]
+    came_from = _reached_from([target])
+    if me not in came_from:
+        return
+    circle: list[str] = []
+    step: Flight | None = me
+    while step is not None:
+        circle.append(f"{step.what} {repr_of(step.key)}")
+        step = came_from[step]
+    circle.reverse()
+    raise CircularWaitError(
+        f"{me.what} {repr_of(me.key)} would wait for itself: "
+        f"{' which waits for '.join(circle)}; ask for other keys inside it"
+    )
+
+
+def _reached_from(flights: Iterable[Flight]) -> dict[Flight, Flight | None]:
+    """Return all that these wait for, directly or not, with which of them; themselves with None."""
+    came_from: dict[Flight, Flight | None] = dict.fromkeys(flights)
+    pending = list(came_from)
     while pending:
         flight = pending.pop()
-        if flight is me:
-            circle: list[str] = []
-            step: Flight | None = flight
-            while step is not None:
-                circle.append(f"{step.what} {repr_of(step.key)}")
-                step = came_from[step]
-            circle.reverse()
-            raise CircularWaitError(
-                f"{me.what} {repr_of(me.key)} would wait for itself: "
-                f"{' which waits for '.join(circle)}; ask for other keys inside it"
-            )
         for behind in flight.waits_on:
             if behind not in came_from:
                 came_from[behind] = flight
                 pending.append(behind)
+    return came_from

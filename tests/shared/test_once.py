@@ -19,7 +19,14 @@ from harness.errors import (
     EffectUnknownError,
     SharedClosedError,
 )
-from harness.shared import Done, OnceStatistics, budget_left, open_once, reserve_budget
+from harness.shared import (
+    Done,
+    OnceStatistics,
+    budget_left,
+    open_cache,
+    open_once,
+    reserve_budget,
+)
 from tests.shared.stores import Crash, Disk
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -294,6 +301,35 @@ async def test_leaving_the_block_waits_for_effects(autojump_clock: MockClock) ->
     assert len(bank.paid) == 2, "also those that an effect asks for"
     with pytest.raises(SharedClosedError, match="this once was left"):
         await once("second", bank.pay)
+
+
+async def test_what_an_effect_asks_for_through_a_cache_is_had_though_the_block_was_left(
+    autojump_clock: MockClock,
+) -> None:
+    """The block waits for the effect, which waits for the load, which waits for another effect."""
+    bank = Bank()
+
+    async with open_cache() as cache, trio.open_nursery() as services:
+        async with open_once() as once:
+
+            async def load() -> str:
+                return await once("fee", bank.pay)
+
+            async def unrelated() -> None:
+                await trio.sleep(20)
+                with pytest.raises(SharedClosedError):
+                    await cache.get("unrelated", load)
+
+            async def pay(key: str) -> str:
+                await trio.sleep(5)
+                return await cache.get("fee", load)
+
+            services.start_soon(unrelated)
+            with trio.move_on_after(1):
+                await once("payment", pay)
+        assert len(bank.paid) == 1
+        statistics = once.statistics()
+        assert (statistics.effects, statistics.failed) == (2, 0)
 
 
 async def test_a_cancel_from_outside_reaches_effects_and_says_unknown_to_others(
