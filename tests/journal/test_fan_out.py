@@ -239,17 +239,8 @@ def test_harness_batch_on_a_server(
         "async def echo(record):\n    return record['id']\n"
     )
     (tmp_path / "in.csv").write_text("id\na\nb\nc\n")
-    words = [
-        "batch",
-        "agent.py:echo",
-        "--input",
-        "in.csv",
-        "--key",
-        "id",
-        "--output",
-        "out.jsonl",
-        "--journal",
-    ]
+    words = ["batch", "agent_on_a_server.py:echo", "--input", "in.csv", "--key", "id"]
+    words += ["--output", "out.jsonl", "--journal"]
     assert main([*words, postgres_path, "--first", "2"]) == 0
     assert main([*words, postgres_path, "--overwrite"]) == 2
     assert "has 2 items of this batch already (2 ok)" in capsys.readouterr().err
