@@ -131,7 +131,12 @@ def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:
     What changes the answers, or which record is which. How fast it goes, how often it is tried and
     where the records come from may change.
     """
-    return {"--format": form, "--key": options.key}
+    return {
+        "--format": form,
+        "--key": options.key,
+        "--prompt": options.prompt,
+        "--model": options.model,
+    }
 
 
 def target_of(options: BatchOptions) -> str:

@@ -24,6 +24,12 @@ class BatchOptions:
     target: str
     """The function, as ``module:function`` or ``path.py:function``."""
 
+    prompt: str | None
+    """The field that an agent is prompted with; None: the record is the prompt."""
+
+    model: str | None
+    """The model that an agent is run with; None: its own."""
+
     input_path: str
     """Where records come from; ``-`` is standard input."""
 

@@ -519,6 +519,7 @@ class JournaledEngine(Engine):
             if self._over and idle:
                 return
             await self._news.wait()
+            # harness: shared (only the one task that keeps the books waits for news)
             self._news = trio.Event()
 
     def _hand_on(self) -> None:
