@@ -197,17 +197,15 @@ class JournaledEngine(Engine):
         """Start items whose attempts are on disk. To be called in the base context."""
         suspect, begun = self._waiting.suspect, self._waiting.begun
         if suspect is not None:
-            if suspect.is_begun and not self._in_flight:
+            if suspect.is_begun and not self._in_flight and self._may_start():
                 self._start_met(suspect)
             return
-        while (
-            begun
-            and self._in_flight < self._limit
-            and self._places() > 0
-            and self._on_disk < self._on_disk_at_most
-            and not self._over
-        ):
+        while begun and self._in_flight < self._limit and self._may_start():
             self._start_met(begun.popleft())
+
+    def _may_start(self) -> bool:
+        """Return whether there is a place for one more result, on the disk and for the reader."""
+        return self._places() > 0 and self._on_disk < self._on_disk_at_most and not self._over
 
     def _start_no_more(self) -> None:
         super()._start_no_more()
@@ -619,7 +617,13 @@ class JournaledEngine(Engine):
             raise
 
     def _in_words(self) -> str:
-        return f"{super()._in_words()}, {self._on_disk:,} on their way to the journal"
+        words = [super()._in_words()]
+        if self._on_disk:
+            words.append(f"{self._on_disk:,} on their way to the journal")
+        suspects = len(self._waiting.suspects) + (self._waiting.suspect is not None)
+        if suspects:
+            words.append(f"{suspects:,} to run alone, since their process died before")
+        return ", ".join(words)
 
 
 def _told(error: BaseException) -> tuple[str, str]:

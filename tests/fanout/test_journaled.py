@@ -301,6 +301,19 @@ async def test_a_disk_error_ends_the_fan_out(autojump_clock: MockClock) -> None:
     assert not {key_of(item) for item in body.ran} & set(kept), "what was acknowledged stays"
 
 
+async def test_a_dump_says_that_the_disk_is_waited_for(autojump_clock: MockClock) -> None:
+    journal = await killed(MemoryJournal(max_attempts=2), range(3), at=0.5, limit=2)
+    journal.hold = "endings"
+    async with harness.open_fan_out(
+        Body(), range(6), journal=journal, key=key_of, limit=2, name="nightly"
+    ):
+        await trio.sleep(100)
+        shown = str(harness.dump())
+        journal.release()
+    assert "4 on their way to the journal" in shown, "the window, and no more"
+    assert "2 to run alone, since their process died before" in shown
+
+
 async def test_a_disk_error_is_raised_from_a_stream(autojump_clock: MockClock) -> None:
     journal = MemoryJournal()
     journal.disk_error = disk_is_full()
