@@ -18,15 +18,15 @@ def repr_of(value: object) -> str:
         return f"<{type(value).__name__}, whose repr raises>"
 
 
-def error_in_words(error: BaseException) -> str:
+def error_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str:
     """Return ``Type: message``, shortened; or the type alone, if there is none to be had."""
     name = type(error).__name__
     try:
-        text = _short(str(error))
+        text = _short(str(error), at_most)
     except Exception:
         return f"{name} (its text could not be read)"
     return f"{name}: {text}" if text else name
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= WORDS_AT_MOST else f"{text[:WORDS_AT_MOST]}..."
+def _short(text: str, at_most: int = WORDS_AT_MOST) -> str:
+    return text if len(text) <= at_most else f"{text[:at_most]}..."

@@ -9,7 +9,7 @@ Wrong arguments are not here: those are plain `ValueError` and `TypeError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import trio
@@ -217,9 +217,13 @@ class BudgetExceeded(HarnessError):
     run_path: str | None
     """The run that was given the budget; it may stand above the one that asked."""
 
-    def __init__(self, message: str, run_path: str | None = None) -> None:
-        super().__init__(message, run_path)
+    partial: Any
+    """Of an agent's run that ends with this: the `harness.agents.Reply` with what was done."""
+
+    def __init__(self, message: str, run_path: str | None = None, partial: Any = None) -> None:
+        super().__init__(message, run_path, partial)
         self.run_path = run_path
+        self.partial = partial
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -243,6 +247,10 @@ class ReservationError(HarnessError, RuntimeError):
 
 class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
+
+
+class ChaosError(HarnessError):
+    """An error that `harness.testing.Chaos` put into a call; nothing was wrong with the call."""
 
 
 class JournalError(HarnessError):
@@ -328,3 +336,160 @@ class SharedClosedError(HarnessError, RuntimeError):
 
 class CircularWaitError(HarnessError, RuntimeError):
     """A load or an effect asked, perhaps through others, for what waits for itself."""
+
+
+class ModelError(HarnessError):
+    """A model gave no answer that can be used.
+
+    The message names the run, the model and the cause; what the provider's client raised is the
+    ``__cause__``. No key ever stands in it.
+    """
+
+    model: str | None
+    """The model that was asked."""
+
+    provider: str | None
+    """Who was to answer, such as ``"openai"``."""
+
+    status_code: int | None
+    """The status of the response; None if there was none."""
+
+    headers: Mapping[str, str]
+    """The headers of the response, names in lower case."""
+
+    body: Any
+    """What the response said, if it was an error: parsed JSON or text."""
+
+    retry_after: float | None
+    """Seconds after which the same request may succeed; None if nobody said."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        status_code: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        retry_after: float | None = None,
+    ) -> None:
+        # Past the other base of a subclass, whose own number is one of these.
+        Exception.__init__(self, message)
+        self.model = model
+        self.provider = provider
+        self.status_code = status_code
+        self.headers = dict(headers or {})
+        self.body = body
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelStatusError(ModelError):
+    """A provider answered a request with an error, told by its `status_code`."""
+
+
+class ModelRateLimitedError(ModelStatusError, RateLimitedError):
+    """A provider refused a request to a model because too many were sent, or it has no capacity.
+
+    With a limiter a model waits and asks again; this comes out when the wait would pass the
+    deadline, or would be more than ten minutes in all.
+    """
+
+
+class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
+    """A provider refused a request to a model because a quota is used up; a retry can't help."""
+
+    def __init__(self, message: str, *, resets_after: float | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.resets_after = resets_after
+
+
+class ModelConnectionError(ModelError):
+    """A provider could not be reached, or the connection broke before the answer was whole."""
+
+
+class ModelUnreachableError(ModelConnectionError):
+    """A provider could not be reached, so nothing was sent."""
+
+
+class ModelReplyError(ModelError):
+    """A model's reply makes no sense: it is malformed, cut short or empty."""
+
+
+class MissingKeyError(ModelError):
+    """A model was to be opened without the key that its provider wants."""
+
+
+class ModelNotOpenError(HarnessError, RuntimeError):
+    """A model that holds connections or memory was used outside of its ``async with`` block."""
+
+
+class ScriptEndedError(ModelError):
+    """A scripted model was asked more often in one history than its script has replies."""
+
+
+class UnrecordedRequestError(ModelError):
+    """A recorded model was asked something that its cassette has no reply for."""
+
+
+class MissingPriceError(ModelError):
+    """A model without a price was asked under a budget in dollars, which could not be kept."""
+
+
+class CassetteError(HarnessError):
+    """A file of recorded replies can't be read, or holds what is no recording."""
+
+
+class MaxTurnsError(HarnessError):
+    """An agent took all its turns and had no answer yet."""
+
+    partial: Any
+    """The `harness.agents.Reply` with what was done."""
+
+    def __init__(self, message: str, partial: Any = None) -> None:
+        super().__init__(message, partial)
+        self.partial = partial
+
+
+class JournalMissingError(JournalFormatError):
+    """There is no journal to be read: no file, or an empty one or a database without its tables.
+
+    That is also what a process leaves which is killed while it makes one.
+    """
+
+
+class OutputError(HarnessError):
+    """An agent's answer did not fit its ``output_type``, also after the model was told why."""
+
+    partial: Any
+    """The `harness.agents.Reply` with what was done; the answer is in its messages."""
+
+    def __init__(self, message: str, partial: Any = None) -> None:
+        super().__init__(message, partial)
+        self.partial = partial
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ToolArgumentsError(HarnessError, ValueError):
+    """The arguments of a tool call don't fit the tool. The model is told, and can correct them."""
+
+
+class ToolTimeoutError(HarnessError, trio.TooSlowError):
+    """A tool call took longer than the tool's timeout."""
+
+
+class AsyncioBridgeError(HarnessError, RuntimeError):
+    """Code in asyncio ended in a way that its caller in trio didn't ask for."""
+
+
+class McpServerError(HarnessError):
+    """An MCP server can't be reached, broke the protocol, or its connection was closed."""
+
+
+class McpToolError(HarnessError):
+    """An MCP server says that a call of one of its tools failed."""

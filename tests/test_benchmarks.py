@@ -42,6 +42,11 @@ BUDGETS = (
     ("pipeline, 2 stages / aiostream", "–"),
     ("import harness / import attrs, outcome, trio", "≤ 1.2 ×"),
     ("items through open_fan_out, growth of peak memory", "≤ 2 MiB"),
+    ("agent run, scripted model, one call", "≤ 200 µs"),
+    ("agent run, scripted model, a tool turn", "≤ 400 µs"),
+    ("agent stream, a tool turn / agent run", "–"),
+    ("agent runs, many at once / 10 at once", "≤ 2 ×"),
+    ("memory of a live agent run in a tool call", "≤ 16 KiB"),
     ("a schedule / trio.run, 4 tasks of 10 steps", "≤ 3 ×"),
     ("a schedule by public names only / trio.run", "–"),
     ("lost update found / simloom", "–"),
@@ -55,6 +60,11 @@ BUDGETS = (
     ("reserve + settle, 1 dimension, alone / a request to pyrate-limiter", "–"),
     ("reserve + settle, 1 dimension, alone / a request to throttled-py", "–"),
     ("reserve + settle, 1 dimension, alone / a request to limits", "–"),
+    ("journal, awaited records a second, 1 run / one commit each", "≥ 0.62 ×"),
+    ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.1 ×"),
+    ("journal, awaited records a second, 64 runs / one commit each", "≥ 7.8 ×"),
+    ("journal, 99 of 100 records with 64 runs, beyond two commits", "≤ 5 ms"),
+    ("fan_out of 10 ms items at limit 100, with / without a journal", "–"),
 )
 """What the design promises, and how the table words it."""
 

@@ -11,6 +11,7 @@ FOLDERS = [
     "harness.fanout",
     "harness.flow",
     "harness.limits",
+    "harness.agents",
     "harness.testing",
     "harness.testing.exploration",
     "harness.testing.schedules",
@@ -27,7 +28,7 @@ def test_every_public_name_is_listed_and_can_be_had(folder: str) -> None:
         assert getattr(module, name) is not None
 
 
-@pytest.mark.parametrize("folder", ["harness", "harness.fanout"])
+@pytest.mark.parametrize("folder", ["harness", "harness.fanout", "harness.agents"])
 def test_a_name_that_does_not_exist_is_an_attribute_error(folder: str) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = importlib.import_module(folder).nothing

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from harness._version import __version__
+from harness.cli._audit import audit
 from harness.cli._batch import batch
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion
 from harness.cli._errors import EXIT_INTERRUPTED, EXIT_OK
@@ -20,6 +21,7 @@ def app() -> None:
     """Run many AI agents at once, and trust every result."""
 
 
+app.add_command(audit)
 app.add_command(batch)
 app.add_command(completion)
 app.add_command(journal)

@@ -18,6 +18,7 @@ import attrs
 import click
 import trio
 
+from harness.cli._agents import agent_in, check_agent, open_target
 from harness.cli._batch_options import (
     input_options,
     journal_options,
@@ -36,6 +37,7 @@ from harness.cli._options import BatchOptions
 from harness.cli._output import Output
 from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
+from harness.cli._prompts import with_prompts
 from harness.cli._records import Format, Record, format_of, parse_records
 from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
@@ -52,7 +54,8 @@ _HELD_BACK_BYTES = 16 * 1024 * 1024
 _HELP = """Run an async function on every record of a file, many at once.
 
 TARGET is module:function or path.py:function. The function is called with one record: a dict for
-CSV, the parsed value for JSONL, a str for plain lines.
+CSV, the parsed value for JSONL, a str for plain lines. Or it is an agent, which is run with a
+record's --prompt; its output is the value.
 
 Each item becomes one line of the output when it ends, failed or not, with the fields key, index,
 status, value, error, attempts and seconds.
@@ -64,6 +67,8 @@ Examples:
       --timeout 60 --retry 3 --output results.jsonl
   harness batch agent.py:triage --input tickets.csv --output out.jsonl --dry-run
   harness batch agent.py:triage --input tickets.csv --key id --journal run.db --output out.jsonl
+  harness batch app.py:agent --input tickets.csv --prompt text --model openai:gpt-4o-mini \\
+      --rpm 500 --output out.jsonl
   head -20 questions.txt | harness batch agent.py:answer --input - --output -
 
 \b
@@ -96,7 +101,6 @@ def _run(options: BatchOptions) -> int:
         )
     if options.priority is not None:
         _check_priority(options, form)
-    check_limits(options, form)
     check_journal(options)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
@@ -104,14 +108,25 @@ def _run(options: BatchOptions) -> int:
         read = partial(_records, options, form, input_, reading)
         stdout = sys.stdout
         with _stdout_kept_for_lines(options), logging_to_stderr(options.log_level):
-            function = load_target(options.target)
+            target = load_target(options.target)
+            check_agent(options, form, target)
+            is_agent = agent_in(target) is not None
+            check_limits(options, form, counts_its_own=is_agent)
+            if is_agent:
+                read = partial(_prompts, read, options.prompt, input_.name)
             if options.dry_run:
                 records = list(islice(read(lambda: None), RECORDS_SHOWN))
                 known = known_in_words(options)
                 click.echo(describe(options, form, reading, records, known=known))
                 return EXIT_OK
-            report = _run_into_output(options, form, function, read, reading, input_.name, stdout)
+            report = _run_into_output(options, form, target, read, reading, input_.name, stdout)
     return _finish(options, report)
+
+
+def _prompts(
+    read: RecordReader, field: str | None, source: str, before_read: Callable[[], None]
+) -> Iterator[Record]:
+    return with_prompts(read(before_read), field, source=source)
 
 
 def _check_priority(options: BatchOptions, form: Format) -> None:
@@ -208,14 +223,14 @@ def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]
 def _run_into_output(
     options: BatchOptions,
     form: Format,
-    function: Target,
+    target: Target,
     read: RecordReader,
     reading: Reading,
     name: str,
     stdout: Any,
 ) -> Report:
     work = Work(
-        function=function,
+        function=target,
         policy=policy_named(options.policy, skip_bad=options.skip_bad),
         limit=options.limit,
         timeout=options.timeout,
@@ -223,6 +238,7 @@ def _run_into_output(
         hedge=options.hedge,
         by_priority=options.priority is not None,
         limiter=limiter_of(options),
+        reserves_itself=agent_in(target) is not None,
         # Only to warn by, and --quiet wants no warnings.
         tokens_per_minute=None if options.quiet else options.tpm,
         tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
@@ -262,8 +278,11 @@ async def _read_and_run(
     report: Report | None = None
     try:
         async with journal_for(options, form) as journal:
-            work = attrs.evolve(work, journal=journal)
-            async with open_source(read, name=name) as source:
+            async with (
+                open_target(options, work.function, work.limiter) as function,
+                open_source(read, name=name) as source,
+            ):
+                work = attrs.evolve(work, function=function, journal=journal)
                 report = await run_batch(work, source, reading, writer, display)
     except JournalError as error:
         # Of its end. What comes before ends the batch, and stands in the report.
@@ -277,7 +296,7 @@ def _finish(options: BatchOptions, report: Report) -> int:
     if options.journal_path is not None and report.journal_error is None:
         report.totals = totals_in(options.journal_path)
     if not options.quiet:
-        text = summary_text(report, output=options.output_path, journal=options.journal_path)
+        text = summary_text(report, output=options.output_path, journal=options.journal_shown)
         click.echo(text, err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
@@ -288,6 +307,6 @@ def _finish(options: BatchOptions, report: Report) -> int:
             target=options.target,
             input=options.input_path,
             output=options.output_path,
-            journal=options.journal_path,
+            journal=options.journal_shown,
         )
     return report.exit_status

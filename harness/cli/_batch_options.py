@@ -93,6 +93,19 @@ work_options = _together(
         help="Run at most N items at once.",
     ),
     click.option(
+        "--prompt",
+        metavar="FIELD",
+        help="For an agent: the field that holds the prompt. Plain lines and JSON strings are "
+        "prompts themselves.",
+    ),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        help="For an agent: the model to run it with, in place of its own: openai:NAME, "
+        "anthropic:NAME, local:PATH of a GGUF file, or sim, which is simulated and costs nothing. "
+        "Keys come from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY).",
+    ),
+    click.option(
         "--timeout",
         type=str,
         metavar="SECONDS",
@@ -136,7 +149,8 @@ work_options = _together(
         type=str,
         metavar="N",
         callback=count("say how many tokens the provider allows in a minute"),
-        help="Use at most N tokens in any minute. Needs --tokens.",
+        help="Use at most N tokens in any minute. Needs --tokens, unless the target is an agent, "
+        "which counts its own.",
     ),
     click.option(
         "--tokens",

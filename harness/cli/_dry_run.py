@@ -48,7 +48,7 @@ def describe(
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
         [
-            f"would run {options.target}",
+            f"would run {options.target}{_with_model(options)}",
             f"  on      {_amount(options, reading)} of {options.input_path} "
             f"({_FORMAT_NAMES[form]})",
             f"  with    {', '.join(limits)}",
@@ -62,15 +62,19 @@ def describe(
     )
 
 
+def _with_model(options: BatchOptions) -> str:
+    return "" if options.model is None else f" on {options.model}"
+
+
 def _journal(options: BatchOptions, known: str | None) -> list[str]:
     if options.journal_path is None:
         return []
-    return [f"  journal {options.journal_path}, {'new' if known is None else f'with {known}'}"]
+    return [f"  journal {options.journal_shown}, {'new' if known is None else f'with {known}'}"]
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
     """Return what makes a batch slow: of ``records`` the largest may not fit into a minute."""
-    if options.tpm is None:
+    if options.tpm is None or options.tokens is None:
         return []
     if isinstance(options.tokens, int):
         largest = options.tokens

@@ -23,6 +23,7 @@ from harness.errors import (
     JournalFormatError,
     JournalLockedError,
     JournalMismatchError,
+    JournalMissingError,
 )
 from harness.fanout import Totals
 from harness.journal import Journal, open_journal, read_journal
@@ -64,8 +65,9 @@ def check_journal(options: BatchOptions) -> None:
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
-            f"the journal {path!r} has {known.items:,} items of this batch already "
-            f"({ended_in_words(known)}); add --resume to go on with it, or give another file"
+            f"the journal {options.journal_shown!r} has {known.items:,} items of this batch "
+            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
+            "file"
         )
 
 
@@ -79,13 +81,13 @@ def totals_in(path: str) -> Totals | None:
     Raises:
       InputError: if the file is no journal, or can't be read.
     """
-    if is_file(path) and not Path(path).exists():
-        return None
     try:
         with read_journal(path) as reader:
             if all(batch.name != BATCH for batch in reader.batches()):
                 return None
             return reader.totals(BATCH)
+    except JournalMissingError:
+        return None
     except JournalError as error:
         raise InputError(str(error)) from error
 
@@ -96,11 +98,6 @@ def known_in_words(options: BatchOptions) -> str | None:
     if totals is None or not totals.items:
         return None
     return f"{totals.items:,} items ({ended_in_words(totals)})"
-
-
-def is_file(path: str) -> bool:
-    """Tell whether a journal is a file, and not a database on a server."""
-    return not path.startswith(("postgres://", "postgresql://"))
 
 
 def ended_in_words(totals: Totals) -> str:
@@ -134,7 +131,12 @@ def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:
     What changes the answers, or which record is which. How fast it goes, how often it is tried and
     where the records come from may change.
     """
-    return {"--format": form, "--key": options.key}
+    return {
+        "--format": form,
+        "--key": options.key,
+        "--prompt": options.prompt,
+        "--model": options.model,
+    }
 
 
 def target_of(options: BatchOptions) -> str:

@@ -74,6 +74,9 @@ class Work:
     limiter: Limiter | None = None
     """What each call reserves from."""
 
+    reserves_itself: bool = False
+    """Whether the function reserves from `limiter` itself; else it is done for each attempt."""
+
     tokens: int | Callable[[Record], int] | None = None
     """How many tokens a record uses."""
 
@@ -162,7 +165,7 @@ class _Batch:
                         self._source,
                         policy=work.policy,
                         limit=work.limit,
-                        each=unlimited if work.limiter is None else each,
+                        each=unlimited if work.limiter is None or work.reserves_itself else each,
                         key=_key_of,
                         priority=_priority_of if work.by_priority else None,
                         journal=journal,
@@ -225,6 +228,7 @@ class _Batch:
         try:
             await self._writer.write(result_line(result))
         except BrokenPipeError:
+            # harness: shared (one task reads the results and writes them)
             self._report.output_error = "whoever read the results has gone"
         except OSError as error:
             self._report.output_error = f"writing the results failed: {error.strerror or error}"

@@ -203,9 +203,13 @@ class Engine:
 
     def close(self, why: str) -> None:
         """Cut everything short: nothing more is started, what is in flight is cancelled."""
+        self._cancel_items(self._start_nothing(why))
+
+    def _start_nothing(self, why: str) -> str:
+        """Start nothing; return why everything is cut short, which may have been said before."""
         self._start_no_more()
         self.cut = self.cut or why
-        self._cancel_items(self.cut)
+        return self.cut
 
     # Start ------------------------------------------------------------------------------------
 
@@ -330,6 +334,10 @@ class Engine:
         if self._join.why is None:
             self.start_next()
             return False
+        return self._is_first_to_decide()
+
+    def _is_first_to_decide(self) -> bool:
+        """Start nothing more, as it is decided; return whether nobody has seen that before."""
         self._start_no_more()
         if self.cut is not None:
             return False

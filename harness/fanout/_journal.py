@@ -18,7 +18,7 @@ attempt without any ending was in flight when its process died.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import attrs
 
@@ -60,9 +60,11 @@ class Entry:
     """Whether its latest attempt without an ending was begun with nothing else in flight."""
 
 
-@attrs.frozen(kw_only=True)
-class Ending:
-    """How an attempt ended, and whether that is what its item ended as."""
+class Ending(NamedTuple):
+    """How an attempt ended, and whether that is what its item ended as.
+
+    A tuple since one is made per attempt, and attrs takes three times as long to fill a frozen one.
+    """
 
     status: AttemptStatus
 
@@ -183,6 +185,10 @@ class Batch(Protocol):
         Raises:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
+        ...
+
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has."""
         ...
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:

@@ -13,19 +13,17 @@ and between its end and its result the ending is made durable. What changes for 
 The journal calls back between two steps of trio's loop, where no code of the user's may run. So
 callbacks only take notes, and one task, the clerk, acts on them.
 
-Invariant: an item that was met is in exactly one place (to be read, to be begun, being begun,
-begun, suspected, in flight, ended and not yet durable); `_waiting` counts those before the start.
+Invariant: an item that was met waits (`WaitingRoom`), is in flight, or has ended and is not yet
+durable; then it has its result.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import attrs
 import trio
 
 from harness._words import repr_of
@@ -38,46 +36,25 @@ from harness.errors import (
 )
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import Engine, plan_for
-from harness.fanout._item import Job
+from harness.fanout._item import ItemWork, Job
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry, Journal, Stored
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
-from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
+from harness.fanout._waiting_room import Met, WaitingRoom
 from harness.policies import Priority
 from harness.runs._accounts import Usage, current_accounts, units
-
-READ_AHEAD_AT_LEAST = 64
-"""Items that may be looked up before their turn, so that what is done is read many at a time."""
-
-WORTH_BEGINNING_AHEAD = 50
-"""Attempts are recorded ahead if a record takes more than one part in so many of an item's time.
-An attempt recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
 
 SET_ASIDE = "SetAside"
 """What stands as the type of error of an item that was ended without being run."""
 
 
-@attrs.define(eq=False)
-class Met:
-    """An item that was pulled and looked up. Not frozen only since one is made per item."""
-
-    index: int
-    item: Any
-    key: Any
-    entry: Entry
-    alone: bool = False
-    attempt: Recorded | None = None
-    problem: Exception | None = None
-    """What the priority's function raised for it, if it did."""
-
-
 class JournaledEngine(Engine):
     """An `Engine` that asks a journal what is done, and tells it what is."""
 
-    item_work = JournaledWork
-    job: type[JournaledJob] = JournaledJob
+    item_work: type[ItemWork] = JournaledWork
+    job: type[Job] = JournaledJob
 
     def __init__(
         self,
@@ -107,24 +84,12 @@ class JournaledEngine(Engine):
         self._settings = settings
         self.batch: Batch
         """The journal's part for this fan-out, since `drive`."""
+        self.origin: str = ""
+        """What the batch is called in every session."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._pulled = 0
-        self._waiting = 0
-        """Items that were met, and neither started nor ended."""
-        self._kept: list[Met] = []
-        self._reading: list[Met] = []
-        self._to_begin: deque[Met] = deque()
-        self._by_priority = None if priority is None else Lookahead(_of_met(priority))
-        self._depth = max(self._limit, READ_AHEAD_AT_LEAST)
-        """Items that may be between the source and the start."""
-        if priority is not None:
-            self._depth = priority.lookahead
-        self._beginning = 0
-        self._begun: deque[Met] = deque()
-        self._suspects: deque[Met] = deque()
-        self._alone = False
-        """Whether a suspect is being begun or in flight."""
+        self._waiting = WaitingRoom(limit=self._limit, window=self._window, priority=priority)
         self._on_disk = 0
         """Results that wait until they are durable."""
         self._on_disk_at_most = min(self._window, 2 * self._limit)
@@ -136,8 +101,6 @@ class JournaledEngine(Engine):
         self._failure: Exception | None = None
         """What ends everything: the journal can't be written, or an item can't be kept in it."""
         self._news = trio.Event()
-        self._item_seconds = _Mean()
-        self._record_seconds = _Mean()
         self._epoch = 0.0
         """What to add to trio's clock for seconds since the epoch."""
 
@@ -151,11 +114,15 @@ class JournaledEngine(Engine):
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:
-            self._start_no_more()
-            self.cut = self.cut or "its journal was not opened"
+            self._start_nothing("its journal was not opened")
             raise
         try:
-            await self._charge_earlier_sessions()
+            try:
+                self.origin = await self.batch.origin()
+                await self._charge_earlier_sessions()
+            except BaseException:
+                self._start_nothing("its journal could not be read")
+                raise
             await super().drive()
         finally:
             with trio.CancelScope(shield=True):
@@ -214,15 +181,33 @@ class JournaledEngine(Engine):
         return FanOutStatistics(
             in_flight=self._in_flight,
             unread=self.unread,
-            waiting=self._waiting,
-            waiting_by_priority={} if self._by_priority is None else self._by_priority.depths(),
+            waiting=self._waiting.count,
+            waiting_by_priority=self._waiting.depths(),
         )
 
     # Meet -------------------------------------------------------------------------------------
 
     def start_next(self) -> None:
-        """Have the clerk start what there is room for: never in the middle of the caller's work."""
+        """Start what has been begun, at once; the clerk sees to the rest, for many at a time."""
+        if self._waiting.begun and not self._over and self._in_flight < self._limit:
+            self._base.run(self._start_begun)
         self._news.set()
+
+    def _start_begun(self) -> None:
+        """Start items whose attempts are on disk. To be called in the base context."""
+        suspect, begun = self._waiting.suspect, self._waiting.begun
+        if suspect is not None:
+            if suspect.is_begun and not self._in_flight:
+                self._start_met(suspect)
+            return
+        while (
+            begun
+            and self._in_flight < self._limit
+            and self._places() > 0
+            and self._on_disk < self._on_disk_at_most
+            and not self._over
+        ):
+            self._start_met(begun.popleft())
 
     def _start_no_more(self) -> None:
         super()._start_no_more()
@@ -230,6 +215,7 @@ class JournaledEngine(Engine):
 
     def _fill_journaled(self) -> None:
         """Pull, look up, begin and start while there is room. To be called in the base context."""
+        self._start_begun()
         iterator = self._iterator
         if iterator is not None and self._end_of_source is None:
             try:
@@ -243,49 +229,50 @@ class JournaledEngine(Engine):
         if self._over:
             return
         self._begin()
-        while self._begun and self._in_flight < self._limit and not self._over:
-            self._start_met(self._begun.popleft())
-        if self._end_of_source is not None and not self._waiting and iterator is not None:
+        if self._end_of_source is not None and not self._waiting.count and iterator is not None:
             if isinstance(self._end_of_source, Exhausted):
                 self._no_more_items()
             else:
                 self._source_failed(self._end_of_source)
 
     def _room_to_pull(self) -> bool:
-        waiting = self._waiting
-        return (
-            waiting < self._depth
-            and waiting + self._in_flight + self._on_disk + self.unread < self._window
-            and self._on_disk < self._on_disk_at_most
-        )
+        waiting, depth = self._waiting.count, self._waiting.depth
+        under_way = waiting + self._in_flight + self._on_disk + self.unread
+        return waiting < depth and under_way < self._window + depth
+
+    def _places(self) -> int:
+        """Return how many more items may be in flight or unread now."""
+        left = min(self._window, sys.maxsize) - self._in_flight - self._on_disk - self.unread
+        if left <= 0 and self.starving and not (self._in_flight or self._records):
+            # A reader waits, in input order, for one that later ones have overtaken: a suspect,
+            # or one whose result is still to be read.
+            return 1
+        return int(left)
 
     def _meet(self, item: Any) -> None:
         """Look up an item that was pulled, and put it where it belongs."""
         index = self._pulled
         self._pulled += 1
-        self._waiting += 1
+        self._waiting.count += 1
         try:
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
             entry = self.batch.find(key, content)
         except (JournalKeyError, JournalValueError) as error:
-            self._waiting -= 1
+            self._waiting.count -= 1
             self._record(self._skip(item, index))
             self.fail(error)
             return
         met = Met(index, item, key, entry)
         what = disposition(entry, max_attempts=self.batch.max_attempts)
         if what == "kept":
-            self._kept.append(met)
+            self._waiting.kept.append(met)
         elif what == "set aside":
             self._set_aside(met)
         elif what == "alone":
-            met.alone = True
-            self._suspects.append(met)
-        elif self._by_priority is None:
-            self._to_begin.append(met)
+            self._waiting.suspects.append(met)
         else:
-            self._by_priority.put(met)
+            self._waiting.put(met)
 
     def _key_of(self, item: Any) -> Any:
         assert self._key is not None
@@ -306,7 +293,7 @@ class JournaledEngine(Engine):
         result: Result[Any] = Result(
             met.index, met.key, met.item, None, "failed", error, met.entry.attempts, now, now
         )
-        self._waiting -= 1
+        self._waiting.count -= 1
         self._count_kept(result)
         ending = Ending(status="failed", error_type=SET_ASIDE, error_message=words)
         self._keep(result, met.entry, None, ending)
@@ -314,63 +301,32 @@ class JournaledEngine(Engine):
     # Begin and start --------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Record attempts at the next items: for the free slots, and ahead if that is worth it."""
-        if self._alone or self._on_disk >= self._on_disk_at_most:
+        """Record attempts at the next items."""
+        chosen = self._waiting.next_to_begin(in_flight=self._in_flight, places=self._places())
+        if not chosen:
             return
-        ahead = self._limit if self._is_worth_beginning_ahead() else 0
-        count = self._limit + ahead - self._in_flight - self._beginning - len(self._begun)
-        chosen: list[Met] = []
-        while len(chosen) < count and (met := self._next_to_begin()) is not None:
-            chosen.append(met)
-        if chosen:
-            self._record_begin(chosen)
-        elif self._suspects and not (self._in_flight or self._beginning or self._begun):
-            self._alone = True
-            self._record_begin([self._suspects.popleft()])
-
-    def _next_to_begin(self) -> Met | None:
-        if self._by_priority is None:
-            return self._to_begin.popleft() if self._to_begin else None
-        if not self._by_priority.waiting:
-            return None
-        waiting = self._by_priority.take()
-        met: Met = waiting.item
-        met.problem = waiting.problem
-        return met
-
-    def _is_worth_beginning_ahead(self) -> bool:
-        # With priorities the choice is made when an attempt is recorded, so that is made late.
-        return (
-            self._by_priority is None
-            and self._item_seconds.value < WORTH_BEGINNING_AHEAD * self._record_seconds.value
-        )
-
-    def _record_begin(self, chosen: list[Met]) -> None:
         began_at = time.perf_counter()
 
         def then(error: BaseException | None) -> None:
-            self._beginning -= len(chosen)
-            self._begun.extend(chosen)
-            self._record_seconds.add(time.perf_counter() - began_at)
+            self._waiting.are_begun(chosen)
+            self._waiting.record_seconds.add(time.perf_counter() - began_at)
             self._called_back(error)
 
         entries = [met.entry for met in chosen]
-        numbers = self.batch.begin_nowait(entries, then, alone=self._alone)
+        alone = self._waiting.suspect is not None
+        self._waiting.begin(chosen, self.batch.begin_nowait(entries, then, alone=alone))
         self._records += 1
-        for met, number in zip(chosen, numbers, strict=True):
-            met.attempt = Recorded(number)
-        self._beginning += len(chosen)
 
     def _start_met(self, met: Met) -> None:
         """Start the task of an item whose attempt is on disk. To be called in the base context."""
-        self._waiting -= 1
+        self._waiting.count -= 1
         self._started += 1
         self._in_flight += 1
-        job = self.job(met.index, met.item)
+        job = JournaledJob(met.index, met.item)
         job.key = met.key
         job.name = str(met.key)
         job.entry = met.entry
-        job.alone = met.alone
+        job.alone = met is self._waiting.suspect
         job.owed = False
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
@@ -435,7 +391,7 @@ class JournaledEngine(Engine):
         self._in_flight -= 1
         del self.jobs[job.index]
         if job.alone:
-            self._alone = False
+            self._waiting.suspect = None
         text: str | None = None
         if status == "ok":
             try:
@@ -467,19 +423,25 @@ class JournaledEngine(Engine):
         if status != "ok" or self._counts_successes:
             self._judge(result)
         if done:
-            error_type, message = (None, None) if status == "ok" else _told(value)
-            more = {
-                "degraded": job.degraded,
-                # The whole item's, also if this attempt was not its first.
-                "seconds": result.seconds,
-                "value": text,
-                "error_type": error_type,
-                "error_message": message,
-            }
+            # The whole item's, also if this attempt was not its first.
+            seconds = ended_at - job.started_at
+            error_type: str | None = None
+            message: str | None = None
             if status == "ok":
-                self._item_seconds.add(result.seconds)
-            number = None if decided is None else decided.number
-            self._keep(result, job.entry, number, (decided or NO_ATTEMPT).ending(status, **more))
+                self._waiting.item_seconds.add(seconds)
+            else:
+                error_type, message = _told(value)
+            ending = Ending(
+                status=status,
+                degraded=job.degraded,
+                seconds=seconds,
+                value=text,
+                error_type=error_type,
+                error_message=message,
+                tokens=0 if decided is None else decided.tokens,
+                cost_usd=0.0 if decided is None else decided.cost_usd,
+            )
+            self._keep(result, job.entry, None if decided is None else decided.number, ending)
         elif decided is not None:
             # The failed attempt counts, though it isn't the end of its item.
             how: AttemptStatus = status if owed else "cancelled"
@@ -487,14 +449,12 @@ class JournaledEngine(Engine):
             self._keep(result, job.entry, decided.number, ending)
         else:
             self._durable.append(result)
-        self._news.set()
         if self._join.why is None:
+            # At once, not by the clerk: that comes when all that ended in this step have been
+            # heard, and items that once ended together would do so for ever.
+            self.start_next()
             return False
-        self._start_no_more()
-        if self.cut is not None:
-            return False
-        self.cut = self._join.why
-        return True
+        return self._is_first_to_decide()
 
     def _is_out_of_budget(self, value: Any) -> bool:
         """Return whether an item found a budget used up that it shares with others.
@@ -553,7 +513,7 @@ class JournaledEngine(Engine):
                 raise self._failure
             if not self._over:
                 self._base.run(self._fill_journaled)
-            if self._kept and not self._over:
+            if self._waiting.kept and not self._over and self._places() > 0:
                 await self._read_kept()
                 continue
             self._wake_owner()
@@ -561,6 +521,7 @@ class JournaledEngine(Engine):
             if self._over and idle:
                 return
             await self._news.wait()
+            # harness: shared (only the one task that keeps the books waits for news)
             self._news = trio.Event()
 
     def _hand_on(self) -> None:
@@ -570,12 +531,11 @@ class JournaledEngine(Engine):
 
     async def _read_kept(self) -> None:
         """Read the results of items that are done, and hand them on."""
-        # More may come meanwhile. Cancelled, these are still there.
-        self._reading, self._kept = self._kept, []
-        stored = await self.batch.read([met.entry for met in self._reading])
-        read, self._reading = self._reading, []
-        for met, one in zip(read, stored, strict=True):
-            self._waiting -= 1
+        # More may be met meanwhile. Cancelled, these are still there.
+        met_ones = self._waiting.to_read(self._places())
+        stored = await self.batch.read([met.entry for met in met_ones])
+        self._waiting.read()
+        for met, one in zip(met_ones, stored, strict=True):
             result = self._result_of(met, one)
             self._count_kept(result)
             self._sink(result)
@@ -622,20 +582,17 @@ class JournaledEngine(Engine):
 
     def _take_waiting(self) -> list[Met]:
         """Take out all that was met and not started, and give back what of it was begun."""
-        left = [*self._reading, *self._kept, *self._to_begin, *self._begun, *self._suspects]
-        if self._by_priority is not None:
-            left += [one.item for one in self._by_priority.drain()]
+        suspect = self._waiting.suspect
+        left = self._waiting.drain(
+            suspect_started=suspect is not None and suspect.index in self.jobs
+        )
         try:
-            for met in self._begun:
-                assert met.attempt is not None
-                if self._failure is None:
+            for met in left:
+                if met.is_begun and self._failure is None:
+                    assert met.attempt is not None
                     self._end_beside(met.entry, [met.attempt])
         except JournalError as error:
             self._failure = error
-        self._kept, self._reading = [], []
-        for places in (self._to_begin, self._begun, self._suspects):
-            places.clear()
-        self._waiting -= len(left)
         return left
 
     # An async source --------------------------------------------------------------------------
@@ -657,32 +614,12 @@ class JournaledEngine(Engine):
             self._pulling = None
             self._end_of_source = end
             self._news.set()
-            while self._waiting and not self._over:
+            while self._waiting.count and not self._over:
                 await self._park()
             raise
 
     def _in_words(self) -> str:
         return f"{super()._in_words()}, {self._on_disk:,} on their way to the journal"
-
-
-NO_ATTEMPT = Recorded(0)
-"""Stands for the attempt of an ending that no attempt led to, such as a refusal by ``each=``."""
-
-
-def _of_met(priority: Priority) -> Priority:
-    """Return the priority of items for what was met of them."""
-    function = priority.function
-    return attrs.evolve(priority, function=lambda met: function(met.item))
-
-
-class _Mean:
-    """A mean that forgets: of late values, the latest counting most."""
-
-    def __init__(self) -> None:
-        self.value = math.nan
-
-    def add(self, value: float) -> None:
-        self.value = value if math.isnan(self.value) else self.value + (value - self.value) / 8
 
 
 def _told(error: BaseException) -> tuple[str, str]:

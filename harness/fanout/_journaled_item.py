@@ -24,6 +24,7 @@ from harness.policies import is_rate_limit
 from harness.runs import current_run
 from harness.runs._accounts import add_meter
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
+from harness.runs._run import LASTING_KEY
 
 
 @attrs.define(eq=False)
@@ -88,7 +89,10 @@ class JournaledJob(Job):
 
     def spare(self) -> Recorded | None:
         """Return an attempt that was recorded and that no call has used; None if there is none."""
-        return next((one for one in self.open if not one.called), None)
+        for one in self.open:
+            if not one.called:
+                return one
+        return None
 
     def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
         """Take out the attempts without an ending: the one that decided, and those beside it.
@@ -96,6 +100,9 @@ class JournaledJob(Job):
         Args:
           status: How the try ended that they were made in.
         """
+        if len(self.open) == 1 and self.open[0].called:  # As with most.
+            [only], self.open = self.open, []
+            return only, []
         called = [one for one in self.open if one.called]
         decided: Recorded | None = None
         if status == "ok":
@@ -111,6 +118,7 @@ class Recorder(Protocol):
     """Where attempts are recorded: the engine."""
 
     batch: Batch
+    origin: str
     jobs: dict[int, JournaledJob]
 
     async def begin_another(self, job: JournaledJob) -> Recorded:
@@ -134,7 +142,6 @@ class JournaledWork(ItemWork):
     ) -> None:
         super().__init__(self._call, *given, host=host, **options)
         self._called = function
-        assert isinstance(host, object)
         self._recorder: Recorder = host  # type: ignore[assignment]  # The engine is both.
 
     async def _call(self, item: Any) -> Encoded:
@@ -146,9 +153,11 @@ class JournaledWork(ItemWork):
         attempt.called = True
         job.owed = False
         add_meter(run, attempt)
+        assert run._locals is not None
+        run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
         try:
             awaitable = self._called(item)
-            if not isinstance(awaitable, Awaitable):
+            if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
                 # A mistake in the program, and no failure of the item that could be kept.
                 self._recorder.fail(not_awaitable_error(self._called, awaitable))
                 await trio.sleep_forever()

@@ -11,7 +11,12 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMissingError,
+)
 from harness.journal import _schema
 from harness.journal._owner import Owner, words_for
 
@@ -106,7 +111,7 @@ class SqlBackend:
                 self._append(table, rows.get(table, ()))
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
 
     def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
@@ -116,7 +121,7 @@ class SqlBackend:
             counts = [self.execute(statement, row).rowcount for statement, row in changes]
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
         return counts
 
@@ -140,17 +145,22 @@ class SqlBackend:
         left = self.execute(self.token_query).fetchall()
         text = left[0][0] if left else None
         if text is None or owner.token not in text:
-            raise JournalLockedError(
-                f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
-                f"process ({owner}) was stopped or its lock was removed; nothing more is recorded "
-                "here, what was acknowledged stays"
-            )
+            raise self.taken_over(text)
+
+    def taken_over(self, text: str | None) -> JournalLockedError:
+        """Return the error for somebody else's token, or none, where ours should be."""
+        return JournalLockedError(
+            f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
+            f"process ({self._owner}) was stopped or its lock was removed; nothing more is "
+            "recorded here, what was acknowledged stays"
+        )
 
     def commit(self) -> None:
         """Make the transaction durable."""
         self.execute("COMMIT")
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one."""
         try:
             self.execute("ROLLBACK")
         except Exception:
@@ -194,7 +204,7 @@ class SqlBackend:
             self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.to_json(),))
             self.commit()
         except Exception as error:
-            self._roll_back()
+            self.roll_back()
             raise self.translate(error) from error
         self._owner = owner
 
@@ -220,12 +230,12 @@ class SqlBackend:
                 f"the journal {self.name!r} has version {version}, and this harness reads up to "
                 f"version {newest}; nothing was changed: use the newer harness"
             )
+        if not migrates and not version:
+            raise JournalMissingError(f"there is no journal in {self.name!r} yet")
         if not migrates and version < newest:
             raise JournalFormatError(
                 f"the journal {self.name!r} has version {version}, and is brought to version "
                 f"{newest} by the next batch that writes to it"
-                if version
-                else f"there is no journal in {self.name!r} yet"
             )
 
 

@@ -6,6 +6,8 @@ the database. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -14,7 +16,7 @@ import attrs
 import trio
 
 from harness._words import repr_of
-from harness.errors import JournalError, JournalKeyError
+from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec, digest_of_key, key_to_json
@@ -25,6 +27,9 @@ from harness.journal._writer import Acknowledge, Rows, Writer
 
 READ_AT_ONCE = 200
 """Endings that are asked for in one query."""
+
+ORIGIN_BYTES = 8
+"""Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
 
@@ -87,8 +92,11 @@ class JournalBatch:
           JournalKeyError: if the key is neither text nor a whole number, or is empty, or was found
             before in this session.
           JournalValueError: if the item has no content that can be compared with an earlier one.
+          JournalClosedError: if the batch is closed.
         """
         self._writer.check()
+        if self._closed is None:
+            raise JournalClosedError(f"the batch {self.name!r} is closed; open it again")
         key_json = key_to_json(key)
         input_hash = self._codec.hash_input(item)
         digest = digest_of_key(self._batch, key_json)
@@ -120,6 +128,18 @@ class JournalBatch:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
         return self._codec.encode(value)
+
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        query = "SELECT created_at FROM harness_batches WHERE id = ?"
+        rows = await self._writer.ask(lambda backend: backend.fetch(query, (self._batch,)))
+        content = f"{rows[0][0]!r} {self.name}".encode(errors="surrogatepass")
+        return hashlib.blake2b(content, digest_size=ORIGIN_BYTES).hexdigest()
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with, in their order.
@@ -250,7 +270,6 @@ class JournalBatch:
         closed, self._closed = self._closed, None
         if closed is not None:
             closed()
-            self._index.close()
         if closed is None or self._writer.closed:
             await trio.lowlevel.checkpoint()
         else:
@@ -290,7 +309,8 @@ class JournalBatch:
             _as_text(ending.error_type),
             _as_text(ending.error_message),
             ending.tokens,
-            ending.cost_usd,
+            # Nan is no number to a database, and one item's must not cost the journal.
+            ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
         )
         rows.append(("harness_endings", row))
         if is_final:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from harness._words import error_in_words, repr_of
@@ -30,6 +31,7 @@ def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
+_from_json = json.JSONDecoder().raw_decode
 _from_json_strictly = json.JSONDecoder(object_pairs_hook=_as_unique).decode
 
 
@@ -39,6 +41,11 @@ def key_to_json(key: Any) -> str:
     Raises:
       JournalKeyError: if it can't be one.
     """
+    # Most keys by far, and there is one per item.
+    if type(key) is str and key:
+        return encode_basestring_ascii(key)
+    if type(key) is int:
+        return repr(key)
     if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
         what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
@@ -69,7 +76,6 @@ class Codec:
     ) -> None:
         self._own = encode is not None
         self._to_text: Callable[[Any], str | bytes] = _to_json if encode is None else encode
-        # Read as strictly when it is written, to notice what would be lost; later it has been.
         self._check: Callable[[str], Any] = _from_json_strictly if decode is None else decode
         self._from_text: Callable[[str], Any] = json.loads if decode is None else decode
 
@@ -81,6 +87,11 @@ class Codec:
         """
         try:
             text = self._to_text(value)
+            if not self._own and isinstance(text, str) and text.isascii():
+                # Most values by far: what comes back is the same, so nothing can be lost.
+                decoded = _from_json(text)[0]
+                if decoded == value:
+                    return text, decoded
             if isinstance(text, bytes):
                 text = text.decode()
             if not isinstance(text, str):

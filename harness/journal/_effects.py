@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from harness._words import error_in_words, repr_of
-from harness.errors import JournalKeyError
+from harness.errors import JournalError, JournalKeyError
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec
 from harness.journal._writer import Writer
@@ -79,18 +79,13 @@ class JournalEffects:
         await self._end(key, "failed", json.dumps(error_in_words(error)))
 
     async def _end(self, key: Any, state: str, text: str) -> None:
-        row = (state, text, time.time(), effect_key_to_json(key))
-        await self._writer.ask(
-            lambda backend: backend.change(
-                [
-                    (
-                        "UPDATE harness_effects SET state = ?, value = ?, done_at = ? "
-                        "WHERE key = ?",
-                        row,
-                    )
-                ]
-            )
+        change = (
+            "UPDATE harness_effects SET state = ?, value = ?, done_at = ? WHERE key = ?",
+            (state, text, time.time(), effect_key_to_json(key)),
         )
+        [count] = await self._writer.ask(lambda backend: backend.change([change]))
+        if not count:
+            raise JournalError(f"the effect {repr_of(key)} was never intended in this journal")
 
 
 def _intend(backend: Backend, key: str, idempotency_key: str) -> tuple[Any, str, Any]:

@@ -18,6 +18,9 @@ from typing import NamedTuple
 CACHE_KIB = 8_192
 """Memory for the pages of one index."""
 
+FOUND_IN_MEMORY = 50_000
+"""So many of the keys that were found are kept in a set, some 5 MB, before they go to disk."""
+
 COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone"
 
 FILL = f"INSERT OR REPLACE INTO known ({COLUMNS}) "
@@ -56,6 +59,8 @@ class KeyIndex:
         self.connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
         self.items = 0
         """How many items former sessions recorded; once it is filled."""
+        self._found: set[bytes] = set()
+        self._found_on_disk = False
 
     def filled(self) -> None:
         """Count what was filled in."""
@@ -63,9 +68,11 @@ class KeyIndex:
 
     def find(self, digest: bytes) -> tuple[bool, Known | None]:
         """Return whether this is the first time in this session, and what was known before."""
-        cursor = self.connection.execute("INSERT OR IGNORE INTO found VALUES (?)", (digest,))
-        if not cursor.rowcount:
+        if digest in self._found or (self._found_on_disk and self._was_found(digest)):
             return False, None
+        self._found.add(digest)
+        if len(self._found) >= FOUND_IN_MEMORY:
+            self._spill()
         if not self.items:
             return True, None
         row = self.connection.execute(
@@ -74,6 +81,19 @@ class KeyIndex:
             (digest,),
         ).fetchone()
         return True, None if row is None else Known(*row)
+
+    def _was_found(self, digest: bytes) -> bool:
+        query = "SELECT 1 FROM found WHERE digest = ?"
+        return self.connection.execute(query, (digest,)).fetchone() is not None
+
+    def _spill(self) -> None:
+        """Move the set to disk: sorted, which is ten times as fast as one by one."""
+        self.connection.execute("BEGIN")
+        rows = [(digest,) for digest in sorted(self._found)]
+        self.connection.executemany("INSERT INTO found VALUES (?)", rows)
+        self.connection.execute("COMMIT")
+        self._found.clear()
+        self._found_on_disk = True
 
     def close(self) -> None:
         """Drop it, and its file."""

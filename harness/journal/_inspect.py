@@ -306,7 +306,7 @@ class JournalEditor(JournalReader):
                 found[bytes(digest)] = int(item)
         missing = [repr_of(key) for digest, key in digests.items() if digest not in found]
         if missing:
-            more = f" and {len(missing) - 3:,} others" if len(missing) > 3 else ""
+            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
             raise JournalError(
                 f"the batch {batch!r} of the journal {self.name!r} has no item "
                 f"{', '.join(missing[:3])}{more}; nothing was changed (a number and its text are "

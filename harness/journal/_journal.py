@@ -36,8 +36,11 @@ class _Settings:
     force: bool
 
 
-class Journal:
-    """A durable record of batches and effects. Made by `open_journal`."""
+class Journal(JournalEffects):
+    """A durable record of batches and effects. Made by `open_journal`.
+
+    Give it to `harness.fan_out` for batches, and to `harness.shared.open_once` for effects.
+    """
 
     def __init__(
         self,
@@ -48,16 +51,14 @@ class Journal:
         settings: _Settings,
         last_numbers: tuple[int, int],
     ) -> None:
-        self._writer = writer
-        self._codec = codec
+        super().__init__(writer, codec)
         self._owner = owner
         self._settings = settings
         self._last_event, self._last_item = last_numbers
         self._open_batches: set[str] = set()
+        self._indexes: set[KeyIndex] = set()
         self.name: str = name
         """The path of the file, or the address of the database without its password."""
-        self.effects: JournalEffects = JournalEffects(writer, codec)
-        """The record of effects, for `harness.open_once`."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"
@@ -125,6 +126,7 @@ class Journal:
             )
         self._open_batches.add(name)
         index = KeyIndex()
+        self._indexes.add(index)
         try:
             batch, session = await self._writer.ask(
                 partial(
@@ -138,7 +140,7 @@ class Journal:
                 )
             )
         except BaseException:
-            # The index is left to the thread, which may be filling it, and goes with it.
+            # The thread may still be filling the index; it is closed at the end.
             self._open_batches.discard(name)
             raise
         return JournalBatch(
@@ -151,8 +153,19 @@ class Journal:
             index=index,
             max_attempts=self.max_attempts,
             retry_failed=self.retry_failed,
-            closed=partial(self._open_batches.discard, name),
+            closed=partial(self._close_batch, name, index),
         )
+
+    def _close_batch(self, name: str, index: KeyIndex) -> None:
+        self._open_batches.discard(name)
+        self._indexes.discard(index)
+        index.close()
+
+    async def _close(self) -> None:
+        """Close everything; called at the end of the block."""
+        await self._writer.close()
+        for index in self._indexes:
+            index.close()
 
     def _open_in_thread(
         self,
@@ -307,16 +320,16 @@ async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[
         backend, last = await trio.to_thread.run_sync(_open_in_thread, name, owner)
     finally:
         hold.end(1)
-    writer = Writer(backend)
+    journal = Journal(backend.name, Writer(backend), codec, owner, settings, last)
     try:
-        yield Journal(backend.name, writer, codec, owner, settings, last)
+        yield journal
     except BaseException:
         # What ended the block is to be told, not that the same disk can't be written to either.
         with contextlib.suppress(Exception):
-            await writer.close()
+            await journal._close()
         raise
     else:
-        await writer.close()
+        await journal._close()
 
 
 def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, tuple[int, int]]:

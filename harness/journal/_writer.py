@@ -102,13 +102,15 @@ class Writer:
             raise _again(self._broken)
 
     def record(self, rows: Rows, then: Acknowledge) -> None:
-        """Write rows; ``then`` is called in trio's thread once they are durable, or can't be."""
-        self.check()
+        """Write rows; ``then`` is called in trio's thread once they are durable, or can't be.
+
+        To be called after `check`, which isn't repeated: it would be felt, once per record.
+        """
         self._hold.begin()
         self._queue.put((rows, then))
 
     async def recorded(self, rows: Rows) -> None:
-        """Write rows, and return once they are durable.
+        """Write rows, and return once they are durable; after `check`.
 
         Cancellation: the rows are written nevertheless; only the wait ends.
         """
@@ -251,15 +253,14 @@ class Writer:
 class _Wait:
     """One task that waits until it is told."""
 
-    __slots__ = ("_error", "_task", "_told")
+    __slots__ = ("_error", "_task")
 
     def __init__(self) -> None:
         self._task: trio.lowlevel.Task | None = None
-        self._told = False
         self._error: BaseException | None = None
 
     def acknowledge(self, error: BaseException | None) -> None:
-        self._told, self._error = True, error
+        self._error = error
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)

@@ -6,7 +6,7 @@ None of them knows a provider; each model translates to the words of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -27,6 +27,13 @@ class ToolCall:
     arguments: dict[str, Any] = attrs.field(factory=dict)
     """The arguments, as read from JSON. Not to be changed: a history is shared."""
 
+    unreadable: str | None = attrs.field(default=None, kw_only=True)
+    """What the model gave for arguments, if that is no JSON object; `arguments` is then empty."""
+
+
+def _calls(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    return tuple(calls)
+
 
 @attrs.frozen
 class Message:
@@ -38,7 +45,7 @@ class Message:
     content: str = ""
     """The text. Empty where an assistant only calls tools."""
 
-    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=tuple)
+    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=_calls)
     """What an assistant wants called. Each has a message of role ``tool`` further on."""
 
     tool_call_id: str | None = None
@@ -55,6 +62,9 @@ class Usage:
     output_tokens: int = 0
     """Tokens that were written."""
 
+    cached_input_tokens: int = attrs.field(default=0, kw_only=True)
+    """Of the input, what the provider had in its cache."""
+
     @property
     def total(self) -> int:
         """Both together."""
@@ -62,7 +72,9 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
         )
 
 
@@ -80,14 +92,22 @@ class ToolDescription:
     """A JSON schema of the arguments: of an object."""
 
 
+def _messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+    return tuple(messages)
+
+
+def _tools(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
+    return tuple(tools)
+
+
 @attrs.frozen
 class ModelRequest:
     """All that a model is asked with. Holds no run and no agent."""
 
-    messages: tuple[Message, ...] = attrs.field(converter=tuple)
+    messages: tuple[Message, ...] = attrs.field(converter=_messages)
     """The history, the oldest first, a system message at most as the first."""
 
-    tools: tuple[ToolDescription, ...] = attrs.field(default=(), converter=tuple)
+    tools: tuple[ToolDescription, ...] = attrs.field(default=(), converter=_tools)
     """The tools that may be called."""
 
     output_schema: Mapping[str, Any] | None = None
@@ -101,8 +121,11 @@ class ModelResponse:
     content: str = ""
     """The text."""
 
-    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=tuple, kw_only=True)
+    tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=_calls, kw_only=True)
     """The tools it wants called."""
 
     usage: Usage = attrs.field(default=Usage(), kw_only=True)
-    """What this request used."""
+    """What this request used; zeros if nobody said."""
+
+    truncated: bool = attrs.field(default=False, kw_only=True)
+    """Whether it was cut short because it reached the largest output that was allowed."""

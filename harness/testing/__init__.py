@@ -7,6 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.testing._clock import ThreadsHoldClock, hold_clock
+    from harness.testing.chaos import (
+        Arrivals,
+        Chaos,
+        ChaosStatistics,
+        Recording,
+        StressReport,
+        all_failure_combinations,
+        assert_consistent,
+        assert_stable_under_load,
+    )
     from harness.testing.exploration import (
         explore_arrivals,
         explore_schedules,
@@ -29,26 +40,46 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Arrivals",
     "BlockedTask",
+    "Chaos",
+    "ChaosStatistics",
     "Fault",
     "Found",
     "Isolation",
     "NotFound",
     "Observer",
+    "Recording",
     "Schedule",
     "ScheduleRun",
+    "StressReport",
+    "ThreadsHoldClock",
+    "all_failure_combinations",
     "arriving",
+    "assert_consistent",
     "assert_isolated",
+    "assert_stable_under_load",
     "explore_arrivals",
     "explore_schedules",
     "exploring_with",
     "faultable",
     "faulty",
     "find_schedule",
+    "hold_clock",
     "run_schedule",
 ]
 
 _LOADED_WHEN_USED = {
+    "Arrivals": "harness.testing.chaos",
+    "Chaos": "harness.testing.chaos",
+    "ChaosStatistics": "harness.testing.chaos",
+    "Recording": "harness.testing.chaos",
+    "StressReport": "harness.testing.chaos",
+    "ThreadsHoldClock": "harness.testing._clock",
+    "all_failure_combinations": "harness.testing.chaos",
+    "assert_consistent": "harness.testing.chaos",
+    "assert_stable_under_load": "harness.testing.chaos",
+    "hold_clock": "harness.testing._clock",
     "BlockedTask": "harness.testing.schedules",
     "Fault": "harness.testing.schedules",
     "Found": "harness.testing.schedules",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.cli._options import _PASSWORD
 from harness.journal import read_journal
 
 AGENT = """
@@ -136,8 +137,8 @@ def test_the_output_of_a_resumed_batch_may_be_gone_or_standard_output(
     assert batch("--resume", "--quiet") == 1
     assert len(lines()) == 3
     capfdbinary.readouterr()
-    words = "--key id --journal run.db --resume --output - --quiet --ordered".split()
-    assert main(["batch", "agent.py:echo", "--input", "in.csv", *words]) == 1
+    source = ["batch", "agent.py:echo", "--input", "in.csv", "--key", "id", "--ordered"]
+    assert main([*source, "--journal", "run.db", "--resume", "--output", "-", "--quiet"]) == 1
     out = capfdbinary.readouterr().out.splitlines()
     assert [json.loads(line)["key"] for line in out] == ["1", "2", "3"]
 
@@ -223,6 +224,19 @@ def test_another_target_or_setting_is_refused_with_the_difference(
     assert not Path("out.jsonl.part").exists()
     assert batch("--resume", "--force", target="other") == 1
     assert [line["value"] for line in lines()] == [{"of": "1"}, None, {"of": "3"}]
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    parts = _PASSWORD.sub(r"\1@", "postgresql://me:pass@word@host:5432/nightly?x=1")
+    assert parts == "postgresql://me@host:5432/nightly?x=1"
+    assert _PASSWORD.sub(r"\1@", "postgresql://host/nightly") == "postgresql://host/nightly"
+    assert _PASSWORD.sub(r"\1@", "folder:a/run@.db") == "folder:a/run@.db"
+
+
+def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:
+    Path("run.db").touch()
+    assert batch("--resume") == 1
+    assert calls() == ["1", "2", "3"]
 
 
 def test_what_does_not_change_the_answers_may_change() -> None:

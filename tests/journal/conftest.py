@@ -10,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from harness.journal import _sqlite
+
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / ".ci" / "postgres"
 ADDRESS = "HARNESS_POSTGRES_URL"
@@ -37,6 +39,18 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         subprocess.run([SCRIPT, "stop", directory], check=True, timeout=60)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _unsynced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Don't wait for the disk in each of thousands of commits: no test here cuts the power."""
+    if "synced" not in request.fixturenames:
+        monkeypatch.setattr(_sqlite, "SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
+def synced() -> None:
+    """For tests that are about syncing: leaves it as it is."""
 
 
 @pytest.fixture

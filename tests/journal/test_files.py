@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.fanout import Ending
 from harness.journal import _schema, _sqlite, edit_journal, open_journal, read_journal
+from harness.journal._backend import Backend
 
 FOREIGN_VERSION_1 = Path(__file__).parent / "version_1.sql"
 
@@ -76,7 +78,7 @@ async def test_what_is_no_journal_is_left_as_it_is(
         with edit_journal(path):
             pass
     assert path.read_bytes() == before
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["run.db", "run.db-lock"]
+    assert sorted(os.listdir(tmp_path)) == ["run.db", "run.db-lock"]
 
 
 async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> N
     for page in range(2, len(content) // 4096):
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
-    with pytest.raises(JournalFormatError, match="is damaged .*nothing was repaired"):
+    with pytest.raises(JournalFormatError, match=r"is damaged .*nothing was repaired"):
         await read_all(path)
     assert path.read_bytes() == content
 
@@ -95,7 +97,7 @@ async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> N
 async def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
     """As ``mktemp`` makes them, and as a crash between making and filling leaves them."""
     path = tmp_path / "run.db"
-    path.touch()
+    path.write_bytes(b"")
     await make(path, 3)
     assert await read_all(path, 3) == 3
 
@@ -141,13 +143,13 @@ async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
     path.chmod(0o444)
     before = path.read_bytes()
     with as_somebody():
-        with pytest.raises(JournalError, match="can't be written to .*allow this user"):
+        with pytest.raises(JournalError, match=r"can't be written to .*allow this user"):
             async with open_journal(path):
                 pass
     folder.chmod(0o555)
     (folder / "run.db-lock").unlink()
     with as_somebody():
-        with pytest.raises(JournalError, match="lock file .*write in its folder"):
+        with pytest.raises(JournalError, match=r"lock file .*write in its folder"):
             async with open_journal(path):
                 pass
     folder.chmod(0o755)
@@ -221,8 +223,7 @@ async def test_on_a_full_disk_what_was_acknowledged_stays(tmp_path: Path) -> Non
     """And with room again the same journal goes on."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    if not mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", disk):
         pytest.skip("only root can mount a disk; the test above does without one")
     try:
         path = disk / "run.db"
@@ -231,10 +232,20 @@ async def test_on_a_full_disk_what_was_acknowledged_stays(tmp_path: Path) -> Non
         assert "the disk is full" in said
         assert "make room, and resume" in said
         assert acknowledged
-        subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+        assert mounted("-o", "remount,size=8m", disk)
         await _all_are_done(path, acknowledged)
     finally:
-        subprocess.run(["umount", disk], check=True)
+        unmount(disk)
+
+
+def mounted(*arguments: str | Path) -> bool:
+    """Return whether mounting worked."""
+    command = ["mount", *map(str, arguments)]
+    return not subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def unmount(disk: Path) -> None:
+    subprocess.run(["umount", str(disk)], check=True)
 
 
 async def _all_are_done(path: Path, keys: list[int]) -> None:
@@ -255,12 +266,25 @@ async def test_another_program_that_holds_the_file_is_waited_for_and_then_named(
     await make(path, 3)
     shell = sqlite3.connect(path, isolation_level=None)
     shell.execute("BEGIN IMMEDIATE")
-    with pytest.raises(JournalLockedError, match="held by another program for more than 0.05 s"):
+    with pytest.raises(JournalLockedError, match=r"held by another program for more than 0\.05 s"):
         async with open_journal(path):
             pass
     shell.execute("COMMIT")
     shell.close()
     assert await read_all(path, 3) == 3
+
+
+@pytest.mark.usefixtures("synced")
+async def test_every_commit_is_synced(tmp_path: Path) -> None:
+    """What was acknowledged outlives a loss of power, as far as the disk keeps its word."""
+    async with open_journal(tmp_path / "run.db") as journal:
+        asked = ("PRAGMA synchronous", "PRAGMA journal_mode")
+        found = [await journal._writer.ask(partial(_first, query)) for query in asked]
+    assert found == [2, "wal"]
+
+
+def _first(query: str, backend: Backend) -> object:
+    return backend.fetch(query)[0][0]
 
 
 # Versions ----------------------------------------------------------------------------------------

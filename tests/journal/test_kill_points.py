@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from harness.journal import read_journal
-from tests.scale import FULL
+from tests.scale import FULL, scaled
 from tests.support.killed_sessions import Sessions, open_sessions
 
 pytestmark = [
@@ -145,6 +145,58 @@ def test_killed_again_and_again_in_one_batch(sessions: Sessions, folder: Path) -
         assert ended == KILLED
     assert ended == 0
     finish(sessions, folder)
+
+
+@pytest.mark.parametrize("on_unknown", ["raise", "retry"])
+@pytest.mark.parametrize(
+    "place",
+    ["before effect", "after effect", "before commit", "in transaction", "after commit"],
+)
+def test_killed_around_an_effect(
+    place: str, on_unknown: str, sessions: Sessions, folder: Path
+) -> None:
+    """An effect that may have taken place is never made again silently: it is told, or it is asked
+    for with the same idempotency key, by which its receiver can tell."""
+    order = {"items": ITEMS, "limit": LIMIT, "window": WINDOW, "on_unknown": on_unknown}
+    killed = 0
+    for count in range(1, 60) if FULL else (2, 5):
+        for left in folder.glob("run.db*"):
+            left.unlink()
+        (folder / "log.txt").unlink(missing_ok=True)
+        ended = sessions.run(**order, point=[place, count], seed=count)
+        assert ended in (0, KILLED), (folder / "stderr.txt").read_text()
+        killed += ended == KILLED
+        assert sessions.run(**order) == 0, (folder / "stderr.txt").read_text()
+        *_, last = check(folder)
+        assert sorted(last.results) == sorted(map(str, ITEMS))
+        effects: dict[str, list[str]] = {str(item): [] for item in ITEMS}
+        for line in (folder / "log.txt").read_text().splitlines():
+            if line.startswith("effect "):
+                _, item, key = line.split()
+                effects[item].append(key)
+        assert all(len(set(keys)) <= 1 for keys in effects.values()), "another key for the same"
+        failed = {key for key, (status, _) in last.results.items() if status != "ok"}
+        if on_unknown == "raise":
+            assert all(len(keys) <= 1 for keys in effects.values()), "silently twice"
+            assert len(failed) <= LIMIT, "only what was in flight can be unknown"
+        else:
+            assert not failed
+            assert all(keys for keys in effects.values())
+        if ended == 0:
+            break
+    assert killed >= 1
+
+
+def test_killed_half_way_the_rest_runs_and_no_more(sessions: Sessions, folder: Path) -> None:
+    half = scaled(150, full=500)
+    items = list(range(2 * half))
+    order = {"items": items, "limit": 10, "window": 20}
+    assert sessions.run(**order, point=["after result", half]) == KILLED
+    assert sessions.run(**order) == 0
+    first, second = check(folder, window=20)
+    assert len(first.results) == half
+    assert len(second.starts) <= half + 20
+    assert len(second.results) == len(items)
 
 
 def test_shuffled_appended_and_changed_items_after_a_kill(sessions: Sessions, folder: Path) -> None:

@@ -168,6 +168,6 @@ async def test_links_to_one_file_have_one_lock(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="lock file .*missing.*can't be opened"):
+    with pytest.raises(JournalError, match=r"lock file .*missing.*can't be opened"):
         async with open_journal(tmp_path / "missing" / "run.db"):
             pass

@@ -18,7 +18,7 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.fanout import Ending, Entry
-from harness.journal import Journal, open_journal
+from harness.journal import Journal, _index, open_journal
 from harness.journal._batch import JournalBatch
 from tests.support.checkpoints import cancel_at_every_checkpoint
 
@@ -142,7 +142,7 @@ async def test_attempts_are_counted_over_sessions(journal_path: str) -> None:
             entry = batch.find("a", 1)
             [number] = await batch.begin([entry])
             if status is not None:
-                await batch.end(entry, number, Ending(status=status))  # type: ignore[arg-type]
+                await batch.end(entry, number, Ending(status=status))
     async with open_journal(journal_path) as journal:
         batch = await open_batch(journal)
         entry = batch.find("a", 1)
@@ -235,6 +235,8 @@ async def test_a_batch_is_open_once_and_two_batches_go_side_by_side(journal_path
         await record(second, second.find("a", 0), 2)
         await first.close()
         await first.close()
+        with pytest.raises(JournalClosedError, match="'nightly' is closed"):
+            first.find("b", 0)
         again = await open_batch(journal)
         assert [s.value for s in await again.read([again.find("a", 0)])] == [1]
 
@@ -344,6 +346,10 @@ async def test_another_trio_run_is_refused(tmp_path: object) -> None:
         await trio.to_thread.run_sync(trio.run, elsewhere)
 
 
+def exit_code_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 async def test_a_fork_is_refused(tmp_path: object) -> None:
     """It has the journal's file and memory, and none of its thread."""
@@ -356,8 +362,7 @@ async def test_a_fork_is_refused(tmp_path: object) -> None:
             except JournalClosedError as error:
                 os._exit(7 if "this is a fork" in str(error) else 1)
             os._exit(2)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 7
+        assert exit_code_of(child) == 7
         await record(batch, batch.find("a", 0), 1)
 
 
@@ -435,3 +440,18 @@ async def test_reading_what_has_no_ending_is_an_error(tmp_path: object) -> None:
         batch = await open_batch(journal)
         with pytest.raises(JournalError, match="no ending for the item 'a'"):
             await batch.read([batch.find("a", 0)])
+
+
+async def test_keys_that_were_found_are_known_however_many(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million, most are on disk when the millionth is looked up."""
+    monkeypatch.setattr(_index, "FOUND_IN_MEMORY", 7)
+    async with open_journal(f"{tmp_path}/run.db") as journal:
+        batch = await open_batch(journal)
+        for key in range(30):
+            batch.find(key, 0)
+        for key in range(30):
+            with pytest.raises(JournalKeyError):
+                batch.find(key, 0)
+        assert batch.find(30, 0).state == "new"

@@ -148,6 +148,7 @@ class Store(RuleBasedStateMachine):
             batch = await journal.open_batch("nightly", target="t", settings={})
             assert batch.items == len(self.model)
             entries: dict[Any, Entry] = {}
+            self.fresh: dict[Any, int] = {}
             numbers: dict[Any, int] = {}
             for step in self.todo:
                 await self._step(batch, entries, numbers, step)
@@ -174,7 +175,7 @@ class Store(RuleBasedStateMachine):
                 if known is None or known.item != item:
                     assert (entry.state, entry.attempts) == ("new", 0)
                     # Nothing is recorded of it until it begins.
-                    entries[token[1], "fresh"] = item  # type: ignore[assignment]
+                    self.fresh[token[1]] = item
                 else:
                     assert (entry.state, entry.attempts) == known.state
                     if entry.state == "in_flight":
@@ -184,8 +185,8 @@ class Store(RuleBasedStateMachine):
                         assert (stored.status, stored.value) == known.ending
             case ("begin", token, (_, typed), alone):
                 [numbers[id(token)]] = await batch.begin([entries[typed]], alone=alone)
-                if (typed, "fresh") in entries:
-                    self.model[typed] = Known(entries.pop((typed, "fresh")))  # type: ignore[arg-type]
+                if typed in self.fresh:
+                    self.model[typed] = Known(self.fresh.pop(typed))
                 self.model[typed].begun += 1
                 self.model[typed].alone = alone
             case ("end", token, status, value, final, tokens):

@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -151,20 +151,32 @@ def one_session(
     sleep_seconds: float = 0.001,
     deadly: list[Any] | None = None,
     hanging: list[Any] | None = None,
+    on_unknown: Literal["raise", "retry"] | None = None,
     **journal_options: Any,
 ) -> None:
     """Run a batch over ``items`` with the journal in ``run.db``, and log what it does.
 
     Each line of ``log.txt`` is one write to the system: ``start`` and ``end`` of the function,
-    ``result`` when a result was read, each with the key, and ``session`` at the begin.
+    ``result`` when a result was read, each with the key, and ``session`` at the begin. With
+    ``on_unknown`` each call of the function has one ``effect``, logged with its idempotency key.
     """
     import trio  # noqa: PLC0415
 
     import harness  # noqa: PLC0415
     from harness.journal import open_journal  # noqa: PLC0415
+    from harness.shared import Once, open_once  # noqa: PLC0415
+
+    once: Once
 
     async def work(item: Any) -> Any:
         log("start", item)
+        if on_unknown is not None:
+
+            async def effect(key: str) -> None:
+                await trio.lowlevel.checkpoint()
+                log("effect", f"{item} {key}")
+
+            await once(f"effect of {item}", effect)
         if item in (deadly or ()):
             await trio.sleep(sleep_seconds)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -176,7 +188,11 @@ def one_session(
 
     async def session() -> None:
         log("session", "")
-        async with open_journal("run.db", **journal_options) as journal:
+        nonlocal once
+        async with (
+            open_journal("run.db", **journal_options) as journal,
+            open_once(journal=journal, on_unknown=on_unknown or "raise") as once,
+        ):
             async with harness.open_fan_out(
                 work,
                 items,
@@ -224,21 +240,23 @@ def kill_at(place: str, count: int) -> None:
 
     global _point
     _point = (place, count)
-    write: Callable[..., Any] = SqliteBackend.write
 
-    def write_and_die(self: Any, *given: Any) -> Any:
-        die_at("before commit")
-        connection = self._connection
-        if _point is not None and _point[0] == "in transaction":
-            # What was written and is not committed yet: the statement trace comes before COMMIT.
-            connection.set_trace_callback(
+    def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+        def write_and_die(self: Any, *given: Any) -> Any:
+            die_at("before commit")
+            # What was written and is not committed yet: a statement is traced before it is run.
+            self._connection.set_trace_callback(
                 lambda sql: die_at("in transaction") if sql.upper().startswith("COMMIT") else None
             )
-        written = write(self, *given)
-        die_at("after commit")
-        return written
+            written = write(self, *given)
+            die_at("after commit")
+            return written
 
-    SqliteBackend.write = write_and_die  # type: ignore[method-assign, assignment]
+        return write_and_die
+
+    # Of attempts and endings, and of effects.
+    SqliteBackend.write = dying(SqliteBackend.write)  # type: ignore[method-assign]
+    SqliteBackend.change = dying(SqliteBackend.change)  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from harness.errors import JournalError, JournalKeyError, JournalMismatchError, 
 from harness.fanout._journal import Acknowledge, Ending, Entry, Stored, Totals
 from harness.fanout._journaled import JournaledEngine
 
-
 FIRST = 1_000_000
 """The attempts of the n-th session are numbered from n times that."""
 
@@ -165,6 +164,10 @@ class MemoryBatch:
         except TypeError as error:
             raise JournalValueError(f"{value!r} has no JSON") from error
         return text, json.loads(text)
+
+    async def origin(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return "memory"
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()

@@ -14,6 +14,7 @@ import attrs
 
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
+from harness.testing._asked import asked
 from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import (
@@ -116,6 +117,9 @@ async def assert_isolated(
         raise ValueError("assert_isolated got no inputs; give at least one, better three")
     if len(given) == 1:
         given.append(copy.deepcopy(given[0]))
+    wanted = asked()  # On the command line of pytest: it goes over what the test says.
+    schedules = wanted.schedules or schedules
+    schedule = wanted.schedule or schedule
     trial = None if schedule is None else trial_of(schedule, len(given))
     declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
     caller = sys._getframe(1)

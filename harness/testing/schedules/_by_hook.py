@@ -139,6 +139,7 @@ class _Replacement:
         self.sessions: dict[Any, HookSession] = {}
         """The controlled loops, by runner."""
 
+        # harness: shared (it is about threads: each starts one loop at a time)
         self.here = threading.local()
         """Whose session waits for the loop that this thread is about to start."""
 

@@ -1,0 +1,202 @@
+"""What does a run of an agent cost, without the model?
+
+The model is scripted and answers after one checkpoint, so all that is measured is ours: the run,
+the loop, the records, and in a tool turn the task, the validation and the result. The budgets are
+CPU time per run, as model calls take seconds; a bare loop that does the same by hand is shown
+beside it. Cost at 10,000 at once against 10 shows whether a run looks at the other ones.
+
+Run: python -m benchmarks agents
+"""
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from benchmarks import _agent_peers
+from benchmarks._measure import (
+    Bench,
+    Row,
+    at_most,
+    for_comparison,
+    interleaved,
+    not_installed,
+    timed_in_asyncio,
+    timed_in_trio,
+)
+from harness.agents import Agent, tool
+from harness.models import Message, ModelRequest, ModelResponse, ScriptedModel, ToolCall
+
+FEW = 10
+KIB = 1024
+
+
+def rows(*, quick: bool) -> Iterator[Row]:
+    """Measure one run after the other, many at once, and how large a waiting one is."""
+    samples = interleaved(SERIAL, count=30 if quick else 500, rounds=3 if quick else 15)
+    for case, budget in (("one call", 200), ("a tool turn", 400)):
+        each = samples.each(case)
+        yield at_most(
+            f"agent run, scripted model, {case}",
+            budget,
+            each * 1e6,
+            unit="µs",
+            note=f"CPU time; a bare loop takes {samples.each(f'{case}, bare') * 1e6:.0f} µs",
+        )
+    yield for_comparison(
+        "agent stream, a tool turn / agent run",
+        samples.ratio("a tool turn, streamed", "a tool turn"),
+        note=samples.note("a tool turn, streamed", "a tool turn", per="run"),
+    )
+    many = 300 if quick else 10_000
+    at_once = interleaved(AT_ONCE, count=many, rounds=1 if quick else 3)
+    yield at_most(
+        f"agent runs, many at once / {FEW} at once",
+        2.0,
+        at_once.ratio("all", "few"),
+        note=f"{many:,} at once: {at_once.note('all', 'few', per='run')}",
+    )
+    size = trio.run(live_bytes_each, 100 if quick else 2_000)
+    yield at_most(
+        "memory of a live agent run in a tool call",
+        16,
+        size / KIB,
+        unit="KiB",
+        note="its task, its tool's task and its history included (tracemalloc)",
+    )
+    yield from _frameworks(quick=quick)
+
+
+def _frameworks(*, quick: bool) -> Iterator[Row]:
+    """Measure the same run with other frameworks, on asyncio, where they are installed."""
+    installed = _agent_peers.frameworks()
+    for name in _agent_peers.NAMES:
+        for case, with_tool in (("one call", False), ("a tool turn", True)):
+            what = f"agent run, {case}: harness / {name}"
+            if name not in installed:
+                yield not_installed(what, "–")
+                continue
+            once = installed[name](with_tool=with_tool)
+
+            async def times(count: int, once: _agent_peers.RunOnce = once) -> None:
+                for _ in range(count):
+                    assert await once() == _agent_peers.ANSWER
+
+            benches = {"harness": SERIAL[case], name: timed_in_asyncio(times)}
+            samples = interleaved(benches, count=10 if quick else 100, rounds=1 if quick else 7)
+            yield for_comparison(
+                what,
+                samples.ratio("harness", name),
+                note=samples.note("harness", name, per="run"),
+            )
+
+
+@tool
+async def double(number: int) -> int:
+    """Double a number."""
+    await trio.lowlevel.checkpoint()
+    return 2 * number
+
+
+@tool(timeout=None)
+async def wait_for_ever() -> None:
+    """Wait for ever."""
+    await trio.sleep_forever()
+
+
+CALL = ModelResponse(tool_calls=[ToolCall("c1", "double", {"number": 21})])
+WAIT = ModelResponse(tool_calls=[ToolCall("c1", "wait_for_ever")])
+one_call = Agent("one call", model=ScriptedModel(["42"]))
+tool_turn = Agent("a tool turn", model=ScriptedModel([CALL, "42"]), tools=[double])
+waiting = Agent("waiting", model=ScriptedModel([WAIT]), tools=[wait_for_ever])
+
+
+async def runs_one_call(count: int) -> None:
+    for _ in range(count):
+        await one_call.run("What is twice 21?")
+
+
+async def runs_tool_turn(count: int) -> None:
+    for _ in range(count):
+        await tool_turn.run("What is twice 21?")
+
+
+async def streams_tool_turn(count: int) -> None:
+    for _ in range(count):
+        async with tool_turn.stream("What is twice 21?") as stream:
+            async for _ in stream:
+                pass
+
+
+async def bare_one_call(count: int) -> None:
+    for _ in range(count):
+        messages = [Message("user", "What is twice 21?")]
+        response = await one_call.model.complete(ModelRequest(messages))
+        messages.append(Message("assistant", response.content))
+
+
+async def bare_tool_turn(count: int) -> None:
+    """Do by hand what an agent does, in a nursery, and nothing else."""
+    for _ in range(count):
+        messages = [Message("user", "What is twice 21?")]
+        while True:
+            response = await tool_turn.model.complete(ModelRequest(messages))
+            messages.append(Message("assistant", response.content, response.tool_calls))
+            if not response.tool_calls:
+                break
+            results: dict[str, str] = {}
+
+            async def call(wanted: ToolCall, results: dict[str, str]) -> None:
+                results[wanted.id] = str(await double(**wanted.arguments))
+
+            async with trio.open_nursery() as nursery:
+                for wanted in response.tool_calls:
+                    nursery.start_soon(call, wanted, results)
+            for call_id, result in results.items():
+                messages.append(Message("tool", result, tool_call_id=call_id))
+
+
+async def runs_at_once(count: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(tool_turn.run, "What is twice 21?")
+
+
+async def few_at_once(count: int) -> None:
+    for _ in range(count // FEW):
+        await runs_at_once(FEW)
+
+
+SERIAL: dict[str, Bench] = {
+    "one call": timed_in_trio(runs_one_call),
+    "one call, bare": timed_in_trio(bare_one_call),
+    "a tool turn": timed_in_trio(runs_tool_turn),
+    "a tool turn, bare": timed_in_trio(bare_tool_turn),
+    "a tool turn, streamed": timed_in_trio(streams_tool_turn),
+}
+
+AT_ONCE: dict[str, Bench] = {
+    "few": timed_in_trio(few_at_once),
+    "all": timed_in_trio(runs_at_once),
+}
+
+
+async def live_bytes_each(count: int) -> float:
+    """Return the bytes per run that Python holds while all of them wait in a tool."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run, "Wait.")  # What is made once for all isn't counted.
+        await wait_all_tasks_blocked()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for _ in range(count):
+                nursery.start_soon(waiting.run, "Wait.")
+            await wait_all_tasks_blocked()
+            gc.collect()
+            size, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        nursery.cancel_scope.cancel()
+    return size / count

@@ -1,0 +1,379 @@
+"""The agent: a model with instructions and tools, safe to run any number of times at once.
+
+Nothing is ever written to an agent. Its attributes are fixed when it is made, and everything that
+happens belongs to a run: history, usage, events, injected messages, cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NoReturn, TypeVar, overload
+
+import msgspec
+
+from harness._arguments import check_count
+from harness.agents._conversation import Conversation
+from harness.agents._delegation import delegate_tool
+from harness.agents._output import read_output_type
+from harness.agents._reply import Reply
+from harness.agents._stream import AgentStream
+from harness.agents._tool import Tool, tool
+from harness.agents._work import Setup, Work
+from harness.errors import RunCancelled
+from harness.models import Message, Model
+from harness.runs import Run, open_run
+
+OutputT = TypeVar("OutputT")
+OtherT = TypeVar("OtherT")
+
+STREAM_BUFFER = 256
+"""Events that may wait for a stream's reader before the agent waits for it between turns."""
+
+
+class Agent(Generic[OutputT]):
+    """A model with instructions and tools. Frozen: run it as often and as much at once as you like.
+
+    An agent is also an async function of its prompt, so ``fan_out(agent, prompts)`` runs it on
+    many; the values are replies.
+
+    Args:
+      name: For people: the name of its runs. Need not be unique.
+      model: Who answers; see `harness.models`.
+      instructions: What the model is told before everything else.
+      tools: What the model may have called: tools, or functions to make them of with `tool`.
+      max_turns: How often the model may be asked in one run.
+      output_type: What an answer has to be: an attrs or msgspec class, a dataclass, or a plain
+        type such as ``list[str]``. The model is told, its answer is validated, and it is told once
+        what doesn't fit. None for text.
+
+    Raises:
+      TypeError: if an argument has the wrong type.
+      ValueError: if the name is empty, two tools have one name, or ``max_turns`` is less than 1.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_setup",
+        "instructions",
+        "max_turns",
+        "model",
+        "name",
+        "output_type",
+        "tools",
+    )
+
+    name: str
+    """The name of its runs."""
+
+    model: Model
+    """Who answers."""
+
+    instructions: str
+    """What the model is told before everything else."""
+
+    tools: tuple[Tool, ...]
+    """What the model may have called."""
+
+    max_turns: int
+    """How often the model may be asked in one run."""
+
+    output_type: Any
+    """What an answer has to be; None for text."""
+
+    _setup: Setup
+
+    @overload
+    def __init__(
+        self: Agent[str],
+        name: str,
+        *,
+        model: Model,
+        instructions: str = "",
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        max_turns: int = 10,
+        output_type: None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[OtherT],
+        name: str,
+        *,
+        model: Model,
+        instructions: str = "",
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        max_turns: int = 10,
+        output_type: type[OtherT],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any],
+        name: str,
+        *,
+        model: Model,
+        instructions: str = "",
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        max_turns: int = 10,
+        output_type: Any = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Model,
+        instructions: str = "",
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        max_turns: int = 10,
+        output_type: Any = None,
+    ) -> None:
+        for argument, value in (("name", name), ("instructions", instructions)):
+            if not isinstance(value, str):
+                raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
+        if not name:
+            raise ValueError("Agent() takes a name that people can read, not ''")
+        if not callable(getattr(model, "complete", None)) or not callable(
+            getattr(model, "stream", None)
+        ):
+            raise TypeError(
+                f"Agent(model=...) takes a model with `complete` and `stream`, not {model!r}; "
+                "for a plain function there is harness.models.FunctionModel"
+            )
+        check_count("Agent(max_turns=...)", max_turns, advice="the default is 10")
+        made = _as_tools(name, tools)
+        by_name = {one.name: one for one in made}
+        output = read_output_type(output_type)
+        form = "" if output is None else output.instructions
+        system = "\n\n".join(part for part in (instructions, form) if part)
+        setup = Setup(
+            name=name,
+            model=model,
+            system=Message("system", system) if system else None,
+            tools=by_name,
+            descriptions=tuple(one.describe() for one in made),
+            max_turns=max_turns,
+            output=output,
+        )
+        attributes: dict[str, Any] = {
+            "name": name,
+            "model": model,
+            "instructions": instructions,
+            "tools": made,
+            "max_turns": max_turns,
+            "output_type": output_type,
+            "_setup": setup,
+        }
+        for attribute, set_to in attributes.items():
+            object.__setattr__(self, attribute, set_to)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"agent {self.name!r} is frozen, so that any number of runs can share it; what belongs "
+            "to one run goes into its deps or a RunLocal, and another agent is made with Agent()"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_again, (
+            type(self),
+            self.name,
+            self.model,
+            self.instructions,
+            self.tools,
+            self.max_turns,
+            self.output_type,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name!r}>"
+
+    async def run(
+        self, prompt: str, *, deps: Any = None, conversation: Conversation | None = None
+    ) -> Reply[OutputT]:
+        """Answer ``prompt``, in a run of its own below the current one.
+
+        Args:
+          prompt: What the user says.
+          deps: What tools work with, reached by ``current_run().deps``; None for those of the run
+            around it.
+          conversation: A history to go on with, which this run's messages are appended to when it
+            ends; None for none.
+
+        Returns:
+          The reply; a partial one if the run, or one above it, was asked to stop.
+
+        Raises:
+          TypeError: if an argument has the wrong type.
+          ValueError: if ``prompt`` is empty.
+          MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
+          OutputError: if the answer doesn't fit `output_type`, also after a repair turn; has
+            ``.partial``.
+          RunCancelled: if this run itself was cancelled by `Run.cancel`; has ``.partial``.
+          ModelReplyError: if the model's reply makes no sense.
+          Exception: what the model raised, or a tool with ``on_error="run"``.
+
+        Checkpoint: always.
+
+        Cancellation: the model request and tool calls under way are cancelled and waited for;
+        nothing is appended to the conversation.
+        """
+        return await self._run(prompt, deps=deps, conversation=conversation)
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        deps: Any = None,
+        conversation: Conversation | None = None,
+        buffer: int = STREAM_BUFFER,
+    ) -> AgentStream[OutputT]:
+        """Like `run`, with what happens to be read while it happens::
+
+            async with agent.stream("Where is my card?") as stream:
+                async for event in stream:
+                    ...
+            stream.reply
+
+        Args:
+          prompt, deps, conversation: As for `run`.
+          buffer: Events that may wait for the reader. When there are so many, pieces of text are
+            joined, and the agent waits before its next turn until the reader has caught up.
+
+        Raises:
+          TypeError: if an argument has the wrong type.
+          ValueError: if ``prompt`` is empty or ``buffer`` less than 1.
+          Exception: from the iteration, after the last event, what `run` would have raised, except
+            for `RunCancelled`; at the end of the block if nobody was reading.
+
+        Cancellation: leaving the block cancels the run and waits for it.
+        """
+        check_count("agent.stream(buffer=...)", buffer, advice=f"the default is {STREAM_BUFFER}")
+        self._check(prompt, conversation)
+        return AgentStream(
+            open_run(self.name, deps=deps),
+            self.name,
+            lambda: Work(self._setup, prompt, conversation),
+            buffer=buffer,
+        )
+
+    async def __call__(self, item: str) -> Reply[OutputT]:
+        """Answer one item of a fan-out, a pipeline or a router; as `run`."""
+        return await self._run(item)
+
+    def with_model(self, model: Model) -> Agent[OutputT]:
+        """Return an agent like this one in everything but its model.
+
+        Args:
+          model: Who answers; see `harness.models`.
+
+        Raises:
+          TypeError: if ``model`` is no model.
+        """
+        like_this: Agent[Any] = Agent(
+            self.name,
+            model=model,
+            instructions=self.instructions,
+            tools=self.tools,
+            max_turns=self.max_turns,
+            output_type=self.output_type,
+        )
+        return like_this
+
+    @staticmethod
+    def output_as_json(output: Any) -> Any:
+        """Return an output as JSON can hold it: of dicts, lists, strings and numbers.
+
+        Args:
+          output: What a reply has; of whatever ``output_type``.
+
+        Raises:
+          TypeError: if something in it has no form in JSON.
+        """
+        return msgspec.to_builtins(output, str_keys=True)
+
+    def as_tool(self, *, private: bool = False) -> Tool:
+        """Return a tool that hands a task to this agent, for the ``tools`` of another one.
+
+        It takes one string, the task, and returns the agent's output. Each call is a run of its
+        own, below that of the agent that calls.
+
+        Args:
+          private: Whether the events of those runs stay hidden from the streams and subscribers
+            of the runs above.
+        """
+        return delegate_tool(self.name, self.instructions, self._run, private=private)
+
+    async def _run(
+        self,
+        prompt: str,
+        *,
+        deps: Any = None,
+        conversation: Conversation | None = None,
+        private: bool = False,
+        on_start: Callable[[Run], None] | None = None,
+    ) -> Reply[OutputT]:
+        self._check(prompt, conversation)
+        work = Work(self._setup, prompt, conversation)
+        run: Run | None = None
+        try:
+            async with open_run(self.name, deps=deps, private=private) as run:
+                if on_start is not None:
+                    on_start(run)
+                await work.drive(run)
+        except Exception as error:
+            if run is not None:
+                work.complete_error(run, error)
+            raise
+        reply = work.reply(run)
+        if run.status == "cancelled":
+            raise RunCancelled(run.cancel_reason, reply)
+        return reply
+
+    def _check(self, prompt: object, conversation: object) -> None:
+        if not isinstance(prompt, str):
+            raise TypeError(
+                f"agent {self.name!r} takes its prompt as a string, not {prompt!r}; for other "
+                "items write a function that makes the prompt and awaits agent.run(prompt)"
+            )
+        if not prompt:
+            raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
+        if conversation is not None and not isinstance(conversation, Conversation):
+            raise TypeError(
+                "agent.run(conversation=...) takes a harness.agents.Conversation, "
+                f"not {conversation!r}"
+            )
+
+
+def _make_again(
+    cls: type[Agent[Any]],
+    name: str,
+    model: Model,
+    instructions: str,
+    tools: tuple[Tool, ...],
+    max_turns: int,
+    output_type: Any,
+) -> Agent[Any]:
+    """Make an agent for ``copy`` and ``pickle``, which can't set what is frozen."""
+    return cls(
+        name,
+        model=model,
+        instructions=instructions,
+        tools=tools,
+        max_turns=max_turns,
+        output_type=output_type,
+    )
+
+
+def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
+    if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
+        raise TypeError(f"Agent(tools=...) takes several tools, such as [lookup], not {tools!r}")
+    made = tuple(one if isinstance(one, Tool) else tool(one) for one in tools)
+    names: set[str] = set()
+    for one in made:
+        if one.name in names:
+            raise ValueError(
+                f"agent {agent!r} has two tools of the name {one.name!r}, which a model can't tell "
+                "apart; give one another name with tool(name=...)"
+            )
+        names.add(one.name)
+    return made

@@ -1,0 +1,204 @@
+"""Run the tool calls of one turn side by side, and give each a result.
+
+The results stand in the order of the calls, whatever the order in which they ended. Whatever
+happens, a cancel too, every call has a result in the history afterwards, so it can be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import trio
+
+from harness._words import error_in_words, repr_of
+from harness.agents._events import ToolCalled, ToolReturned
+from harness.agents._tool import Tool
+from harness.errors import BudgetExceeded, ToolArgumentsError, ToolTimeoutError
+from harness.models import Message, ToolCall
+from harness.runs import Run
+from harness.runs._endings import (
+    is_only_cancelled,
+    most_telling,
+    try_note,
+    unwrap_single,
+    without_cancelled,
+)
+
+ERROR_WORDS_AT_MOST = 2_000
+"""Characters of an error that a model is told: enough to learn from, and no page of HTML."""
+
+NAMES_AT_MOST = 5
+"""Tools that are named when somebody asks what a run waits for."""
+
+CUT_SHORT = "this call was cut short before it had a result"
+
+
+async def call_tools(
+    run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall], history: list[Message]
+) -> None:
+    """Do what the model asked for, and append a result for each call to ``history``.
+
+    Raises:
+      Exception: the first error, in the order of the calls, of a tool that fails the run.
+
+    Checkpoint: if a tool is called.
+
+    Cancellation: calls under way are cancelled; each call that has no result gets one that
+    says so.
+    """
+    # Words, and not a function: an error is worded when the calls have ended.
+    waiting_for = _in_words(calls)  # noqa: F841 (read by `dump`)
+    turn = _Turn(run, tools, calls)
+    for call in calls:
+        run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
+    try:
+        lanes = turn.lanes()
+        if lanes:
+            async with trio.open_nursery() as nursery:
+                turn.scope = nursery.cancel_scope
+                for lane in lanes:
+                    name = calls[lane[0]].name
+                    if len(lane) == 1:
+                        nursery.start_soon(turn.make_call, lane[0], name=name)
+                    else:
+                        nursery.start_soon(turn.make_calls, lane, name=name)
+    except BaseExceptionGroup as group:
+        if is_only_cancelled(group):
+            raise
+        raise most_telling(group) from None
+    finally:
+        turn.scope = None
+        history.extend(turn.results())
+    for error in turn.errors:
+        if error is not None:
+            raise error
+
+
+def _in_words(calls: Sequence[ToolCall]) -> str:
+    names = ", ".join(call.name for call in calls[:NAMES_AT_MOST])
+    more = len(calls) - NAMES_AT_MOST
+    return f"its tools: {names}" + (f" and {more} more" if more > 0 else "")
+
+
+class _Turn:
+    """The calls of one turn, and what became of each."""
+
+    __slots__ = ("answers", "calls", "errors", "run", "scope", "tools")
+
+    def __init__(self, run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> None:
+        self.run = run
+        self.tools = tools
+        self.calls = calls
+        self.answers: list[str | None] = [None] * len(calls)
+        self.errors: list[Exception | None] = [None] * len(calls)
+        self.scope: trio.CancelScope | None = None
+
+    def lanes(self) -> list[list[int]]:
+        """Return the numbers of the calls that can be made, a list for each task.
+
+        The calls of a sequential tool share a task. A call that can't be made is answered.
+        """
+        lanes: list[list[int]] = []
+        lane_of: dict[str, list[int]] = {}
+        for number, call in enumerate(self.calls):
+            tool = self.tools.get(call.name)
+            if tool is None:
+                names = ", ".join(self.tools) or "none at all"
+                self.answer(number, f"there is no tool {call.name!r}; there are: {names}", False)
+            elif call.unreadable is not None or not isinstance(call.arguments, Mapping):
+                given = repr_of(call.arguments if call.unreadable is None else call.unreadable)
+                self.answer(number, f"the arguments are no JSON object: {given}", False)
+            elif tool.sequential and call.name in lane_of:
+                lane_of[call.name].append(number)
+            else:
+                lane_of[call.name] = [number]
+                lanes.append(lane_of[call.name])
+        return lanes
+
+    async def make_calls(self, numbers: list[int]) -> None:
+        """Make calls one after the other."""
+        for number in numbers:
+            await self.make_call(number)
+
+    async def make_call(self, number: int) -> None:
+        """Make one call, and note what became of it."""
+        call = self.calls[number]
+        tool = self.tools[call.name]
+        try:
+            text = await self.result_of(tool, call)
+        except BaseException as error:
+            if is_only_cancelled(error):
+                raise
+            failure = without_cancelled(error)
+            if not isinstance(failure, Exception):
+                raise failure from None
+            self.fail(number, tool, unwrap_single(failure))
+        else:
+            self.answer(number, text, True)
+
+    async def result_of(self, tool: Tool, call: ToolCall) -> str:
+        """Return the text of what the tool returns within its time."""
+        if tool.timeout is None:
+            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+        with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
+            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+        raise ToolTimeoutError(
+            f"tool {call.name!r} was cut short after its timeout of {tool.timeout:g} s"
+        )
+
+    def fail(self, number: int, tool: Tool, error: Exception) -> None:
+        """Tell the model of an error, or fail the run."""
+        if isinstance(error, ToolArgumentsError):
+            self.answer(number, f"the arguments don't fit: {error}", False)
+            return
+        try_note(error, f"in tool {tool.name!r} of run {self.run.path}")
+        words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
+        self.answer(number, f"the tool failed: {words}", False)
+        if tool.on_error == "run" or self.is_over_budget(error):
+            self.errors[number] = error
+            if self.scope is not None:
+                self.scope.cancel()
+
+    def is_over_budget(self, error: Exception) -> bool:
+        """Return whether a budget of this run, or one above it, has no more to give.
+
+        Whatever the model tried next would end the same way. A budget that a tool gave to a run of
+        its own is that tool's affair.
+        """
+        return isinstance(error, BudgetExceeded) and not (error.run_path or "").startswith(
+            f"{self.run.path}/"
+        )
+
+    def answer(self, number: int, text: str, ok: bool) -> None:
+        """Note a call's result."""
+        call = self.calls[number]
+        self.answers[number] = text
+        self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
+
+    def results(self) -> list[Message]:
+        """Return a result for each call, in the order of the calls."""
+        messages: list[Message] = []
+        for number, call in enumerate(self.calls):
+            if self.answers[number] is None:
+                self.answer(number, CUT_SHORT, False)
+            messages.append(Message("tool", self.answers[number] or "", tool_call_id=call.id))
+        return messages
+
+
+def as_text(result: Any, tool: str) -> str:
+    """Return what the model is told of a tool's result: text as it is, anything else as JSON.
+
+    Raises:
+      TypeError: if no JSON can be made of it.
+    """
+    if isinstance(result, str):
+        return result
+    try:
+        return msgspec.json.encode(result).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TypeError(
+            f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "
+            f"{error}; return text, plain data, or a dataclass, attrs or msgspec class"
+        ) from error

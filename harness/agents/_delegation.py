@@ -1,0 +1,79 @@
+"""Hand a task to another agent, as a tool of the one that asks.
+
+Each call is a run of its own below the caller's, with its own history, so one agent can be asked
+several things at once. Its events reach whoever listens to the caller, and say whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from harness.agents._events import Delegated
+from harness.agents._reply import Reply
+from harness.agents._tool import Tool, one_string
+from harness.runs import Run, current_run
+
+INSTRUCTIONS_AT_MOST = 500
+"""Characters of an agent's instructions that tell other agents what it is good for."""
+
+
+class Answer(Protocol):
+    """Runs an agent once."""
+
+    def __call__(
+        self, prompt: str, *, private: bool, on_start: Callable[[Run], None]
+    ) -> Coroutine[Any, Any, Reply[Any]]:
+        """Answer ``prompt``, and call ``on_start`` with the run once it has begun."""
+        ...
+
+
+@attrs.frozen(eq=False, kw_only=True, repr=False)
+class DelegateTool(Tool):
+    """A tool made of an agent, by `Agent.as_tool`."""
+
+    _agent: str = attrs.field(alias="agent")
+    _answer: Answer = attrs.field(alias="answer")
+    _private: bool = attrs.field(alias="private")
+
+    async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
+        """Have the agent answer, in a run below the current one."""
+        prompt = one_string(arguments, self.name)
+        caller = current_run()
+
+        def tell(run: Run) -> None:
+            caller.emit_nowait(Delegated(call_id, self._agent, run.id))
+
+        reply = await self._answer(prompt, private=self._private, on_start=tell)
+        return reply.output
+
+
+def delegate_tool(agent: str, instructions: str, answer: Answer, *, private: bool) -> Tool:
+    """Return the tool that hands a task to an agent.
+
+    It has no timeout: an agent has its turns, and may well take longer than a function.
+    """
+    about = instructions[:INSTRUCTIONS_AT_MOST]
+    return DelegateTool(
+        name=re.sub(r"[^a-zA-Z0-9_-]", "_", agent)[:64],
+        description=f"Hand a task to the agent {agent!r} and get its answer."
+        + (f" It is told: {about}" if about else ""),
+        parameters={
+            "type": "object",
+            "properties": {
+                "prompt": {
+                    "type": "string",
+                    "description": "The task, with all that the agent needs to know of it.",
+                }
+            },
+            "required": ["prompt"],
+            "additionalProperties": False,
+        },
+        timeout=None,
+        agent=agent,
+        answer=answer,
+        private=private,
+    )

@@ -1,0 +1,75 @@
+"""Turn an agent's answer into a value of the type that was asked for.
+
+The model is told the type as a JSON schema, in words and in the request, for providers that can
+enforce one. What it answers is validated here all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+import msgspec
+
+from harness.agents._signatures import schema_of
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
+
+
+class OutputMisfit(Exception):
+    """An answer doesn't fit; the message says why, in words for the model."""
+
+
+@attrs.frozen(eq=False)
+class OutputType:
+    """What an answer has to be."""
+
+    schema: dict[str, Any]
+    """The JSON schema of the type."""
+
+    _decoder: msgspec.json.Decoder[Any]
+
+    @property
+    def instructions(self) -> str:
+        """What the model is told of the form of its answer."""
+        schema = msgspec.json.encode(self.schema).decode()
+        return (
+            "Give your final answer as JSON alone, with no other text, so that it satisfies this "
+            f"JSON schema: {schema}"
+        )
+
+    def parse(self, text: str) -> Any:
+        """Return the value that the answer stands for.
+
+        Raises:
+          OutputMisfit: if it is not JSON, or doesn't fit the type.
+        """
+        try:
+            return self._decoder.decode(text)
+        except msgspec.DecodeError as error:
+            # Models like to wrap JSON in a fence, with a friendly word before it.
+            fenced = _FENCED.search(text)
+            if fenced is None:
+                raise OutputMisfit(str(error)) from error
+        try:
+            return self._decoder.decode(fenced[1])
+        except msgspec.DecodeError as error:
+            raise OutputMisfit(str(error)) from error
+
+
+def read_output_type(output_type: Any) -> OutputType | None:
+    """Return how to read answers as ``output_type``; None for plain text.
+
+    Raises:
+      TypeError: if no JSON can be made into the type.
+    """
+    if output_type is None or output_type is str:
+        return None
+    try:
+        return OutputType(schema_of(output_type), msgspec.json.Decoder(output_type))
+    except TypeError as error:
+        raise TypeError(
+            f"Agent(output_type=...) can't make {output_type!r} out of JSON: {error}; give a plain "
+            "type such as list[str], or a dataclass, attrs or msgspec class of such"
+        ) from error

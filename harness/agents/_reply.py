@@ -1,0 +1,53 @@
+"""What a run of an agent gives back."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from harness.models import Message, Usage
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@attrs.frozen
+class Reply(Generic[OutputT_co]):
+    """What an agent answered, and how it got there.
+
+    A run that was stopped, cancelled or ended by an error leaves one too, with what was finished:
+    ``complete`` is then false. A value: it holds no run and no agent.
+    """
+
+    output: OutputT_co
+    """The answer: text, or with an ``output_type`` a value of that. In a partial reply the text so
+    far, or None where a value was asked for."""
+
+    messages: tuple[Message, ...]
+    """The whole history: what the conversation had at the start, then what this run added. Valid
+    to be sent again: every tool call has its result. Without the agent's instructions."""
+
+    usage: Usage
+    """What the model requests of this run used, without those of runs below it."""
+
+    turns: int
+    """How often the model was asked."""
+
+    run_id: str
+    """The run's id."""
+
+    undelivered: tuple[Any, ...] = ()
+    """Messages that were accepted for the run and came too late for it, oldest first."""
+
+    delegated_usage: Usage = attrs.field(default=Usage())
+    """What agents below this run used, all together, whether they succeeded or not."""
+
+    complete: bool = True
+    """Whether the agent came to its end; false for a partial reply."""
+
+    _history_length: int = attrs.field(default=0, alias="history_length", repr=False)
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """What this run added to the history."""
+        return self.messages[self._history_length :]

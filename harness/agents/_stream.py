@@ -1,0 +1,254 @@
+"""Read what an agent does while it does it.
+
+The agent's loop runs in a task of its own beside the reader's code, which is the body of a block.
+So what ends the run, a cancel of it too, never cancels the reader; and leaving the block ends the
+run, whatever the reader has read by then.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, Self, TypeVar
+
+import trio
+
+from harness.agents._reply import Reply
+from harness.agents._stream_buffer import StreamBuffer
+from harness.agents._work import Work, is_injectable, work_in
+from harness.errors import InboxFullError, RunEndedError
+from harness.models import Message
+from harness.runs import Event, Run, RunBlock
+from harness.runs._endings import is_only_cancelled, most_telling, try_note
+
+OutputT = TypeVar("OutputT")
+
+
+class AgentStream(Generic[OutputT]):
+    """An agent's run under way; what `Agent.stream` returns. An async iterator of `harness.Event`.
+
+    The events are those of the run and of the agents below it, each with the run it came from;
+    the payloads are the records of `harness.agents`. Those of a run are in order, and the last of
+    all is the run's own `RunEnded`. A run below that is private is not heard.
+    """
+
+    # Ten thousand may be open at once, so each is small: what is seldom needed is made then.
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_buffer",
+        "_closed",
+        "_error",
+        "_finished",
+        "_make_work",
+        "_manager",
+        "_name",
+        "_raised",
+        "_run",
+        "_size",
+        "_waiting_for_end",
+        "_work",
+    )
+
+    def __init__(
+        self, block: RunBlock, name: str, make_work: Callable[[], Work], *, buffer: int
+    ) -> None:
+        self._block = block
+        self._name = name
+        self._make_work = make_work
+        self._size = buffer
+        self._work: Work | None = None
+        self._run: Run | None = None
+        self._buffer: StreamBuffer | None = None
+        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._finished = False
+        self._waiting_for_end: trio.Event | None = None
+        self._closed = False
+        self._error: Exception | None = None
+        self._raised = False
+
+    @property
+    def run(self) -> Run:
+        """The agent's run: to cancel or stop it, or to ask for its status."""
+        if self._run is None:
+            raise self._not_entered()
+        return self._run
+
+    @property
+    def reply(self) -> Reply[OutputT]:
+        """The reply; a partial one while the run goes on, and if it was stopped, cut or failed.
+
+        Raises:
+          RuntimeError: before the block.
+        """
+        if self._run is None or self._work is None:
+            raise self._not_entered()
+        return self._work.reply(self._run)
+
+    @property
+    def dropped(self) -> int:
+        """How many events of others, sent by `Run.emit_nowait` in a tool, found no room."""
+        return 0 if self._buffer is None else self._buffer.dropped
+
+    def inject(self, message: str | Message, *, children: bool = False) -> None:
+        """Leave a message for the agent, which it takes before it asks the model next.
+
+        A message that comes too late for that is in `Reply.undelivered`. May be called from any
+        task and any thread.
+
+        Args:
+          message: What the user has to say; text, or a `harness.models.Message` of role ``user``.
+          children: Whether the agents at work below this one are told too.
+
+        Raises:
+          TypeError: if ``message`` is something else.
+          RunEndedError: if the run has ended; nobody would read the message.
+          InboxFullError: if too many messages wait in one of the runs; the others have it.
+          RuntimeError: before the block.
+        """
+        if not isinstance(message, str) and not is_injectable(message):
+            raise TypeError(
+                f"stream.inject() takes text or a Message of role 'user', not {message!r}"
+            )
+        run = self.run
+        run.inbox.put(message)
+        if not children:
+            return
+        full: InboxFullError | None = None
+        for below in list(run._with_descendants()):
+            if below is run or work_in(below) is None:
+                continue
+            try:
+                below.inbox.put(message)
+            except InboxFullError as error:
+                full = error
+            except RunEndedError:
+                continue  # In another thread's view it was alive a moment ago.
+        if full is not None:
+            raise full
+
+    async def __aenter__(self) -> Self:
+        """Start the agent.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left running.
+        """
+        if self._manager is not None:
+            raise RuntimeError(
+                f"the stream of {self._name!r} was started before; "
+                "call agent.stream() for each block"
+            )
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            raise RuntimeError(
+                f"the stream of {self._name!r} was opened outside trio; open it in a function that "
+                "trio.run() runs"
+            ) from None
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        try:
+            opened = trio.Event()
+            nursery.start_soon(self._drive, opened, name=self._name)
+            await opened.wait()
+            if self._run is None:  # The run could not be opened.
+                assert self._error is not None
+                raise self._error
+        except BaseException as error:
+            self._closed = True
+            await self._leave(error)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """End the run, if it hasn't ended, and wait for that."""
+        self._closed = True
+        await self._leave(exc)
+        if self._error is None or self._raised:
+            return
+        if exc is None:
+            self._raised = True
+            raise self._error
+        try_note(exc, f"the stream of {self._name!r} had failed before: {self._error}")
+
+    async def _leave(self, exc: BaseException | None) -> None:
+        """End the run and wait until its task is gone."""
+        assert self._manager is not None
+        if self._run is not None and self._buffer is not None:
+            await self._buffer.__aexit__(None, None, None)
+            if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
+                self._run.cancel("the block of its stream was left")
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as error:
+            telling = most_telling(error)
+            if exc is None or not isinstance(telling, trio.Cancelled):
+                raise telling from exc
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event, waiting for one.
+
+        Raises:
+          StopAsyncIteration: if all were read, and the run ended well, was stopped or cancelled.
+          Exception: once, after the last event: what the run failed of.
+          trio.BusyResourceError: if another task is waiting for an event of this stream.
+          trio.ClosedResourceError: if the block has been left.
+          RuntimeError: if the block was not entered.
+
+        Checkpoint: if no event is ready; and once in 64 that were.
+
+        Cancellation: no event is lost.
+        """
+        if self._closed:
+            raise trio.ClosedResourceError(
+                f"the block of the stream of {self._name!r} was left; what the agent did is in "
+                ".reply"
+            )
+        if self._buffer is None:
+            raise self._not_entered()
+        try:
+            return await self._buffer.__anext__()
+        except StopAsyncIteration:
+            while not self._finished:  # Its last event is read, and it is about to end.
+                self._waiting_for_end = self._waiting_for_end or trio.Event()
+                await self._waiting_for_end.wait()
+        if self._error is not None and not self._raised:
+            self._raised = True
+            raise self._error
+        raise StopAsyncIteration
+
+    async def _drive(self, opened: trio.Event) -> None:
+        """Be the agent's run, in a task beside the reader's."""
+        try:
+            async with self._block as run:
+                self._work = work = self._make_work()
+                self._buffer = buffer = StreamBuffer(run, self._size)
+                await buffer.__aenter__()
+                self._run = run
+                opened.set()
+                await work.drive(run)
+        except Exception as error:
+            self._error = error
+            if self._run is not None and self._work is not None:
+                self._work.complete_error(self._run, error)
+        finally:
+            opened.set()
+            self._finished = True
+            if self._waiting_for_end is not None:
+                self._waiting_for_end.set()
+
+    def _not_entered(self) -> RuntimeError:
+        return RuntimeError(
+            f"the stream of {self._name!r} does not run before its block is entered; "
+            "write `async with agent.stream(...) as stream:`"
+        )

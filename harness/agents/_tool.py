@@ -1,0 +1,269 @@
+"""Tools: functions that a model may have called.
+
+A tool is made once and never written to; what happens in a call belongs to the run that made it.
+`tool` makes one of a typed function; `Agent.as_tool` makes one of an agent. Another kind is a class
+derived from `Tool`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, overload
+
+import attrs
+import trio
+
+from harness._arguments import check_seconds
+from harness.agents._signatures import Signature, read_signature
+from harness.errors import ToolArgumentsError
+from harness.models import ToolDescription
+
+OnError: TypeAlias = Literal["model", "run"]
+
+TIMEOUT_SECONDS = 60.0
+"""How long a call may take, unless the tool says otherwise."""
+
+THREADS = 40
+"""Worker threads for plain functions, in one ``trio.run``. A limit of our own: tools that hang
+in abandoned threads must not keep everybody else's threads."""
+
+_threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("harness.tool_threads")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What every provider takes for the name of a tool."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Tool:
+    """What a model may have called. Frozen, and shared by any number of runs.
+
+    A kind of its own derives from this class and has an `invoke`.
+    """
+
+    name: str
+    """The name that the model calls it by; unique among the tools of an agent."""
+
+    description: str
+    """What it is good for, in words for the model."""
+
+    parameters: dict[str, Any]
+    """A JSON schema of the arguments: of an object."""
+
+    timeout: float | None = TIMEOUT_SECONDS
+    """Seconds that one call may take; None for no limit."""
+
+    sequential: bool = False
+    """Whether the calls of this tool in one run go one after the other, in the order asked for."""
+
+    on_error: OnError = "model"
+    """Who is told when a call fails: the model, as the call's result, or the run, which fails."""
+
+    async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
+        """Do what the tool is for, once, as part of the current run.
+
+        Args:
+          arguments: As the model gave them; not to be changed.
+          call_id: The id of the call.
+
+        Returns:
+          A string, or anything that JSON can be made of.
+
+        Raises:
+          ToolArgumentsError: if the arguments don't fit; always told to the model.
+          Exception: what went wrong, dealt with as `on_error` says.
+
+        Cancellation: when its time is over, the run ends or a call beside it fails the run.
+        """
+        raise NotImplementedError
+
+    def describe(self) -> ToolDescription:
+        """Return what a model is told of this tool."""
+        return ToolDescription(self.name, self.description, self.parameters)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+@attrs.frozen(eq=False, kw_only=True, repr=False)
+class FunctionTool(Tool):
+    """A tool made of a function, by `tool`. Called like the function, it is the function."""
+
+    abandon_on_cancel: bool = False
+    """Whether a plain function is left alone in its thread when its time is over; what it returns
+    later is discarded. Otherwise its end is waited for."""
+
+    _function: Callable[..., Any] = attrs.field(alias="function")
+    _signature: Signature = attrs.field(alias="signature")
+    _is_async: bool = attrs.field(alias="is_async")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it were no tool."""
+        return self._function(*args, **kwargs)
+
+    async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
+        """Call the function, in a worker thread if it is a plain one."""
+        args, named = self._signature.bind(arguments)
+        if self._is_async:
+            return await self._function(*args, **named)
+        (result,) = await trio.to_thread.run_sync(
+            functools.partial(_call_boxed, self._function, args, named),
+            abandon_on_cancel=self.abandon_on_cancel,
+            limiter=_thread_limiter(),
+        )
+        # The result of a plain function around an async one, as decorators leave behind.
+        return await result if inspect.isawaitable(result) else result
+
+
+@overload
+def tool(
+    fn: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = TIMEOUT_SECONDS,
+    sequential: bool = False,
+    on_error: OnError = "model",
+    abandon_on_cancel: bool = False,
+) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    timeout: float | None = TIMEOUT_SECONDS,
+    sequential: bool = False,
+    on_error: OnError = "model",
+    abandon_on_cancel: bool = False,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = TIMEOUT_SECONDS,
+    sequential: bool = False,
+    on_error: OnError = "model",
+    abandon_on_cancel: bool = False,
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Make a tool of a typed function: ``@tool``, or ``@tool(timeout=5)``.
+
+    The model is told the function's name, its docstring and the types of its parameters. Its
+    arguments are validated before the call; if they don't fit, it is told why and can try again.
+    The calls of one turn run side by side, each in a task of its own, with the context variables
+    of the code that runs the agent. In the function `harness.current_run` is the agent's run.
+
+    Args:
+      fn: Async or plain; a plain one is called in a worker thread, which has the run's context
+        too. The threads are limited, for all tools together.
+      name: What the model calls it by; by default the function's name.
+      timeout: Seconds that one call may take; None for no limit. A thread can't be cut short:
+        see ``abandon_on_cancel``.
+      sequential: Whether the calls of this tool in one run go one after the other, in the order
+        in which the model asked for them; for functions that change what they share.
+      on_error: ``"model"`` tells the model what went wrong, so it can try something else;
+        ``"run"`` fails the run with the function's own error.
+      abandon_on_cancel: Whether a plain function may be left alone in its thread when its time is
+        over or the run is cancelled. What it returns later is discarded; what it does is not.
+
+    Raises:
+      TypeError: if the function has a parameter without a type, ``*args`` or ``**kwargs``, or an
+        argument has the wrong type.
+      ValueError: if the name is none that providers take, or ``timeout`` is negative or nan.
+    """
+    make = functools.partial(
+        _make_tool,
+        name=name,
+        timeout=timeout,
+        sequential=sequential,
+        on_error=on_error,
+        abandon_on_cancel=abandon_on_cancel,
+    )
+    return make if fn is None else make(fn)
+
+
+def _make_tool(
+    fn: Callable[..., Any],
+    *,
+    name: str | None,
+    timeout: float | None,
+    sequential: bool,
+    on_error: OnError,
+    abandon_on_cancel: bool,
+) -> FunctionTool:
+    if isinstance(fn, Tool):
+        raise TypeError(f"{fn!r} is a tool already; give tool() the function")
+    if not callable(fn) or inspect.isclass(fn):
+        raise TypeError(f"tool() takes a function, async or plain, not {fn!r}")
+    called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
+    if inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called):
+        raise TypeError(
+            f"tool() takes a function that returns its result, not the generator {fn!r}; "
+            "return a list"
+        )
+    if name is None:
+        name = getattr(fn, "__name__", None)
+        if name is None:
+            raise TypeError(f"{fn!r} has no name for the model; write tool(name=...)")
+    check_tool_name("tool(name=...)", name)
+    if timeout is not None:
+        check_seconds("tool(timeout=...)", timeout, advice="None is for no limit")
+    if on_error not in ("model", "run"):
+        raise ValueError(f'tool(on_error=...) takes "model" or "run", not {on_error!r}')
+    signature = read_signature(fn, name)
+    return FunctionTool(
+        name=name,
+        description=signature.description,
+        parameters=signature.schema,
+        timeout=timeout,
+        sequential=sequential,
+        on_error=on_error,
+        abandon_on_cancel=abandon_on_cancel,
+        function=fn,
+        signature=signature,
+        is_async=inspect.iscoroutinefunction(called),
+    )
+
+
+def check_tool_name(call: str, name: object) -> None:
+    """Refuse a name that some provider would refuse.
+
+    Raises:
+      TypeError: if it is not a string.
+      ValueError: if it has other signs than letters, digits, ``_`` and ``-``, or over 64.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{call} takes a name as a string, not {name!r}")
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{call} takes up to 64 letters, digits, '_' and '-', as providers do, not {name!r}"
+        )
+
+
+def one_string(arguments: Mapping[str, Any], tool: str) -> str:
+    """Return the one argument of a tool that takes a string, whatever the model called it.
+
+    Raises:
+      ToolArgumentsError: if it is not one string.
+    """
+    values = list(arguments.values())
+    if len(values) != 1 or not isinstance(values[0], str):
+        raise ToolArgumentsError(
+            f"{tool} takes one argument, a string, and got {dict(arguments)!r}"
+        )
+    return values[0]
+
+
+def _call_boxed(fn: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> tuple[Any]:
+    """Call a function in a thread; trio lets no bare coroutine out of one."""
+    return (fn(*args, **named),)
+
+
+def _thread_limiter() -> trio.CapacityLimiter:
+    try:
+        return _threads.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(THREADS)
+        _threads.set(limiter)
+        return limiter

@@ -1,0 +1,85 @@
+"""An answer on its way from whoever gives it to the one wrapper around all calls.
+
+Besides what the caller gets, it carries what limits and budgets have to hear: the response's
+headers and status, and while it streams, what is known of its usage so far.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+
+import attrs
+import trio
+
+from harness.models._messages import ModelResponse, Usage
+
+_PIECES = re.compile(r"\S+\s*|\s+")
+
+
+@attrs.frozen
+class Answer:
+    """A whole answer."""
+
+    response: ModelResponse
+
+    headers: Mapping[str, str] | None = None
+    """The headers it came with, if it came from a provider."""
+
+    status: int | None = None
+
+
+class AnswerStream(ABC):
+    """An answer that comes in pieces. A step is a checkpoint unless the piece was there already."""
+
+    __slots__ = ("headers", "status", "usage")
+
+    def __init__(self, headers: Mapping[str, str] | None = None, status: int | None = None) -> None:
+        self.headers: Mapping[str, str] | None = headers
+        self.status: int | None = status
+        self.usage: Usage = Usage()
+        """What the provider has said of the usage so far."""
+
+    def __aiter__(self) -> AnswerStream:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> str | ModelResponse:
+        """Return the next piece of the text or, last, the whole."""
+
+
+class ReadyStream(AnswerStream):
+    """A whole answer that is handed out in pieces: words, with what follows each.
+
+    Args:
+      response: The answer.
+      piece_delay: Seconds between two pieces.
+      pieces: Its pieces, if they are known.
+    """
+
+    __slots__ = ("_begun", "_piece_delay", "_pieces", "_response")
+
+    def __init__(
+        self,
+        response: ModelResponse,
+        *,
+        piece_delay: float = 0.0,
+        pieces: Iterable[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._pieces = iter(_PIECES.findall(response.content) if pieces is None else pieces)
+        self._response: ModelResponse | None = response
+        self._piece_delay = piece_delay
+        self._begun = False
+
+    async def __anext__(self) -> str | ModelResponse:
+        piece = next(self._pieces, None)
+        await trio.sleep(self._piece_delay if piece is not None and self._begun else 0)
+        self._begun = True
+        if piece is not None:
+            return piece
+        response, self._response = self._response, None
+        if response is None:
+            raise StopAsyncIteration
+        return response

@@ -1,0 +1,75 @@
+"""Models of Anthropic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anthropic
+
+from harness.limits import Limiter
+from harness.models._anthropic_messages import AnthropicMessages
+from harness.models._price import Price
+from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, SdkModel
+
+
+class AnthropicModel(SdkModel):
+    """A model of Anthropic, opened with ``async with``.
+
+    Args:
+      name: The model's name at the provider.
+      base_url: Where it is served; by default what the environment variable
+        ``ANTHROPIC_BASE_URL`` says, else Anthropic itself.
+      api_key: The key; by default the environment variable ``ANTHROPIC_API_KEY``. A server on
+        this machine needs none.
+      limiter: The provider's limits. With one, a refusal for rate is waited out.
+      price: What it costs. A run with a budget in dollars needs it.
+      max_output_tokens: The largest output of a call; by default 4,096, as Anthropic wants a
+        number.
+      temperature: How much chance there is in an answer; by default the provider decides. Newer
+        models refuse it.
+      enforce_schema: Whether the provider is told the form of an answer that has to have one.
+        Switch it off for models that are too old to enforce it.
+      options: More arguments for the library's method ``create``, such as
+        ``{"extra_body": {"top_k": 5}}``.
+
+    Raises:
+      TypeError, ValueError: if an argument is not what it should be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+        max_output_tokens: int | None = None,
+        temperature: float | None = None,
+        enforce_schema: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            provider="anthropic",
+            dialect=AnthropicMessages(),
+            sdk=anthropic,
+            key_variable="ANTHROPIC_API_KEY",
+            base_url=base_url,
+            api_key=api_key,
+            limiter=limiter,
+            price=price,
+            max_output_tokens=max_output_tokens,
+            temperature=temperature,
+            enforce_schema=enforce_schema,
+            options=options,
+        )
+
+    def _make_client(self, key: str) -> Any:
+        return anthropic.AsyncAnthropic(
+            api_key=key,
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=anthropic.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+        )

@@ -1,0 +1,234 @@
+"""Anthropic's messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from harness.models._dialect import (
+    CallSettings,
+    EventReader,
+    ReportedError,
+    UnreadableReply,
+    count,
+    entries,
+    inner,
+    mapping,
+    response,
+    text,
+    tool_call,
+)
+from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models._schemas import enforceable, root_object
+
+MAX_OUTPUT_TOKENS = 4_096
+"""What a call allows itself if nobody says; Anthropic wants a number."""
+
+# What an error within a stream would have had for a status, had it come before.
+_STATUS_OF_ERRORS = {
+    "api_error": 500,
+    "authentication_error": 401,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "overloaded_error": 529,
+    "permission_error": 403,
+    "rate_limit_error": 429,
+    "request_too_large": 413,
+    "timeout_error": 504,
+}
+
+
+class AnthropicMessages:
+    """The dialect of ``/v1/messages``."""
+
+    def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
+        """Return the arguments of ``messages.create``."""
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "max_tokens": settings.max_output_tokens or MAX_OUTPUT_TOKENS,
+            "messages": _turns(request),
+        }
+        system = [message.content for message in request.messages if message.role == "system"]
+        if any(system):
+            body["system"] = "\n\n".join(system)
+        if request.tools:
+            body["tools"] = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": dict(tool.parameters),
+                }
+                for tool in request.tools
+            ]
+        # What clients of some versions don't know by name.
+        extra: dict[str, Any] = {}
+        if settings.temperature is not None:
+            extra["temperature"] = settings.temperature
+        if request.output_schema is not None and settings.enforce_schema:
+            root = root_object(request.output_schema)
+            schema = None if root is None else enforceable(root, all_required=False)
+            if schema is not None:
+                extra["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if extra:
+            body["extra_body"] = extra
+        return body
+
+    def resource(self, client: Any) -> Any:
+        """Return what has the method."""
+        return client.messages
+
+    def read(self, data: Any) -> ModelResponse:
+        """Return the answer in a whole reply."""
+        reply = mapping(data, "the reply")
+        if not isinstance(inner(reply, "content"), list):
+            raise UnreadableReply("gave a reply that can't be read: it has no content")
+        pieces: list[str] = []
+        calls: list[ToolCall] = []
+        for block in entries(reply, "content"):
+            if inner(block, "type") == "text":
+                pieces.append(text(block, "text"))
+            elif inner(block, "type") == "tool_use":
+                calls.append(
+                    tool_call(
+                        text(block, "id"), text(block, "name"), inner(block, "input"), len(calls)
+                    )
+                )
+        return _response(
+            "".join(pieces),
+            calls,
+            _usage(inner(reply, "usage"), Usage()),
+            inner(reply, "stop_reason"),
+        )
+
+    def reader(self) -> EventReader:
+        """Return who reads the events of a stream."""
+        return _MessageReader()
+
+
+def _turns(request: ModelRequest) -> list[dict[str, Any]]:
+    """Return the history as turns: all that is said to the model in a row is one of them."""
+    turns: list[dict[str, Any]] = []
+    for message in request.messages:
+        blocks = _blocks(message)
+        if not blocks:  # A block of empty text is refused.
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        else:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "system":
+        return []
+    if message.role == "tool":
+        result: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": message.tool_call_id or "",
+            "content": message.content,
+        }
+        return [result]
+    blocks: list[dict[str, Any]] = []
+    if message.content.strip():
+        blocks.append({"type": "text", "text": message.content})
+    blocks.extend(
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
+        for call in message.tool_calls
+    )
+    return blocks
+
+
+def _usage(usage: object, before: Usage) -> Usage:
+    cached = count(usage, "cache_read_input_tokens")
+    read = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
+    # Events say again what they know, and leave out what they don't.
+    return Usage(
+        read or before.input_tokens,
+        count(usage, "output_tokens") or before.output_tokens,
+        cached_input_tokens=cached or before.cached_input_tokens,
+    )
+
+
+def _response(
+    content: str, calls: list[ToolCall], usage: Usage, stop_reason: object
+) -> ModelResponse:
+    if stop_reason == "refusal" and not content and not calls:
+        raise UnreadableReply("refused to answer")
+    truncated = stop_reason in ("max_tokens", "model_context_window_exceeded")
+    return response(content, calls, usage, truncated=truncated)
+
+
+@attrs.define
+class _Block:
+    """A block of content that comes in pieces."""
+
+    type: str
+    id: str
+    name: str
+    input: object
+    pieces: list[str] = attrs.field(factory=list[str])
+
+
+class _MessageReader(EventReader):
+    """Reads events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: dict[object, _Block] = {}
+        self._stop_reason: object = None
+
+    def take(self, event: Any) -> str:
+        kind = inner(mapping(event, "an event of the stream"), "type")
+        if kind == "content_block_delta":
+            return self._take_delta(event)
+        if kind == "content_block_start":
+            return self._take_block(event)
+        if kind == "message_start":
+            self.usage = _usage(inner(inner(event, "message"), "usage"), self.usage)
+        elif kind == "message_delta":
+            self.usage = _usage(inner(event, "usage"), self.usage)
+            self._stop_reason = inner(inner(event, "delta"), "stop_reason") or self._stop_reason
+        elif kind == "message_stop":
+            self.done = True
+        elif kind == "error":
+            name = text(inner(event, "error"), "type")
+            raise ReportedError(dict(event), _STATUS_OF_ERRORS.get(name))
+        return ""
+
+    def _take_block(self, event: object) -> str:
+        began = inner(event, "content_block")
+        block = _Block(
+            text(began, "type"), text(began, "id"), text(began, "name"), inner(began, "input")
+        )
+        self._blocks[inner(event, "index")] = block
+        piece = text(began, "text") if block.type == "text" else ""
+        if piece:
+            block.pieces.append(piece)
+        return piece
+
+    def _take_delta(self, event: object) -> str:
+        block = self._blocks.get(inner(event, "index"))
+        delta = inner(event, "delta")
+        kind = inner(delta, "type")
+        if block is None or kind not in ("text_delta", "input_json_delta"):
+            return ""  # Thinking, signatures, and what will come one day.
+        piece = text(delta, "text" if kind == "text_delta" else "partial_json")
+        block.pieces.append(piece)
+        return piece if kind == "text_delta" else ""
+
+    def whole(self) -> ModelResponse:
+        blocks = list(self._blocks.values())
+        content = "".join("".join(block.pieces) for block in blocks if block.type == "text")
+        calls = [block for block in blocks if block.type == "tool_use"]
+        return _response(
+            content,
+            [
+                tool_call(block.id, block.name, "".join(block.pieces) or block.input, place)
+                for place, block in enumerate(calls)
+            ],
+            self.usage,
+            self._stop_reason,
+        )

@@ -1,0 +1,331 @@
+"""The one wrapper around every call to a model: limits and budgets, before it and after it.
+
+A model of this folder says how it is asked, in `CalledModel._ask` and `CalledModel._open`; what
+users call stands here, so that no model can forget any of it:
+
+- the limiter's leave comes before each attempt, and what was used is settled after it;
+- the budgets of the run are held from then on, so that who waits in line holds nothing of them;
+- a refusal for rate is waited out, as long as there is a limiter to wait in, and it spends no
+  attempt of anybody's: the limiter has begun the pause that all its callers share;
+- a stream holds its reservation until it is closed, and is closed with its block.
+
+While a call waits for its turn it holds nothing of the limiter. While it runs it holds nothing
+that another call of the same run could need: a model calls nobody.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any
+
+import trio
+
+from harness.errors import (
+    BudgetExceeded,
+    MissingPriceError,
+    ModelQuotaExhaustedError,
+    ModelRateLimitedError,
+    QuotaExhaustedError,
+    RateLimitedError,
+)
+from harness.limits import Limiter
+from harness.models._answers import Answer, AnswerStream
+from harness.models._failures import ErrorT, model_error
+from harness.models._grant import NO_LIMIT, Grant, granted
+from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._price import Price
+from harness.models._protocol import ModelStream
+from harness.models._sizes import request_tokens, text_tokens, usage_of
+from harness.models._spend import AverageOutput, Spend, dollars_count, somebody_counts
+from harness.models._waits import RateLimitWaits
+
+
+class CalledModel(ABC):
+    """A model whose every call keeps a limit.
+
+    Args:
+      name: The model's name.
+      provider: Who serves it, for messages.
+      limiter: The limits of whoever serves it; None for none.
+      price: What it costs; None if nobody needs to know.
+      max_output_tokens: The largest output that a call allows itself; None for no such limit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        provider: str | None = None,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+        max_output_tokens: int | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"the name of a model is {name!r}, but must be a string with something")
+        if limiter is not None and not isinstance(limiter, Limiter):
+            raise TypeError(
+                f"limiter of model {name!r} is {limiter!r}, but must be a Limiter; "
+                "for a ProviderPool use a FallbackModel"
+            )
+        if price is not None and not isinstance(price, Price):
+            raise TypeError(f"price of model {name!r} is {price!r}, but must be a Price")
+        self.name: str = name
+        self.provider: str | None = provider
+        self.limiter: Limiter | None = limiter
+        self.price: Price | None = price
+        self.max_output_tokens: int | None = max_output_tokens
+        self._average = AverageOutput()
+
+    # What a model is ---------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _ask(self, request: ModelRequest) -> Answer:
+        """Ask once and return the whole answer, or raise a `harness.errors.ModelError`."""
+
+    @abstractmethod
+    def _open(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
+        """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
+
+    def refuse_unless_ready(self) -> None:
+        """Raise if it can't be asked at all, before anybody waits in a line for it."""
+        return
+
+    # What users call ---------------------------------------------------------------------------
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole answer.
+
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          ModelError: if there is no answer that can be used; see its subclasses.
+
+        Checkpoint: always.
+
+        Cancellation: the request is given up, and its connection is not used again. What it was
+        expected to use stays charged.
+        """
+        self.refuse_unless_ready()
+        if self.limiter is None:
+            if not somebody_counts():
+                return (await self._ask(request)).response
+            return await self.ask_counted(request, NO_LIMIT)
+        waits = RateLimitWaits()
+        while True:  # Ends: the waits are bounded.
+            async with self._granted(request) as grant:
+                try:
+                    return await self.ask_counted(request, grant)
+                except ModelRateLimitedError as error:
+                    refused = error
+                    grant.refused(refused)
+            await self._wait_after(refused, waits)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+        """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
+
+        Leaving the block closes the stream, whether it was read to its end or not.
+
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          ModelError: if there is no answer; while it is read, if it breaks off.
+
+        Checkpoint: on entry, and for each piece.
+
+        Cancellation: the connection is closed, and not used again. What had come until then is
+        charged.
+        """
+        self.refuse_unless_ready()
+        waits = RateLimitWaits()
+        while True:  # Ends: the waits are bounded.
+            async with self._granted(request) as grant, AsyncExitStack() as stack:
+                try:
+                    opened = await stack.enter_async_context(self.open_counted(request, grant))
+                except ModelRateLimitedError as error:
+                    refused = error
+                    grant.refused(refused)
+                else:
+                    yield opened
+                    return
+            await self._wait_after(refused, waits)
+
+    # One attempt, under a grant ----------------------------------------------------------------
+
+    async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
+        """Ask once under ``grant``, settle that, and count the use; for models of models too."""
+        with self._spend(request, grant) as spend:
+            answer = await self._ask(request)
+            usage = usage_of(request, answer.response)
+            grant.settle(usage, headers=answer.headers, status=answer.status)
+            self._average.learn(usage.output_tokens)
+            spend.settle(usage)
+            return answer.response
+
+    @asynccontextmanager
+    async def open_counted(
+        self, request: ModelRequest, grant: Grant
+    ) -> AsyncGenerator[ModelStream]:
+        """Open a stream once under ``grant``; at its end settle that, and count the use."""
+        with self._spend(request, grant) as spend:
+            async with self._open(request) as answer:
+                reading = _Reading(answer, request)
+
+                def settle() -> None:
+                    usage = reading.used()
+                    grant.settle(usage, headers=answer.headers, status=answer.status)
+                    spend.settle(usage)
+
+                try:
+                    yield reading
+                except BaseException as error:
+                    # Its own failure goes on to the limiter, which hears it from the error.
+                    if error is not reading.broke:
+                        settle()
+                    raise
+                else:
+                    settle()
+                    if reading.whole is not None:
+                        self._average.learn(reading.used().output_tokens)
+                finally:
+                    reading.close()
+
+    @contextmanager
+    def _spend(self, request: ModelRequest, grant: Grant) -> Generator[Spend]:
+        """Hold what the call may use of the budgets here; what can't be held isn't asked for."""
+        with ExitStack() as stack:
+            try:
+                spend = stack.enter_context(Spend(self._expected(request), self.price))
+            except (BudgetExceeded, MissingPriceError):
+                grant.refund()
+                raise
+            yield spend
+
+    def _expected(self, request: ModelRequest) -> Usage | None:
+        """Return what a call will probably use; ``None`` if there is nobody who counts."""
+        if not somebody_counts():
+            return None
+        if self.price is None and self.provider is not None and dollars_count():
+            raise self._error(
+                MissingPriceError,
+                "has no price, and there is a budget in dollars here, which could not be kept; "
+                "give the model price=Price(...)",
+            )
+        output_tokens = self.max_output_tokens
+        if output_tokens is None:
+            output_tokens = self._average.output_tokens
+        return Usage(request_tokens(request), output_tokens)
+
+    # Limits ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _granted(self, request: ModelRequest) -> AsyncGenerator[Grant]:
+        """Wait for the limiter; who can't wait for it hears which model it was for."""
+        async with AsyncExitStack() as stack:
+            with self.limiter_errors_named():
+                grant = await stack.enter_async_context(
+                    granted(
+                        self.limiter,
+                        request,
+                        model=self.name,
+                        max_output_tokens=self.max_output_tokens,
+                    )
+                )
+            yield grant
+
+    @contextmanager
+    def limiter_errors_named(self) -> Generator[None]:
+        """Have the errors of a limiter that can't be waited for name the model and the run."""
+        try:
+            yield
+        except RateLimitedError as error:
+            raise self._error(
+                ModelRateLimitedError, f"was not asked: {error}", retry_after=error.retry_after
+            ) from error
+        except QuotaExhaustedError as error:
+            raise self._error(
+                ModelQuotaExhaustedError, f"was not asked: {error}", resets_after=error.resets_after
+            ) from error
+
+    async def _wait_after(self, refused: ModelRateLimitedError, waits: RateLimitWaits) -> None:
+        """Wait before the limiter is asked again, or raise the refusal if that can't help."""
+        if self.limiter is None:
+            raise refused
+        delay = waits.delay_seconds(
+            pause=max(refused.retry_after or 0.0, self.limiter.statistics().paused_seconds),
+            now=trio.current_time(),
+            deadline=trio.current_effective_deadline(),
+        )
+        if delay is None:
+            raise refused
+        waiting_for = f"model {self.name!r}, which refused a call for rate"  # noqa: F841 (read by `dump`)
+        await trio.sleep(delay)
+
+    def _error(self, kind: type[ErrorT], what: str, **facts: Any) -> ErrorT:
+        """Return an error that names this model and the run that asks."""
+        return model_error(kind, what, model=self.name, provider=self.provider, **facts)
+
+    def __repr__(self) -> str:
+        # Names alone: what else a model holds may be a key.
+        served_by = "" if self.provider is None else f" of {self.provider}"
+        return f"<{type(self).__name__} {self.name!r}{served_by}>"
+
+
+class _Reading(AnswerStream):
+    """An open answer in its reader's hands: notes what has come, and ends with its block."""
+
+    __slots__ = ("_answer", "_request", "_text_tokens", "broke", "open", "whole")
+
+    def __init__(self, answer: AnswerStream, request: ModelRequest) -> None:
+        super().__init__(answer.headers, answer.status)
+        self._answer = answer
+        self._request = request
+        self._text_tokens = 0
+        self.open = True
+        self.whole: ModelResponse | None = None
+        self.broke: Exception | None = None
+        """What it broke off with."""
+
+    async def __anext__(self) -> str | ModelResponse:
+        if not self.open:
+            raise trio.ClosedResourceError(
+                "this answer was closed with its block; read it inside of `async with "
+                "model.stream(request)`"
+            )
+        try:
+            piece = await self._answer.__anext__()
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self.broke = error
+            raise
+        if isinstance(piece, ModelResponse):
+            self.whole = piece
+        else:
+            self._text_tokens += text_tokens(piece)
+        return piece
+
+    def used(self) -> Usage:
+        """Return the usage of the whole, or of what has come of it."""
+        if self.whole is not None:
+            return usage_of(self._request, self.whole)
+        known = self._answer.usage
+        return Usage(
+            known.input_tokens or request_tokens(self._request),
+            max(known.output_tokens, self._text_tokens),
+            cached_input_tokens=known.cached_input_tokens,
+        )
+
+    def close(self) -> None:
+        """Refuse to be read any further."""
+        self.open = False

@@ -1,0 +1,167 @@
+"""Requests and responses as JSON, the same for the same, and where two requests differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
+
+_EXCERPT = 60
+"""Characters of a text that are shown around the place where it differs."""
+
+
+def request_json(request: ModelRequest) -> dict[str, Any]:
+    """Return a request as JSON values; what is empty is left out."""
+    return _without_empty(
+        {
+            "messages": [_message_json(message) for message in request.messages],
+            "tools": [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": _plain(tool.parameters),
+                }
+                for tool in request.tools
+            ],
+            "output_schema": _plain(request.output_schema),
+        }
+    )
+
+
+def request_key(request: Mapping[str, Any]) -> str:
+    """Return what tells a request, given as JSON values, from all others."""
+    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def response_json(response: ModelResponse) -> dict[str, Any]:
+    """Return a response as JSON values."""
+    usage = response.usage
+    return _without_empty(
+        {
+            "content": response.content,
+            "tool_calls": [_call_json(call) for call in response.tool_calls],
+            "usage": _without_empty(
+                {
+                    "input_tokens": usage.input_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "cached_input_tokens": usage.cached_input_tokens,
+                }
+            ),
+            "truncated": response.truncated,
+        }
+    )
+
+
+def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
+    """Return the response that `response_json` made ``values`` of.
+
+    Raises:
+      KeyError, TypeError: if it made them of none.
+    """
+    return ModelResponse(
+        values.get("content", ""),
+        tool_calls=[
+            ToolCall(
+                call["id"],
+                call["name"],
+                call.get("arguments", {}),
+                unreadable=call.get("unreadable"),
+            )
+            for call in values.get("tool_calls", ())
+        ],
+        usage=Usage(**values.get("usage", {})),
+        truncated=values.get("truncated", False),
+    )
+
+
+def nearest(
+    asked: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """Return the request that has most of its beginning in common with ``asked``."""
+    return max(recorded, key=lambda other: _common(asked, other), default=None)
+
+
+def difference(asked: object, recorded: object, path: str = "") -> str:
+    """Say where two requests, as JSON values, differ first."""
+    if isinstance(asked, Mapping) and isinstance(recorded, Mapping):
+        for name in dict.fromkeys((*recorded, *asked)):
+            inside = f"{path}.{name}" if path else str(name)
+            if name not in asked:
+                return f"{inside} is missing, and was {_short(recorded[name])}"
+            if name not in recorded:
+                return f"{inside} is {_short(asked[name])}, and was missing"
+            if asked[name] != recorded[name]:
+                return difference(asked[name], recorded[name], inside)
+    if isinstance(asked, list) and isinstance(recorded, list):
+        for place, (here, there) in enumerate(zip(asked, recorded, strict=False)):
+            if here != there:
+                return difference(here, there, f"{path}[{place}]")
+        return f"{path} has {len(asked)} entries, and had {len(recorded)}"
+    if isinstance(asked, str) and isinstance(recorded, str):
+        same = _common_prefix(asked, recorded)
+        return f"{path} is {_around(asked, same)}, and was {_around(recorded, same)}"
+    return f"{path} is {_short(asked)}, and was {_short(recorded)}"
+
+
+def _message_json(message: Message) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "role": message.role,
+            "content": message.content,
+            "tool_calls": [_call_json(call) for call in message.tool_calls],
+            "tool_call_id": message.tool_call_id,
+        }
+    )
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    values = {"id": call.id, "name": call.name, "arguments": _plain(call.arguments)}
+    return values if call.unreadable is None else {**values, "unreadable": call.unreadable}
+
+
+def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", [], {}, 0)}
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values without the types that hold them, so that equal ones are equal."""
+    return None if value is None else json.loads(json.dumps(value, default=_as_plain))
+
+
+def _as_plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    raise TypeError(f"{value!r} can't be written as JSON, so the request can't be recorded")
+
+
+def _common(asked: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int, int, bool]:
+    """Return how much two requests have in common, the more the larger."""
+    messages = list(zip(asked.get("messages", ()), other.get("messages", ()), strict=False))
+    same = next((n for n, (here, there) in enumerate(messages) if here != there), len(messages))
+    inside = 0
+    if same < len(messages):
+        here, there = messages[same]
+        inside = _common_prefix(str(here.get("content", "")), str(there.get("content", "")))
+    return same, inside, asked.get("tools") == other.get("tools")
+
+
+def _common_prefix(one: str, other: str) -> int:
+    length = min(len(one), len(other))
+    return next((place for place in range(length) if one[place] != other[place]), length)
+
+
+def _around(text: str, place: int) -> str:
+    begin = max(0, place - _EXCERPT // 3)
+    end = begin + _EXCERPT
+    return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
+
+
+def _short(value: object) -> str:
+    words = json.dumps(value, ensure_ascii=False)
+    return words if len(words) <= _EXCERPT else f"{words[:_EXCERPT]}..."

@@ -1,0 +1,125 @@
+"""A file of requests and their replies, a line of JSON each, which only ever grows.
+
+A line is on the disk when `Cassette.append` returns. A crash can tear the last line only, and a
+torn line is no line: it is passed over when the file is read, and cut off before the next is
+written. One process at a time may write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from harness.errors import CassetteError
+from harness.models._canonical import request_key, response_of_json
+from harness.models._messages import ModelResponse
+
+
+@attrs.frozen
+class Recorded:
+    """One request and its reply."""
+
+    request: Mapping[str, Any]
+    """The request, as JSON values."""
+
+    response: ModelResponse
+
+    pieces: tuple[str, ...] | None
+    """The pieces in which it came, if it was streamed."""
+
+    line: int
+    """Where it stands in the file, counting from 1."""
+
+
+class Cassette:
+    """The recordings in one file.
+
+    Args:
+      path: The file. None there is an empty cassette.
+
+    Raises:
+      CassetteError: if it can't be read, or a line in it is no recording.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Path = path
+        self.recordings: dict[str, Recorded] = {}
+        """By the key of the request. Of several for one request, the first."""
+        self._lines = 0
+        self._size_bytes = 0
+        self._lock = trio.Lock()
+        self._unwritten: list[bytes] = []
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CassetteError(
+                f"the cassette {str(self.path)!r} can't be read: {error}"
+            ) from error
+        self._size_bytes = content.rfind(b"\n") + 1
+        for line in content[: self._size_bytes].splitlines():
+            self._lines += 1
+            try:
+                values = json.loads(line)
+                recorded = Recorded(
+                    values["request"],
+                    response_of_json(values["response"]),
+                    tuple(values["pieces"]) if "pieces" in values else None,
+                    self._lines,
+                )
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CassetteError(
+                    f"line {self._lines} of the cassette {str(self.path)!r} is no recording; "
+                    "repair it, or delete the file and record anew"
+                ) from error
+            self.recordings.setdefault(request_key(recorded.request), recorded)
+
+    async def append(
+        self, key: str, request: Mapping[str, Any], response: Mapping[str, Any], **more: Any
+    ) -> Recorded:
+        """Write a recording, and return it once it is on the disk.
+
+        Those that come while another is being written are written together.
+
+        Cancellation: it may have been written.
+        """
+        values = {"request": request, "response": response, **more}
+        line = (json.dumps(values, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+        self._unwritten.append(line)
+        async with self._lock:
+            if any(waiting is line for waiting in self._unwritten):
+                lines, self._unwritten = self._unwritten, []
+                try:
+                    await trio.to_thread.run_sync(self._write, b"".join(lines))
+                except BaseException:
+                    # Whoever else waits for one of them writes it, or hears of it himself.
+                    others = [other for other in lines if other is not line]
+                    self._unwritten = [*others, *self._unwritten]
+                    raise
+        self._lines += 1
+        recorded = Recorded(
+            request,
+            response_of_json(response),
+            tuple(more["pieces"]) if "pieces" in more else None,
+            self._lines,
+        )
+        return self.recordings.setdefault(key, recorded)
+
+    def _write(self, lines: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.truncate(self._size_bytes)  # What a crash, or a full disk, left of a line.
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size_bytes += len(lines)

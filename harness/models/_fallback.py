@@ -1,0 +1,327 @@
+"""A chain of models: the first that works and has room answers.
+
+Which that is, the pool of their limiters knows: it passes over who is used up, paused or rests
+after failures, and comes back to the first as soon as it can serve. What a call itself finds to
+fail, it doesn't ask a second time.
+
+A stream goes on to the next model only as long as nothing of it was read. Two halves of two
+answers are no answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from harness._words import error_in_words
+from harness.errors import (
+    HarnessError,
+    ModelError,
+    ModelQuotaExhaustedError,
+    ModelRateLimitedError,
+    QuotaExhaustedError,
+    RateLimitedError,
+)
+from harness.limits import Limiter, ProviderPool
+from harness.models._answers import Answer, AnswerStream
+from harness.models._called import CalledModel
+from harness.models._failures import model_error
+from harness.models._grant import Grant, granted
+from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._protocol import Model, ModelStream
+from harness.models._waits import RateLimitWaits
+from harness.policies import is_rate_limit, retry_after_seconds
+
+FallbackEntry: TypeAlias = "Model | tuple[Limiter, Model]"
+"""A model that has a limiter, or a limiter with the model that it is for."""
+
+
+class FallbackModel:
+    """Ask the first of several models that works and has room.
+
+    Opened with ``async with`` it opens those of its models that have to be opened. Models that are
+    open already may also be used without.
+
+    Args:
+      models: The models in order of preference. Each has a limiter, which knows how it does: its
+        own, or one that stands before it, as in ``(limiter, model)``.
+      name: Its name, in messages.
+
+    Raises:
+      TypeError, ValueError: if there is none, one has no limiter, or two limiters have one name.
+    """
+
+    def __init__(self, models: Sequence[FallbackEntry], *, name: str = "fallback") -> None:
+        self.name: str = name
+        self._members = tuple(_member(entry) for entry in models)
+        names = [member.limiter.name for member in self._members]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"two limiters of {name!r} have the same name ({', '.join(map(repr, names))}), so "
+                "nobody could tell whose turn it is; give each a name of its own"
+            )
+        self.pool: ProviderPool = ProviderPool([member.limiter for member in self._members])
+        """The limiters, as one line."""
+        self._opened: AsyncExitStack | None = None
+
+    async def __aenter__(self) -> FallbackModel:
+        """Open the models that have to be opened.
+
+        Raises:
+          MissingKeyError: if one of them has no key.
+          ModelNotOpenError: if one of them is open already.
+        """
+        async with AsyncExitStack() as stack:
+            for member in self._members:
+                if isinstance(member.given, AbstractAsyncContextManager):
+                    await stack.enter_async_context(member.given)
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.__aexit__(error_type, error, traceback)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole answer of the first model that gives one.
+
+        Args:
+          request: What the models are asked.
+
+        Raises:
+          ModelError: if none gave an answer; the message says for each why.
+
+        Checkpoint: always.
+
+        Cancellation: the request is given up, as by the model that was asked.
+        """
+        search = _Search(self.name, self._members, self.pool, request)
+        while True:  # Ends: a failure takes a model out, and waits are bounded.
+            try:
+                async with search.next_model() as (model, grant):
+                    return await model.ask_counted(request, grant)
+            except ModelError as error:
+                await search.failed(error)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+        """Open the answer of the first model that begins one, as a stream.
+
+        Leaving the block closes the stream, whether it was read to its end or not.
+
+        Args:
+          request: What the models are asked.
+
+        Raises:
+          ModelError: if none began an answer; while it is read, if it breaks off.
+
+        Checkpoint: on entry, and as the model's own stream does.
+
+        Cancellation: the stream is closed, as by the model that was asked.
+        """
+        search = _Search(self.name, self._members, self.pool, request)
+        while True:  # Ends: a failure takes a model out, and waits are bounded.
+            began = False
+            try:
+                async with (
+                    search.next_model() as (model, grant),
+                    model.open_counted(request, grant) as stream,
+                ):
+                    first = await anext(stream)
+                    began = True
+                    yield _Begun(first, stream)
+                    return
+            except ModelError as error:
+                if began:
+                    raise
+                await search.failed(error)
+
+    def __repr__(self) -> str:
+        models = ", ".join(repr(member.model.name) for member in self._members)
+        return f"<FallbackModel {self.name!r} of {models}>"
+
+
+class _Search:
+    """One call's way through the chain: who was asked, and who is left."""
+
+    def __init__(
+        self, name: str, members: tuple[_Member, ...], pool: ProviderPool, request: ModelRequest
+    ) -> None:
+        for member in members:
+            member.model.refuse_unless_ready()
+        self._name = name
+        self._request = request
+        self._left = {member.limiter.name: member for member in members}
+        self._pool = pool
+        self._asked: str | None = None
+        self._failures: dict[str, ModelError] = {}
+        self._waits = RateLimitWaits()
+
+    @asynccontextmanager
+    async def next_model(self) -> AsyncGenerator[tuple[CalledModel, Grant]]:
+        """Wait for the first of those left that can serve, and hold that."""
+        self._asked = None
+        members = tuple(self._left.values())
+        maxima = [member.model.max_output_tokens for member in members]
+        stated = [maximum for maximum in maxima if maximum is not None]
+        async with AsyncExitStack() as stack:
+            try:
+                grant = await stack.enter_async_context(
+                    granted(
+                        self._pool,
+                        self._request,
+                        model=self._name,
+                        max_output_tokens=max(stated) if len(stated) == len(maxima) else None,
+                    )
+                )
+            except RateLimitedError as error:
+                raise self._failure(
+                    ModelRateLimitedError, f"was not asked: {error}", retry_after=error.retry_after
+                ) from error
+            except QuotaExhaustedError as error:
+                raise self._failure(
+                    ModelQuotaExhaustedError,
+                    f"was not asked: {error}",
+                    resets_after=error.resets_after,
+                ) from error
+            assert grant.provider is not None
+            self._asked = grant.provider
+            yield self._left[grant.provider].model, grant
+
+    async def failed(self, error: ModelError) -> None:
+        """Take over that the call failed; raise if there is nobody to go on to."""
+        if self._asked is None:  # Nobody was asked, since nobody can be waited for.
+            raise error
+        self._failures[self._asked] = error
+        if isinstance(error, ModelRateLimitedError):
+            # It is paused now, so the pool takes another one, or waits for whoever is back first.
+            delay = self._waits.delay_seconds(
+                pause=min(
+                    member.limiter.statistics().paused_seconds for member in self._left.values()
+                ),
+                now=trio.current_time(),
+                deadline=trio.current_effective_deadline(),
+            )
+            if delay is None:
+                raise self._no_answer() from error
+            await trio.sleep(delay)
+            return
+        del self._left[self._asked]
+        if not self._left:
+            raise self._no_answer() from error
+        self._pool = ProviderPool([member.limiter for member in self._left.values()])
+
+    def _no_answer(self) -> ModelError:
+        """Return the error that says for each model why it gave no answer."""
+        failures = list(self._failures.values())
+        kinds = {type(failure) for failure in failures}
+        retry_after = [failure.retry_after for failure in failures if failure.retry_after]
+        return self._failure(
+            kinds.pop() if len(kinds) == 1 else ModelError,
+            f"got no answer: {'; '.join(map(str, failures))}",
+            status_code=failures[-1].status_code,
+            headers=failures[-1].headers,
+            body=failures[-1].body,
+            retry_after=min(retry_after, default=None),
+        )
+
+    def _failure(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
+        return model_error(kind, what, model=self._name, **facts)
+
+
+class _Begun(AnswerStream):
+    """A stream of which the first piece was read already."""
+
+    __slots__ = ("_first", "_stream")
+
+    def __init__(self, first: str | ModelResponse, stream: ModelStream) -> None:
+        super().__init__()
+        self._first: str | ModelResponse | None = first
+        self._stream = stream
+
+    async def __anext__(self) -> str | ModelResponse:
+        first, self._first = self._first, None
+        return await anext(self._stream) if first is None else first
+
+
+# Members ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Member:
+    """A model of the chain."""
+
+    limiter: Limiter
+    model: CalledModel
+    given: Model
+    """The model as it was given, which may be a wrapped one."""
+
+
+def _member(entry: FallbackEntry) -> _Member:
+    limiter, model = entry if isinstance(entry, tuple) else (None, entry)
+    own = getattr(model, "limiter", None)
+    if limiter is not None and own is not None and own is not limiter:
+        raise ValueError(
+            f"{model!r} stands behind {limiter!r} and has another limiter itself; give it one of "
+            "the two"
+        )
+    limiter = own if limiter is None else limiter
+    if not isinstance(limiter, Limiter):
+        raise TypeError(
+            f"{model!r} has no limiter, which would know how it does; give it limiter=, or write "
+            "(limiter, model)"
+        )
+    called = model if isinstance(model, CalledModel) else _Foreign(model)
+    return _Member(limiter, called, model)
+
+
+class _Foreign(CalledModel):
+    """A model of somebody else, whose errors say nothing of models."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(str(getattr(model, "name", type(model).__name__)))
+        self._model = model
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        with self._errors_named():
+            return Answer(await self._model.complete(request))
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+        async with AsyncExitStack() as stack:
+            with self._errors_named():
+                stream = await stack.enter_async_context(self._model.stream(request))
+                first = await anext(stream)
+            yield _Begun(first, stream)
+
+    @contextmanager
+    def _errors_named(self) -> Generator[None]:
+        try:
+            yield
+        except HarnessError:
+            raise
+        except Exception as error:
+            what = f"failed: {error_in_words(error)}"
+            if is_rate_limit(error):
+                seconds = retry_after_seconds(error, now=time.time())
+                raise self._error(
+                    ModelRateLimitedError, what, status_code=429, retry_after=seconds
+                ) from error
+            raise self._error(ModelError, what) from error

@@ -1,0 +1,68 @@
+"""A model that is a function of the request: for tests, and for answers that need no model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from harness._words import repr_of
+from harness.errors import ModelReplyError
+from harness.limits import Limiter
+from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._called import CalledModel
+from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._price import Price
+
+
+class FunctionModel(CalledModel):
+    """A model that answers with what a function returns.
+
+    What the function raises comes out as it is. A stream begins when the function has ended.
+
+    Args:
+      fn: Called with each `ModelRequest`, plain or async, in the task of the run that asks;
+        returns a `ModelResponse` or a text.
+      name: Its name; by default the function's.
+      limiter: The limits that calls keep.
+      price: What it costs.
+
+    Raises:
+      TypeError: if ``fn`` can't be called.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[ModelRequest], ModelResponse | str | Awaitable[ModelResponse | str]],
+        *,
+        name: str | None = None,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(f"a FunctionModel takes a function of the request, not {fn!r}")
+        if name is None:
+            name = str(getattr(fn, "__name__", type(fn).__name__))
+        super().__init__(name, limiter=limiter, price=price)
+        self._fn = fn
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        await trio.lowlevel.checkpoint()
+        given = self._fn(request)
+        if isinstance(given, Awaitable):
+            given = await given
+        if isinstance(given, str):
+            return Answer(ModelResponse(given))
+        if isinstance(given, ModelResponse):
+            return Answer(given)
+        raise self._error(
+            ModelReplyError,
+            f"is a function that returned {repr_of(given)}, but must return a ModelResponse or a "
+            "str",
+        )
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+        answer = await self._ask(request)
+        yield ReadyStream(answer.response)

@@ -1,0 +1,113 @@
+"""Leave to make one call to a model, and what it really used.
+
+What a call is expected to use is reserved before it; what it used is settled after it, on every
+way out: from the usage in the response, from what was known when it was broken off, or, if nothing
+was, as estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+from harness.errors import ModelRateLimitedError
+from harness.limits import Limiter, ProviderPool, Reservation
+from harness.models._messages import ModelRequest, Usage
+from harness.models._sizes import request_tokens
+
+
+class Grant:
+    """The share of a limit that one call holds."""
+
+    __slots__ = ("_limiters", "_reservation")
+
+    def __init__(self, limiters: tuple[Limiter, ...], reservation: Reservation | None) -> None:
+        self._limiters = limiters
+        self._reservation = reservation
+
+    @property
+    def provider(self) -> str | None:
+        """The name of the limiter that granted it."""
+        return None if self._reservation is None else self._reservation.provider
+
+    def settle(
+        self, usage: Usage, *, headers: Mapping[str, str] | None = None, status: int | None = None
+    ) -> None:
+        """Replace the estimate by what was used, and let the limiter hear the response."""
+        if self._reservation is None:
+            return
+        provider = self._reservation.provider
+        limiter = next(limiter for limiter in self._limiters if limiter.name == provider)
+        self._reservation.settle(
+            input_tokens=limiter.profile.counted_input_tokens(
+                usage.input_tokens, cache_read_tokens=usage.cached_input_tokens
+            ),
+            output_tokens=usage.output_tokens,
+            headers=headers,
+            status=status,
+        )
+
+    def refused(self, error: ModelRateLimitedError) -> None:
+        """Let the limiter hear a refusal for rate, which begins the pause of all its callers."""
+        if self._reservation is not None:
+            self._reservation.settle(
+                headers=error.headers, status=error.status_code, body=error.body
+            )
+
+    def refund(self) -> None:
+        """Give it back, because nothing was sent."""
+        if self._reservation is not None:
+            self._reservation.refund()
+
+
+NO_LIMIT = Grant((), None)
+
+
+@asynccontextmanager
+async def granted(
+    limiter: Limiter | ProviderPool | None,
+    request: ModelRequest,
+    *,
+    model: str,
+    max_output_tokens: int | None,
+) -> AsyncGenerator[Grant]:
+    """Wait until a call may be made, and hold that for the length of the block.
+
+    An error that passes through is heard by the limiter, with its status and headers.
+
+    Args:
+      limiter: Whose limits hold; ``None`` for none.
+      request: What the model is asked.
+      model: The model's name; estimates are kept per model.
+      max_output_tokens: The largest output that the call allows itself.
+    """
+    if limiter is None:
+        yield NO_LIMIT
+        return
+    limiters = limiter.limiters if isinstance(limiter, ProviderPool) else (limiter,)
+    input_tokens = request_tokens(request)
+    async with limiter.reserve(
+        model=model,
+        input_tokens=input_tokens,
+        output_tokens=_stated_output(limiters, model, input_tokens, max_output_tokens),
+    ) as reservation:
+        yield Grant(limiters, reservation)
+
+
+def _stated_output(
+    limiters: tuple[Limiter, ...], model: str, input_tokens: int, max_output_tokens: int | None
+) -> int | None:
+    """Return the output to reserve; ``None`` to let each limiter estimate it.
+
+    The maximum bounds what a call can use, and for some providers it is what counts; where one of
+    a pool counts it, the others reserve it too, and get back what isn't used.
+    """
+    if max_output_tokens is None:
+        return None
+    return max(
+        limiter.estimate(
+            model=model, input_tokens=input_tokens, max_output_tokens=max_output_tokens
+        )
+        - input_tokens
+        for limiter in limiters
+    )

@@ -1,0 +1,92 @@
+"""Models of OpenAI, and of every server that speaks as OpenAI does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import openai
+
+from harness.limits import Limiter
+from harness.models._openai_chat import OpenAIChat
+from harness.models._openai_responses import OpenAIResponses
+from harness.models._price import Price
+from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, SdkModel
+
+_OWN_HOSTS = ("openai.com", "azure.com")
+
+
+class OpenAIModel(SdkModel):
+    """A model of OpenAI, or of a server that speaks as OpenAI does; opened with ``async with``.
+
+    Args:
+      name: The model's name at the provider.
+      base_url: Where it is served; by default what the environment variable ``OPENAI_BASE_URL``
+        says, else OpenAI itself.
+      api_key: The key; by default the environment variable ``OPENAI_API_KEY``. A server on this
+        machine needs none.
+      api: ``"chat"`` for chat completions, which all compatible servers have, or ``"responses"``.
+      limiter: The provider's limits. With one, a refusal for rate is waited out.
+      price: What it costs. A run with a budget in dollars needs it.
+      max_output_tokens: The largest output of a call.
+      temperature: How much chance there is in an answer; by default the provider decides.
+      enforce_schema: Whether the provider is told the form of an answer that has to have one.
+        Switch it off for servers that refuse a ``response_format``.
+      options: More arguments for the library's method ``create``, such as
+        ``{"reasoning_effort": "low"}``.
+
+    Raises:
+      TypeError, ValueError: if an argument is not what it should be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api: Literal["chat", "responses"] = "chat",
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+        max_output_tokens: int | None = None,
+        temperature: float | None = None,
+        enforce_schema: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if api not in ("chat", "responses"):
+            raise ValueError(f'api is {api!r}, but must be "chat" or "responses"')
+        super().__init__(
+            name,
+            provider="openai",
+            dialect=OpenAIChat() if api == "chat" else OpenAIResponses(),
+            sdk=openai,
+            key_variable="OPENAI_API_KEY",
+            base_url=base_url,
+            api_key=api_key,
+            limiter=limiter,
+            price=price,
+            max_output_tokens=max_output_tokens,
+            temperature=temperature,
+            enforce_schema=enforce_schema,
+            options=options,
+        )
+        self.api: Literal["chat", "responses"] = api
+
+    def _make_client(self, key: str) -> Any:
+        return openai.AsyncOpenAI(
+            api_key=key,
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=openai.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+        )
+
+    def _is_compatible(self) -> bool:
+        host = urlsplit(str(self._open_clients().clients[0].base_url)).hostname or ""
+        return not any(host == own or host.endswith(f".{own}") for own in _OWN_HOSTS)
+
+    def _stream_arguments(self) -> dict[str, Any]:
+        arguments = super()._stream_arguments()
+        if self.api == "chat":
+            arguments["stream_options"] = {"include_usage": True}
+        return arguments

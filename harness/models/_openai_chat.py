@@ -1,0 +1,208 @@
+"""OpenAI's chat completions, as OpenAI and many other servers speak it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from harness.models._dialect import (
+    CallSettings,
+    EventReader,
+    ReportedError,
+    UnreadableReply,
+    arguments_text,
+    count,
+    entries,
+    inner,
+    mapping,
+    response,
+    text,
+    tool_call,
+)
+from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
+from harness.models._schemas import enforceable, root_object
+
+
+class OpenAIChat:
+    """The dialect of ``/v1/chat/completions``."""
+
+    def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
+        """Return the arguments of ``chat.completions.create``."""
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "messages": [_message(message) for message in request.messages],
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": dict(tool.parameters),
+                    },
+                }
+                for tool in request.tools
+            ]
+        if settings.max_output_tokens is not None:
+            # OpenAI's newer models refuse the old name, many other servers don't know the new one.
+            name = "max_tokens" if settings.is_compatible else "max_completion_tokens"
+            body[name] = settings.max_output_tokens
+        if settings.temperature is not None:
+            body["temperature"] = settings.temperature
+        form = output_form(request, settings)
+        if form is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        return body
+
+    def resource(self, client: Any) -> Any:
+        """Return what has the method."""
+        return client.chat.completions
+
+    def read(self, data: Any) -> ModelResponse:
+        """Return the answer in a whole reply."""
+        reply = mapping(data, "the reply")
+        choices = entries(reply, "choices")
+        if not choices:
+            raise UnreadableReply("gave a reply that can't be read: it has no choices")
+        choice = choices[0]  # Who asks for several, by an option, gets the first.
+        message = mapping(inner(choice, "message"), "its message")
+        calls = [
+            tool_call(
+                text(call, "id"),
+                text(inner(call, "function"), "name"),
+                inner(inner(call, "function"), "arguments"),
+                place,
+            )
+            for place, call in enumerate(entries(message, "tool_calls"))
+            if inner(call, "function") is not None
+        ]
+        return response(
+            text(message, "content") or text(message, "refusal"),
+            calls,
+            _usage(inner(reply, "usage")),
+            truncated=inner(choice, "finish_reason") == "length",
+        )
+
+    def reader(self) -> EventReader:
+        """Return who reads the events of a stream."""
+        return _ChatReader()
+
+
+def output_form(request: ModelRequest, settings: CallSettings) -> dict[str, Any] | None:
+    """Return OpenAI's description of what the answer's text should be; ``None`` for anything."""
+    if request.output_schema is None or not settings.enforce_schema:
+        return None
+    schema = root_object(request.output_schema)
+    if schema is None:  # OpenAI enforces nothing but objects.
+        return None
+    strict = enforceable(schema, all_required=True)
+    return {
+        "name": "output",
+        "schema": schema if strict is None else strict,
+        "strict": strict is not None,
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {
+            "role": "tool",
+            "tool_call_id": message.tool_call_id or "",
+            "content": message.content,
+        }
+    if not message.tool_calls:
+        return {"role": message.role, "content": message.content}
+    return {
+        "role": message.role,
+        "content": message.content or None,
+        "tool_calls": [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_text(call)},
+            }
+            for call in message.tool_calls
+        ],
+    }
+
+
+def _usage(usage: object) -> Usage:
+    return Usage(
+        count(usage, "prompt_tokens"),
+        count(usage, "completion_tokens"),
+        cached_input_tokens=count(inner(usage, "prompt_tokens_details"), "cached_tokens"),
+    )
+
+
+@attrs.define
+class _Call:
+    """A call of a tool that comes in pieces."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = attrs.field(factory=list[str])
+
+
+class _ChatReader(EventReader):
+    """Reads chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: dict[object, _Call] = {}
+        self._finish_reason: object = None
+
+    def take(self, event: Any) -> str:
+        if event == "[DONE]":
+            self.take_end()
+            return ""
+        chunk = mapping(event, "a chunk of the stream")
+        if chunk.get("error"):
+            raise ReportedError(dict(chunk), None)
+        if chunk.get("usage"):
+            self.usage = _usage(chunk["usage"])
+        for choice in entries(chunk, "choices"):
+            if inner(choice, "index") not in (0, None):
+                continue
+            delta = inner(choice, "delta")
+            self._finish_reason = inner(choice, "finish_reason") or self._finish_reason
+            for call in entries(delta, "tool_calls"):
+                self._take_call(call)
+            if refusal := text(delta, "refusal"):
+                self._refusal.append(refusal)
+            if piece := text(delta, "content"):
+                self._text.append(piece)
+                return piece
+        return ""
+
+    def take_end(self) -> None:
+        self.done = self._finish_reason is not None
+
+    def _take_call(self, piece: object) -> None:
+        place = inner(piece, "index")
+        if place is None:
+            # Some servers send whole calls without numbers, others go on with the last one.
+            begins = bool(text(piece, "id")) or not self._calls
+            place = len(self._calls) if begins else next(reversed(self._calls))
+        call = self._calls.setdefault(place, _Call())
+        function = inner(piece, "function")
+        call.id = call.id or text(piece, "id")
+        call.name = call.name or text(function, "name")
+        given = inner(function, "arguments")
+        if isinstance(given, str):
+            call.arguments.append(given)
+
+    def whole(self) -> ModelResponse:
+        calls = [
+            tool_call(call.id, call.name, "".join(call.arguments), place)
+            for place, call in enumerate(self._calls.values())
+        ]
+        return response(
+            "".join(self._text or self._refusal),
+            calls,
+            self.usage,
+            truncated=self._finish_reason == "length",
+        )

@@ -1,0 +1,144 @@
+"""OpenAI's responses, the newer of its two interfaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.models._dialect import (
+    CallSettings,
+    EventReader,
+    ReportedError,
+    UnreadableReply,
+    arguments_text,
+    count,
+    entries,
+    inner,
+    mapping,
+    response,
+    text,
+    tool_call,
+)
+from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models._openai_chat import output_form
+
+
+class OpenAIResponses:
+    """The dialect of ``/v1/responses``. Nothing is stored there: a request has all its history."""
+
+    def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
+        """Return the arguments of ``responses.create``."""
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "input": [item for message in request.messages for item in _items(message)],
+            "store": False,
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+        if settings.max_output_tokens is not None:
+            body["max_output_tokens"] = settings.max_output_tokens
+        if settings.temperature is not None:
+            body["temperature"] = settings.temperature
+        form = output_form(request, settings)
+        if form is not None:
+            body["text"] = {"format": {"type": "json_schema", **form}}
+        return body
+
+    def resource(self, client: Any) -> Any:
+        """Return what has the method."""
+        return client.responses
+
+    def read(self, data: Any) -> ModelResponse:
+        """Return the answer in a whole reply."""
+        reply = mapping(data, "the reply")
+        status = inner(reply, "status")
+        if status == "failed" or (inner(reply, "error") and status != "completed"):
+            raise ReportedError(dict(reply), None)
+        if not isinstance(inner(reply, "output"), list):
+            raise UnreadableReply("gave a reply that can't be read: it has no output")
+        pieces: list[str] = []
+        refusals: list[str] = []
+        calls: list[ToolCall] = []
+        for item in entries(reply, "output"):
+            if inner(item, "type") == "message":
+                for part in entries(item, "content"):
+                    pieces.append(text(part, "text"))
+                    refusals.append(text(part, "refusal"))
+            elif inner(item, "type") == "function_call":
+                call_id = text(item, "call_id") or text(item, "id")
+                calls.append(
+                    tool_call(call_id, text(item, "name"), inner(item, "arguments"), len(calls))
+                )
+        return response(
+            "".join(pieces) or "".join(refusals),
+            calls,
+            _usage(inner(reply, "usage")),
+            truncated=inner(inner(reply, "incomplete_details"), "reason") == "max_output_tokens",
+        )
+
+    def reader(self) -> EventReader:
+        """Return who reads the events of a stream."""
+        return _ResponseReader(self)
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        call_id = message.tool_call_id or ""
+        return [{"type": "function_call_output", "call_id": call_id, "output": message.content}]
+    items: list[dict[str, Any]] = []
+    if message.content or not message.tool_calls:
+        items.append({"role": message.role, "content": message.content})
+    items.extend(
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": arguments_text(call),
+        }
+        for call in message.tool_calls
+    )
+    return items
+
+
+def _usage(usage: object) -> Usage:
+    return Usage(
+        count(usage, "input_tokens"),
+        count(usage, "output_tokens"),
+        cached_input_tokens=count(inner(usage, "input_tokens_details"), "cached_tokens"),
+    )
+
+
+class _ResponseReader(EventReader):
+    """Reads events; the last one holds the whole, so only the text is of interest before it."""
+
+    def __init__(self, dialect: OpenAIResponses) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._reply: object = None
+
+    def take(self, event: Any) -> str:
+        if event == "[DONE]":
+            return ""
+        kind = inner(mapping(event, "an event of the stream"), "type")
+        if kind in ("response.output_text.delta", "response.refusal.delta"):
+            return text(event, "delta")
+        if kind in ("response.completed", "response.incomplete"):
+            self._reply = inner(event, "response")
+            self.usage = _usage(inner(self._reply, "usage"))
+            self.done = True
+        elif kind == "response.failed":
+            raise ReportedError(inner(event, "response"), None)
+        elif kind == "error" or (kind is None and inner(event, "error")):
+            raise ReportedError(dict(event), None)
+        return ""
+
+    def whole(self) -> ModelResponse:
+        return self._dialect.read(self._reply)

@@ -1,0 +1,50 @@
+"""What a model costs, so that usage can be told in dollars to whoever keeps a budget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from harness.models._messages import Usage
+
+_TOKENS = 1_000_000
+
+
+def _check_usd(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None and attribute.default is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{attribute.name} is {value!r}, but must be a number of dollars")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{attribute.name} is {value!r}, but must be finite, and at least 0")
+
+
+@attrs.frozen(kw_only=True)
+class Price:
+    """What a provider asks for a model's tokens. No price list comes along: they change."""
+
+    input_usd_per_million_tokens: float = attrs.field(validator=_check_usd)
+    """Dollars for a million tokens of input."""
+
+    output_usd_per_million_tokens: float = attrs.field(validator=_check_usd)
+    """Dollars for a million tokens of output."""
+
+    cached_input_usd_per_million_tokens: float | None = attrs.field(
+        default=None, validator=_check_usd
+    )
+    """Dollars for a million tokens of input that the provider had in its cache; None for the same
+    as other input."""
+
+    def cost_usd(self, usage: Usage) -> float:
+        """Return what ``usage`` costs, in dollars."""
+        cached_usd = self.cached_input_usd_per_million_tokens
+        if cached_usd is None:
+            cached_usd = self.input_usd_per_million_tokens
+        cached = min(usage.cached_input_tokens, usage.input_tokens)
+        return (
+            (usage.input_tokens - cached) * self.input_usd_per_million_tokens
+            + cached * cached_usd
+            + usage.output_tokens * self.output_usd_per_million_tokens
+        ) / _TOKENS

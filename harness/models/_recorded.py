@@ -1,0 +1,211 @@
+"""A model that repeats what another one said: recorded once, replayed offline.
+
+A cassette is a function from request to reply. What was recorded for a request is given for every
+equal one, also while recording: a session that records sees just what a replay will see, whatever
+the order of its runs. (Several replies for one request would need a place in their order, shared by
+all runs; or else runs that ask the same would steal each other's.)
+
+The request is compared whole: its messages, its tools and the form of the answer. Which model
+answered, and with what settings, is not part of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from harness.errors import UnrecordedRequestError
+from harness.limits import Limiter
+from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._called import CalledModel
+from harness.models._canonical import difference, nearest, request_json, request_key, response_json
+from harness.models._cassette import Cassette, Recorded
+from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._price import Price
+from harness.models._protocol import Model, ModelStream
+from harness.models._sizes import usage_of
+
+
+@attrs.define(eq=False)
+class _Flight:
+    """A request that is being recorded; equal ones wait for it."""
+
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    users: int = 0
+
+
+class RecordedModel(CalledModel):
+    """A model that replays a cassette and, if it has a model to ask, records what isn't there.
+
+    Args:
+      path: The cassette: a file of JSON lines. It is read at once.
+      model: Who answers what isn't recorded yet; None to replay only. It has to be open.
+      name: Its name, in messages; by default the file's.
+      limiter: The limits that calls keep, replayed ones too.
+      price: What replayed calls cost; recorded ones cost what ``model`` says.
+
+    Raises:
+      CassetteError: if the file can't be read, or a line in it is no recording.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        model: Model | None = None,
+        *,
+        name: str | None = None,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+    ) -> None:
+        path = Path(path)
+        super().__init__(name or path.name, limiter=limiter, price=price)
+        self._model = model
+        self._cassette = Cassette(path)
+        self._flights: dict[str, _Flight] = {}
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole answer: as recorded, or recorded now.
+
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          UnrecordedRequestError: if it isn't recorded and there is no model to ask; the message
+            shows where the nearest recorded one differs.
+          ModelError: as the model that is asked. Errors are not recorded.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is recorded of an answer that isn't whole.
+        """
+        if self._model is None:
+            return await super().complete(request)
+        values = request_json(request)
+        key = request_key(values)
+        async with self._alone(key):
+            if key not in self._cassette.recordings:
+                async with self._granted(request) as grant:
+                    response = await self._model.complete(request)
+                    grant.settle(usage_of(request, response))
+                recorded = await self._cassette.append(key, values, response_json(response))
+                return recorded.response
+        return await super().complete(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+        """Open the answer as a stream, as recorded or recorded now, in the pieces that came.
+
+        Leaving the block closes the stream, whether it was read to its end or not.
+
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          UnrecordedRequestError, ModelError: as `complete`.
+
+        Checkpoint: on entry, and for each piece.
+
+        Cancellation: nothing is recorded of an answer that isn't whole; nor of one whose stream
+        was left before its end.
+        """
+        if self._model is not None:
+            values = request_json(request)
+            key = request_key(values)
+            async with self._alone(key):
+                if key not in self._cassette.recordings:
+                    async with (
+                        self._granted(request) as grant,
+                        self._model.stream(request) as stream,
+                    ):
+                        recording = _Recording(stream, self._cassette, key, values)
+                        yield recording
+                        if recording.whole is not None:
+                            grant.settle(usage_of(request, recording.whole))
+                        return
+        async with super().stream(request) as replayed:
+            yield replayed
+
+    @asynccontextmanager
+    async def _alone(self, key: str) -> AsyncGenerator[None]:
+        """Be the only one who asks this, until it is recorded; nobody waits for a recorded one."""
+        if key in self._cassette.recordings:
+            yield
+            return
+        flight = self._flights.setdefault(key, _Flight())
+        flight.users += 1
+        try:
+            async with flight.lock:
+                yield
+        finally:
+            flight.users -= 1
+            if not flight.users:
+                del self._flights[key]
+
+    # Replaying ---------------------------------------------------------------------------------
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        await trio.lowlevel.checkpoint()
+        return Answer(self._find(request).response)
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+        await trio.lowlevel.checkpoint()
+        recorded = self._find(request)
+        yield ReadyStream(recorded.response, pieces=recorded.pieces)
+
+    def _find(self, request: ModelRequest) -> Recorded:
+        values = request_json(request)
+        recorded = self._cassette.recordings.get(request_key(values))
+        if recorded is None:
+            raise self._unrecorded(values)
+        return recorded
+
+    def _unrecorded(self, values: dict[str, object]) -> UnrecordedRequestError:
+        path = str(self._cassette.path)
+        by_request = {
+            id(recorded.request): recorded for recorded in self._cassette.recordings.values()
+        }
+        near = nearest(values, (recorded.request for recorded in by_request.values()))
+        if near is None:
+            found = "which is empty or not there"
+        else:
+            line = by_request[id(near)].line
+            found = f"where the nearest, in line {line}, differs: {difference(values, near)}"
+        return self._error(
+            UnrecordedRequestError,
+            f"was asked something that is not recorded in {path!r}, {found}; give "
+            "RecordedModel(path, model) a model to record it",
+        )
+
+
+class _Recording(AnswerStream):
+    """A stream on its way through, kept until it is whole; then it is recorded."""
+
+    __slots__ = ("_cassette", "_key", "_pieces", "_request", "_stream", "whole")
+
+    def __init__(
+        self, stream: ModelStream, cassette: Cassette, key: str, request: dict[str, object]
+    ) -> None:
+        super().__init__()
+        self._stream = stream
+        self._cassette = cassette
+        self._key = key
+        self._request = request
+        self._pieces: list[str] = []
+        self.whole: ModelResponse | None = None
+
+    async def __anext__(self) -> str | ModelResponse:
+        piece = await anext(self._stream)
+        if isinstance(piece, str):
+            self._pieces.append(piece)
+            return piece
+        self.whole = piece
+        recorded = await self._cassette.append(
+            self._key, self._request, response_json(piece), pieces=self._pieces
+        )
+        return recorded.response

@@ -1,0 +1,107 @@
+"""A model that says what a script says: for tests of whatever uses a model.
+
+Which reply comes is read off the request: the first while no assistant has spoken in it, then the
+second, and so on. So any number of runs share one script, each at its own place in it; a place
+kept in the model would be moved by all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import trio
+
+from harness._arguments import check_seconds
+from harness.errors import ScriptEndedError
+from harness.limits import Limiter
+from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._called import CalledModel
+from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._price import Price
+
+ScriptedReply: TypeAlias = (
+    str | ModelResponse | Exception | Callable[[ModelRequest], str | ModelResponse]
+)
+"""What a script may hold: a text, a response, an error to raise, or a function of the request."""
+
+
+class ScriptedModel(CalledModel):
+    """A model that gives the replies of a script, in order, to every history anew.
+
+    Args:
+      replies: The replies. A text is a response without usage.
+      name: Its name, in messages.
+      delay: Seconds before each reply.
+      piece_delay: Seconds between two words of a reply that is streamed.
+      limiter: The limits that calls keep.
+      price: What it costs.
+
+    Raises:
+      TypeError: if a reply is none of the kinds that a script may hold.
+      ValueError: if a delay is negative or nan.
+    """
+
+    def __init__(
+        self,
+        replies: Iterable[ScriptedReply],
+        *,
+        name: str = "scripted",
+        delay: float = 0.0,
+        piece_delay: float = 0.0,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+    ) -> None:
+        super().__init__(name, limiter=limiter, price=price)
+        if isinstance(replies, str):
+            raise TypeError(f"a script takes replies, but got the text {replies!r}; put it in []")
+        self._replies = tuple(_as_answer(reply) for reply in replies)
+        self._delay = check_seconds("ScriptedModel(delay=...)", delay, advice="0 for none")
+        self._piece_delay = check_seconds(
+            "ScriptedModel(piece_delay=...)", piece_delay, advice="0 for none"
+        )
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        await trio.sleep(self._delay)
+        place = 0
+        for message in request.messages:
+            place += message.role == "assistant"
+        if place >= len(self._replies):
+            raise self._error(
+                ScriptEndedError,
+                f"has {len(self._replies)} replies in its script, and was asked for another "
+                f"one: {place} assistant messages stand in the request; give it more replies, "
+                "or a FunctionModel",
+            )
+        reply = self._replies[place]
+        if isinstance(reply, Answer):
+            return reply
+        if isinstance(reply, Exception):
+            raise copy.copy(reply)  # Runs would write on each other's traceback and notes.
+        given = _as_answer(reply(request))
+        if not isinstance(given, Answer):
+            raise TypeError(f"a function in the script of {self.name!r} returned {given!r}")
+        return given
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+        answer = await self._ask(request)
+        yield ReadyStream(answer.response, piece_delay=self._piece_delay)
+
+
+def _as_answer(
+    reply: ScriptedReply,
+) -> Answer | Exception | Callable[[ModelRequest], str | ModelResponse]:
+    # Made once: a script's texts are answers already when they are asked for.
+    if isinstance(reply, str):
+        return Answer(ModelResponse(reply))
+    if isinstance(reply, ModelResponse):
+        return Answer(reply)
+    if isinstance(reply, Exception) or callable(reply):
+        return reply
+    raise TypeError(
+        f"a script holds {reply!r}, but may hold texts, ModelResponses, exceptions and functions "
+        "of the request"
+    )

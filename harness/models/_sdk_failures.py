@@ -1,0 +1,184 @@
+"""Make one family of errors of all that the libraries of providers raise, or let through.
+
+They have errors of their own for an answer's status and for a connection that can't be opened. What
+breaks while an answer comes, or can't be read, arrives as whatever the layer beneath raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from harness._words import error_in_words
+from harness.errors import (
+    ModelConnectionError,
+    ModelError,
+    ModelQuotaExhaustedError,
+    ModelRateLimitedError,
+    ModelReplyError,
+    ModelStatusError,
+    ModelUnreachableError,
+)
+from harness.limits import parse_rate_limit_headers
+from harness.models._dialect import ReportedError, UnreadableReply, message_of
+from harness.models._events import EventTooLargeError
+from harness.models._failures import model_error
+
+# The layers beneath: both generations of the HTTP library, and what they stand on.
+_TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
+
+# Of the HTTP library's errors, those that come before anything is sent.
+_UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
+
+_MALFORMED = json.JSONDecodeError | UnicodeDecodeError | RecursionError | EventTooLargeError
+
+# A shorter one is no secret but a placeholder, and may be part of any word.
+_SHORTEST_KEY = 8
+_REMOVED = "[key]"
+
+
+class SdkFailures:
+    """What can go wrong in the library of one model.
+
+    Args:
+      sdk: The library's module.
+      model: The model's name.
+      provider: Who serves it.
+      key: What must not stand in any message.
+    """
+
+    def __init__(self, sdk: Any, *, model: str, provider: str, key: str) -> None:
+        self._sdk = sdk
+        self._model = model
+        self._provider = provider
+        self._key = key
+
+    @contextmanager
+    def translated(self) -> Generator[None]:
+        """Have what is raised inside be a `ModelError` that says why; mistakes stay what they are.
+
+        A ``TypeError`` for an option that the library doesn't know is such a mistake.
+        """
+        try:
+            yield
+        except ModelError:
+            raise
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None:
+                raise
+            self._clean(error)
+            raise failure from error
+
+    def _failure(self, error: Any) -> ModelError | None:
+        sdk = self._sdk
+        if isinstance(error, UnreadableReply):
+            return self._error(ModelReplyError, str(error))
+        if isinstance(error, ReportedError):
+            return self._status_error(error.status, {}, error.body, during=True)
+        if isinstance(error, sdk.APIResponseValidationError | _MALFORMED):
+            return self._error(ModelReplyError, f"gave a malformed reply: {self._words(error)}")
+        if isinstance(error, sdk.APIStatusError):
+            response = error.response
+            during = response.status_code < 400  # Within a stream, whose status said all is well.
+            return self._status_error(
+                None if during else response.status_code,
+                {name.lower(): value for name, value in response.headers.items()},
+                _body_of(error),
+                during=during,
+            )
+        if isinstance(error, sdk.APIConnectionError) or _is_of_transport(error):
+            return self._connection_error(error)
+        if isinstance(error, sdk.APIError):
+            return self._status_error(None, {}, error.body or str(error), during=True)
+        if isinstance(
+            error, sdk.OpenAIError if hasattr(sdk, "OpenAIError") else sdk.AnthropicError
+        ):
+            return self._error(ModelError, f"could not be asked: {self._words(error)}")
+        return None
+
+    def _connection_error(self, error: Exception) -> ModelError:
+        cause: BaseException = error
+        while cause.__cause__ is not None and _is_of_transport(cause.__cause__):
+            cause = cause.__cause__
+        name = type(cause).__name__
+        if name in _UNREACHABLE:
+            return self._error(ModelUnreachableError, f"could not be reached: {self._words(cause)}")
+        if "Timeout" in name:
+            return self._error(
+                ModelConnectionError, f"let the connection hang: {self._words(cause)}"
+            )
+        return self._error(
+            ModelConnectionError,
+            f"broke the connection before its answer was whole: {self._words(cause)}",
+        )
+
+    def _status_error(
+        self, status: int | None, headers: Mapping[str, str], body: object, *, during: bool
+    ) -> ModelError:
+        body = self._without_key(body)
+        heard = parse_rate_limit_headers(headers, status=status, body=body)
+        facts: dict[str, Any] = {"status_code": status, "headers": dict(headers), "body": body}
+        said = "reported an error while it answered" if during else "answered with an error"
+        what = f"{said}{'' if status is None else f', status {status}'}: {message_of(body)}"
+        if heard.quota_exhausted:
+            return self._error(
+                ModelQuotaExhaustedError, what, resets_after=heard.wait_seconds, **facts
+            )
+        if heard.is_rate_limit:
+            return self._error(ModelRateLimitedError, what, retry_after=heard.wait_seconds, **facts)
+        return self._error(ModelStatusError, what, retry_after=heard.retry_after_seconds, **facts)
+
+    def _error(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
+        return model_error(kind, what, model=self._model, provider=self._provider, **facts)
+
+    # Keys --------------------------------------------------------------------------------------
+
+    def _words(self, error: BaseException) -> str:
+        words = error_in_words(error)
+        return str(self._without_key(words))
+
+    def _clean(self, error: BaseException) -> None:
+        """Take the key out of the library's own error, should a server have quoted it."""
+        seen: BaseException | None = error
+        for _ in range(10):  # Causes of causes.
+            if seen is None:
+                return
+            seen.args = tuple(self._without_key(value) for value in seen.args)
+            for name, value in list(vars(seen).items()):
+                clean = self._without_key(value)
+                if clean != value:
+                    setattr(seen, name, clean)
+            seen = seen.__cause__ or seen.__context__
+
+    def _without_key(self, value: object, depth: int = 20) -> object:
+        if len(self._key) < _SHORTEST_KEY or not depth:
+            return value
+        if isinstance(value, str):
+            return value.replace(self._key, _REMOVED)
+        if isinstance(value, dict):
+            return {
+                self._without_key(name, depth - 1): self._without_key(entry, depth - 1)
+                for name, entry in value.items()
+            }
+        if isinstance(value, list):
+            return [self._without_key(entry, depth - 1) for entry in value]
+        if isinstance(value, tuple):
+            return tuple(self._without_key(entry, depth - 1) for entry in value)
+        return value
+
+
+def _is_of_transport(error: BaseException) -> bool:
+    return isinstance(error, OSError) or any(
+        kind.__module__.partition(".")[0] in _TRANSPORTS for kind in type(error).__mro__
+    )
+
+
+def _body_of(error: Any) -> object:
+    """Return what the response said; the library's error may have taken a part out of it."""
+    try:
+        return json.loads(error.response.content)
+    except Exception:  # No JSON, or never read.
+        return error.body if error.body is not None else str(error)

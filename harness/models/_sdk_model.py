@@ -1,0 +1,281 @@
+"""A model behind the library of its provider: opened once, asked by any number of runs.
+
+The library's own retries are off. It would retry without the limiter, and hide from it what the
+provider says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from harness._arguments import check_count
+from harness.errors import MissingKeyError, ModelNotOpenError
+from harness.limits import Limiter
+from harness.models._answers import Answer, AnswerStream
+from harness.models._called import CalledModel
+from harness.models._clients import SharedClients
+from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
+from harness.models._events import EventDecoder
+from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._price import Price
+from harness.models._sdk_failures import SdkFailures
+
+SelfT = TypeVar("SelfT", bound="SdkModel")
+
+TIMEOUT_SECONDS = 600.0
+"""Without a single byte; a scope around the call ends it earlier."""
+CONNECT_TIMEOUT_SECONDS = 30.0
+
+_CLOSING_SECONDS = 5.0
+# For the last bytes of an answer that has said it was all. Then its connection can be used again.
+_REST_SECONDS = 1.0
+# A server on this machine hardly ever wants a key, but the libraries always do.
+_NO_KEY = "none"
+
+
+class SdkModel(CalledModel):
+    """What the models of all providers with a library have in common."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        provider: str,
+        dialect: Dialect,
+        sdk: Any,
+        key_variable: str,
+        base_url: str | None,
+        api_key: str | None,
+        limiter: Limiter | None,
+        price: Price | None,
+        max_output_tokens: int | None,
+        temperature: float | None,
+        enforce_schema: bool,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        if max_output_tokens is not None:
+            check_count(
+                f"{type(self).__name__}(max_output_tokens=...)",
+                max_output_tokens,
+                advice="leave it out for no limit",
+            )
+        super().__init__(
+            name,
+            provider=provider,
+            limiter=limiter,
+            price=price,
+            max_output_tokens=max_output_tokens,
+        )
+        self.base_url: str | None = base_url
+        self._dialect = dialect
+        self._sdk = sdk
+        self._key_variable = key_variable
+        self._api_key = api_key
+        self._options: Mapping[str, Any] = MappingProxyType(dict(options or {}))
+        self._settings = CallSettings(
+            model=name,
+            max_output_tokens=max_output_tokens,
+            temperature=temperature,
+            enforce_schema=enforce_schema,
+        )
+        self._clients: SharedClients | None = None
+        self._failures: SdkFailures | None = None
+
+    # Opening -----------------------------------------------------------------------------------
+
+    async def __aenter__(self: SelfT) -> SelfT:
+        """Open the clients. No connection is made before the first call.
+
+        Raises:
+          MissingKeyError: if there is no key, neither as an argument nor in the environment.
+          ModelNotOpenError: if it is open already.
+        """
+        if self._clients is not None:
+            raise ModelNotOpenError(
+                f"model {self.name!r} is open already; open it once, around all that use it"
+            )
+        key = self._find_key()
+        concurrent = None if self.limiter is None else self.limiter.statistics().concurrent
+        self._failures = SdkFailures(
+            self._sdk, model=self.name, provider=self.provider or "", key=key
+        )
+        self._clients = SharedClients(lambda: self._make_client(key), concurrent)
+        self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.close()
+
+    def _find_key(self) -> str:
+        key = self._api_key or os.environ.get(self._key_variable)
+        if key:
+            return key
+        host = urlsplit(self.base_url or "").hostname
+        if host in ("localhost", "127.0.0.1", "::1"):
+            return _NO_KEY
+        raise self._error(
+            MissingKeyError,
+            f"has no key: set the environment variable {self._key_variable}, or give api_key=",
+        )
+
+    @abstractmethod
+    def _make_client(self, key: str) -> Any:
+        """Return a client of the library."""
+
+    def _is_compatible(self) -> bool:
+        """Return whether somebody else than the provider answers at the address."""
+        return False
+
+    def refuse_unless_ready(self) -> None:
+        self._open_clients()
+
+    def _open_clients(self) -> SharedClients:
+        if self._clients is None:
+            raise ModelNotOpenError(
+                f"model {self.name!r} is not open; use it inside of `async with "
+                f"{type(self).__name__}({self.name!r}) as model:`, opened once for all runs"
+            )
+        return self._clients
+
+    # Asking ------------------------------------------------------------------------------------
+
+    async def _ask(self, request: ModelRequest) -> Answer:
+        clients = self._open_clients()
+        assert self._failures is not None
+        waiting_for = f"an answer of model {self.name!r}"  # noqa: F841 (read by `dump`)
+        with self._failures.translated():
+            async with clients.lease() as client:
+                raw = await self._dialect.resource(client).with_raw_response.create(
+                    **self._arguments(request)
+                )
+            response = raw.http_response
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            whole = self._dialect.read(json.loads(response.content))
+            return Answer(whole, headers, response.status_code)
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+        clients = self._open_clients()
+        failures = self._failures
+        assert failures is not None
+        async with clients.lease() as client:
+            opening = self._dialect.resource(client).with_streaming_response.create(
+                **self._arguments(request, streamed=True)
+            )
+            waiting_for = f"an answer of model {self.name!r}"  # noqa: F841 (read by `dump`)
+            with failures.translated():
+                response = (await opening.__aenter__()).http_response
+            stream = _EventStream(response, self._dialect.reader(), failures)
+            try:
+                yield stream
+            finally:
+                await stream.aclose()
+
+    def _stream_arguments(self) -> dict[str, Any]:
+        return {"stream": True}
+
+    def _arguments(self, request: ModelRequest, *, streamed: bool = False) -> dict[str, Any]:
+        arguments = self._dialect.body(request, self._settings)
+        if streamed:
+            arguments.update(self._stream_arguments())
+        for name, value in self._options.items():
+            both = isinstance(value, Mapping) and isinstance(arguments.get(name), Mapping)
+            arguments[name] = {**arguments[name], **value} if both else value
+        return arguments
+
+
+class _EventStream(AnswerStream):
+    """An answer that comes as events over a connection, which it owns."""
+
+    __slots__ = ("_chunks", "_decoder", "_ended", "_failures", "_pieces", "_reader", "_response")
+
+    def __init__(self, response: Any, reader: EventReader, failures: SdkFailures) -> None:
+        super().__init__(
+            {name.lower(): value for name, value in response.headers.items()},
+            response.status_code,
+        )
+        self._response = response
+        self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
+        self._decoder = EventDecoder()
+        self._reader = reader
+        self._failures = failures
+        self._pieces: deque[str | ModelResponse] = deque()
+        self._ended = False
+
+    async def __anext__(self) -> str | ModelResponse:
+        waiting_for = "the next piece of an answer"  # noqa: F841 (read by `dump`)
+        while not self._pieces:
+            if self._ended:
+                raise StopAsyncIteration
+            with self._failures.translated():
+                try:
+                    await self._read()
+                except BaseException:
+                    self._ended = True
+                    raise
+            self.usage = self._reader.usage
+        return self._pieces.popleft()
+
+    async def _read(self) -> None:
+        try:
+            chunk = await anext(self._chunks)
+        except StopAsyncIteration:
+            for event in self._decoder.end():
+                self._take(event)
+            self._reader.take_end()
+            if not self._reader.done:
+                raise UnreadableReply("ended its stream before its answer was whole") from None
+        else:
+            for event in self._decoder.feed(chunk):
+                self._take(event)
+        if self._reader.done:
+            self._ended = True
+            self._pieces.append(self._reader.whole())
+
+    def _take(self, event: str) -> None:
+        if self._reader.done:
+            return
+        piece = self._reader.take(event if event.startswith("[DONE]") else json.loads(event))
+        if piece:
+            self._pieces.append(piece)
+
+    async def aclose(self) -> None:
+        """Close the connection, or give it back if the answer was read to its end.
+
+        Cancellation: it is closed all the same, within a few seconds.
+        """
+        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS) as scope:
+            scope.shield = True
+            if self._reader.done:
+                with trio.move_on_after(_REST_SECONDS):
+                    await self._exhaust()
+            await self._response.aclose()
+            # The generators beneath end by the error that a closed connection is to them. Left
+            # alone they would be found by the garbage collector, which trio complains about.
+            await self._exhaust()
+
+    async def _exhaust(self) -> None:
+        try:
+            async for _ in self._chunks:
+                pass
+        except Exception:
+            return

@@ -1,0 +1,702 @@
+"""Tool calls: side by side, in order, in time, each with a result, and one for each mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.agents import Agent, Tool, ToolCalled, ToolReturned, TurnStarted, tool
+from harness.errors import ToolTimeoutError
+from harness.models import Message, ModelRequest, ScriptedModel
+from tests.agents.fakes import Fake, Script, calls, is_valid
+from tests.scale import scaled
+from tests.support.context import planted, third_party, unchanged_context
+
+
+def agent_of(*tools: Any, **wanted: Any) -> Agent[str]:
+    """Return an agent that calls each tool with no arguments, and then answers."""
+    names = [one.name if isinstance(one, Tool) else one.__name__ for one in tools]
+    return Agent("a", model=Script(calls(*[(n, {}) for n in names]), "done"), tools=tools, **wanted)
+
+
+async def results_of(agent: Agent[str]) -> list[str]:
+    reply = await agent.run("hi")
+    assert is_valid(reply.messages)
+    return [one.content for one in reply.messages if one.role == "tool"]
+
+
+def named(name: str, **options: Any) -> Callable[[Any], Tool]:
+    return tool(name=name, **options)
+
+
+# Side by side ------------------------------------------------------------------------------------
+
+
+async def test_calls_of_a_turn_run_side_by_side_and_results_stand_in_their_order(
+    autojump_clock: MockClock,
+) -> None:
+    @tool
+    async def wait(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return f"after {seconds:g}"
+
+    model = Script(calls(*[("wait", {"seconds": s}) for s in (3, 1, 2)]), "done")
+    events: list[object] = []
+    async with Agent("a", model=model, tools=[wait]).stream("hi") as stream:
+        async for event in stream:
+            events.append(event.payload)
+    assert trio.current_time() == 3
+    tools = [one for one in stream.reply.messages if one.role == "tool"]
+    assert tools == [
+        Message("tool", "after 3", tool_call_id="c1"),
+        Message("tool", "after 1", tool_call_id="c2"),
+        Message("tool", "after 2", tool_call_id="c3"),
+    ]
+    assert [one.call_id for one in events if isinstance(one, ToolCalled)] == ["c1", "c2", "c3"]
+    assert [one.call_id for one in events if isinstance(one, ToolReturned)] == ["c2", "c3", "c1"]
+
+
+async def test_a_sequential_tool_loses_no_update(autojump_clock: MockClock) -> None:
+    """20 calls read, wait and write one counter; side by side they would all read 0."""
+
+    async def count_up() -> int:
+        deps = harness.current_run().deps
+        seen: int = deps["count"]
+        await trio.sleep(1)
+        deps["count"] = seen + 1
+        return seen
+
+    model = Script(calls(*[("count_up", {})] * 20), "done")
+    for sequential, expected in ((True, 20), (False, 1)):
+        deps = {"count": 0}
+        agent = Agent("a", model=model, tools=[tool(count_up, sequential=sequential)])
+        reply = await agent.run("hi", deps=deps)
+        assert deps["count"] == expected
+        seen = [int(one.content) for one in reply.messages if one.role == "tool"]
+        assert seen == (list(range(20)) if sequential else [0] * 20)
+
+
+async def test_sequential_counts_for_one_tool_in_one_run(autojump_clock: MockClock) -> None:
+    @tool(sequential=True)
+    async def slow() -> str:
+        await trio.sleep(1)
+        return "slow"
+
+    @tool
+    async def other() -> str:
+        await trio.sleep(1)
+        return "other"
+
+    model = Script(calls(("slow", {}), ("other", {}), ("slow", {}), ("other", {})), "done")
+    agent = Agent("a", model=model, tools=[slow, other])
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(agent.run, "hi")
+    assert trio.current_time() == 2
+
+
+async def test_a_counter_of_a_tool_belongs_to_the_run(autojump_clock: MockClock) -> None:
+    """A tool that fails once per run: 50 runs at once, and none fails because of another."""
+    tries: harness.RunLocal[list[int]] = harness.RunLocal(list, name="tries")
+
+    @tool
+    async def flaky() -> str:
+        tries.get().append(1)
+        await trio.sleep(1)
+        if len(tries.get()) > 2:
+            raise AssertionError("tries of another run were counted")
+        if len(tries.get()) == 1:
+            raise OSError("try again")
+        return "worked"
+
+    agent = Agent(
+        "a", model=Script(calls(("flaky", {})), calls(("flaky", {})), "done"), tools=[flaky]
+    )
+    results = await harness.fan_out(agent, ["hi"] * 50, limit=50)
+    for reply in results.values():
+        tools = [one.content for one in reply.messages if one.role == "tool"]
+        assert tools == ["the tool failed: OSError: try again", "worked"]
+
+
+async def test_ten_runs_share_one_slow_connection(autojump_clock: MockClock) -> None:
+    """What is shared has an owner task; runs borrow it, and a cancelled one breaks nothing."""
+
+    class Connection:
+        def __init__(self) -> None:
+            self.send, self.receive = trio.open_memory_channel[Any](0)
+
+        async def own(self) -> None:
+            async for question, answer_to in self.receive:
+                await trio.sleep(1)
+                answer_to.append(f"answer to {question}")
+                answer_to.done.set()
+
+    class Box(list[str]):
+        def __init__(self) -> None:
+            self.done = trio.Event()
+
+    connection = Connection()
+
+    @tool
+    async def ask(question: str) -> str:
+        box = Box()
+        await connection.send.send((question, box))
+        await box.done.wait()
+        return box[0]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.own)
+        replies: dict[int, str] = {}
+
+        async def one(number: int) -> None:
+            model = Script(calls(("ask", {"question": str(number)})), "done")
+            with trio.move_on_after(3.5 if number % 2 else 1_000):
+                reply = await Agent("a", model=model, tools=[ask]).run("hi")
+                replies[number] = reply.messages[2].content
+
+        async with trio.open_nursery() as runs:
+            for number in range(10):
+                runs.start_soon(one, number)
+        nursery.cancel_scope.cancel()
+    assert {n for n in range(10) if n % 2 == 0} <= set(replies)
+    assert all(answer == f"answer to {number}" for number, answer in replies.items())
+
+
+# Context -----------------------------------------------------------------------------------------
+
+
+async def test_a_tool_sees_the_agents_run_and_the_callers_context(
+    autojump_clock: MockClock,
+) -> None:
+    """Each call has a copy of the caller's context: what it sets is seen by nobody else."""
+    seen: list[tuple[str, str]] = []
+
+    async def look() -> None:
+        seen.append((harness.current_run().path, third_party.get()))
+        third_party.set("set in a call")
+        await trio.sleep(1)
+
+    @tool
+    async def first() -> None:
+        await look()
+
+    @tool
+    async def second() -> None:
+        await look()
+
+    @tool
+    def plain() -> None:
+        seen.append((harness.current_run().path, third_party.get()))
+        third_party.set("set in a thread")
+
+    third_party.set("planted")
+    model = Script(calls(("first", {}), ("second", {})), calls(("plain", {})), "done")
+    agent = Agent("a", model=model, tools=[first, second, plain])
+    async with harness.open_run("outer"):
+        await agent.run("hi")
+        assert third_party.get() == "planted"
+        async with agent.stream("hi") as stream:
+            async for _ in stream:
+                assert third_party.get() == "planted"
+                assert harness.current_run().path == "outer"
+    assert seen == [("outer/a", "planted")] * 6
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_sees_the_agents_run_and_the_callers_context(
+    autojump_clock: MockClock, streamed: bool
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: ModelRequest) -> str:
+        seen.append((harness.current_run().path, third_party.get()))
+        return "hi"
+
+    with planted("in the reader"), unchanged_context():
+        async with harness.open_run("outer"):
+            agent = Agent("a", model=Fake(answer))
+            if streamed:
+                async with agent.stream("hi") as stream:
+                    async for _ in stream:
+                        assert third_party.get() == "in the reader"
+            else:
+                await agent.run("hi")
+    assert seen == [("outer/a", "in the reader")]
+
+
+async def test_fifty_runs_with_plain_tools_each_see_their_own_run(
+    autojump_clock: MockClock,
+) -> None:
+    ids: list[str] = []
+
+    @tool(timeout=None)
+    def which() -> str:
+        return harness.current_run().id
+
+    agent = agent_of(which)
+    results = await harness.fan_out(agent, ["hi"] * 50, limit=50)
+    for reply in results.values():
+        assert reply.messages[2].content == reply.run_id
+        ids.append(reply.run_id)
+    assert len(set(ids)) == 50
+
+
+# Results -----------------------------------------------------------------------------------------
+
+
+async def test_what_a_tool_returns_is_text_or_json(autojump_clock: MockClock) -> None:
+    @tool
+    async def text() -> str:
+        return "as it is"
+
+    @tool
+    async def data() -> dict[str, Any]:
+        return {"a": [1, None]}
+
+    @tool
+    async def nothing() -> None:
+        pass
+
+    @tool
+    async def odd() -> object:
+        return object()
+
+    @tool
+    def decorated() -> Any:
+        return text()
+
+    told = await results_of(agent_of(text, data, nothing, odd, decorated))
+    assert told[:3] == ["as it is", '{"a":[1,null]}', "null"]
+    assert "can't be written as JSON" in told[3]
+    assert told[4] == "as it is"
+
+
+async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> None:
+    @tool
+    async def broken() -> str:
+        raise KeyError("no such card")
+
+    @tool
+    async def fine() -> str:
+        await trio.sleep(1)
+        return "fine"
+
+    assert await results_of(agent_of(broken, fine)) == [
+        "the tool failed: KeyError: 'no such card'",
+        "fine",
+    ]
+
+
+async def test_an_error_fails_the_run_by_choice(autojump_clock: MockClock) -> None:
+    """It comes out as itself, the calls beside it are cut short, and each has a result."""
+    ended: list[str] = []
+    events: list[object] = []
+
+    @tool(on_error="run")
+    async def broken() -> str:
+        await trio.sleep(1)
+        raise KeyError("no such card")
+
+    @tool
+    async def slow() -> str:
+        try:
+            await trio.sleep(10)
+        finally:
+            ended.append("slow")
+        return "slow"
+
+    agent = agent_of(slow, broken)
+    with harness.observing(lambda event: events.append(event.payload)):
+        with pytest.raises(KeyError, match="no such card") as caught:
+            async with harness.open_run("outer"):
+                await agent.run("hi")
+    assert ended == ["slow"]
+    assert trio.current_time() == 1
+    assert caught.value.__notes__[0] == "in tool 'broken' of run outer/a"
+    returned = [one for one in events if isinstance(one, ToolReturned)]
+    assert [(one.name, one.ok) for one in returned] == [("broken", False), ("slow", False)]
+
+
+async def test_several_errors_fail_the_run_with_the_first_in_the_order_of_the_calls(
+    autojump_clock: MockClock,
+) -> None:
+    def broken(name: str) -> Any:
+        @tool(name=name, on_error="run")
+        async def inner() -> str:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+            raise OSError(name)
+
+        return inner
+
+    with pytest.raises(OSError, match="first"):
+        await agent_of(broken("first"), broken("second")).run("hi")
+
+
+class RetryableError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("on_error", ["model", "run"])
+async def test_a_single_error_in_groups_is_unwrapped_with_its_cause(
+    autojump_clock: MockClock, on_error: Any
+) -> None:
+    """A tool that opens a nursery raises a group; `except RetryableError` must find it."""
+
+    async def inner() -> None:
+        try:
+            raise OSError("reset by peer")
+        except OSError as error:
+            raise RetryableError("try again") from error
+
+    @tool(on_error=on_error)
+    async def nested() -> None:
+        async with trio.open_nursery():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(inner)
+
+    if on_error == "model":
+        assert await results_of(agent_of(nested)) == ["the tool failed: RetryableError: try again"]
+    else:
+        with pytest.raises(RetryableError) as caught:
+            await agent_of(nested).run("hi")
+        assert isinstance(caught.value.__cause__, OSError)
+        assert "in tool 'nested' of run a" in caught.value.__notes__
+
+
+@pytest.mark.parametrize(("on_error", "status"), [("run", "failed"), ("model", "cancelled")])
+async def test_an_error_beside_a_cancel_is_the_error(
+    autojump_clock: MockClock, on_error: Any, status: str
+) -> None:
+    """A tool that breaks while it is being cancelled: the cancels in its group say nothing."""
+
+    async def break_in_cleanup() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise RetryableError("broke in its cleanup")
+
+    @tool(on_error=on_error)
+    async def nested() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(break_in_cleanup)
+
+    agent = agent_of(nested)
+    expected = pytest.raises(RetryableError) if on_error == "run" else contextlib.nullcontext()
+    with expected:
+        async with agent.stream("hi") as stream:
+            async for event in stream:
+                if isinstance(event.payload, ToolCalled):
+                    await trio.sleep(1)
+                    stream.run.cancel()
+    assert stream.run.status == status
+    assert stream.reply.messages[2].content == (
+        "the tool failed: RetryableError: broke in its cleanup"
+    )
+
+
+async def test_what_is_no_error_is_never_told_to_a_model(autojump_clock: MockClock) -> None:
+    @tool
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    @tool
+    async def fine() -> None:
+        await trio.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        await agent_of(interrupted, fine).run("hi")
+    with pytest.raises(KeyboardInterrupt):
+        async with agent_of(interrupted, fine).stream("hi") as stream:
+            async for _ in stream:
+                pass
+
+
+async def test_arguments_that_do_not_fit_are_answered_so_that_the_model_can_try_again(
+    autojump_clock: MockClock,
+) -> None:
+    called: list[int] = []
+
+    @tool(on_error="run")
+    async def square(number: int) -> int:
+        called.append(number)
+        await trio.lowlevel.checkpoint()
+        return number * number
+
+    bad: list[dict[str, Any]] = [{}, {"number": "3"}, {"number": 3, "unit": "cm"}, {"number": None}]
+    model = Script(
+        calls(*[("square", arguments) for arguments in bad]),
+        calls(("square", {"number": 3})),
+        "9",
+    )
+    reply = await Agent("a", model=model, tools=[square]).run("hi")
+    assert [one.content for one in reply.messages if one.role == "tool"] == [
+        "the arguments don't fit: Object missing required field `number`",
+        "the arguments don't fit: Expected `int`, got `str` - at `$.number`",
+        "the arguments don't fit: Object contains unknown field `unit`",
+        "the arguments don't fit: Expected `int`, got `null` - at `$.number`",
+        "9",
+    ]
+    assert called == [3]
+
+
+async def test_arguments_that_are_no_object_are_answered(autojump_clock: MockClock) -> None:
+    called: list[int] = []
+
+    @tool
+    async def act() -> None:
+        called.append(1)
+
+    model = Script(
+        calls(
+            harness.models.ToolCall("c1", "act", unreadable='{"a": '),
+            harness.models.ToolCall("c2", "act", [1]),  # type: ignore[arg-type]
+        ),
+        "done",
+    )
+    reply = await Agent("a", model=model, tools=[act]).run("hi")
+    told = [one.content for one in reply.messages if one.role == "tool"]
+    assert all("no JSON object" in one for one in told)
+    assert '{"a": ' in told[0]
+    assert called == []
+
+
+# Time and cancellation ---------------------------------------------------------------------------
+
+
+async def test_each_call_has_a_time_of_its_own(autojump_clock: MockClock) -> None:
+    @tool(timeout=2)
+    async def slow() -> str:
+        await trio.sleep(5)
+        return "late"
+
+    @tool(timeout=None)
+    async def slower() -> str:
+        await trio.sleep(500)
+        return "in the end"
+
+    @tool
+    async def usual() -> str:
+        await trio.sleep_forever()
+        return ""
+
+    told = await results_of(agent_of(slow, slower, usual))
+    assert "timeout of 2 s" in told[0]
+    assert told[1] == "in the end"
+    assert "timeout of 60 s" in told[2]
+    assert trio.current_time() == 500
+
+    with pytest.raises(ToolTimeoutError, match="'slow'") as caught:
+        await agent_of(tool(slow._function, name="slow", timeout=2, on_error="run")).run("hi")
+    assert isinstance(caught.value, trio.TooSlowError)
+
+
+async def test_the_time_of_a_sequential_call_starts_when_it_does(
+    autojump_clock: MockClock,
+) -> None:
+    @tool(timeout=2, sequential=True)
+    async def slow() -> str:
+        await trio.sleep(1.5)
+        return "in time"
+
+    model = Script(calls(*[("slow", {})] * 4), "done")
+    assert await results_of(Agent("a", model=model, tools=[slow])) == ["in time"] * 4
+
+
+async def test_a_too_slow_error_from_inside_is_the_tools_own(autojump_clock: MockClock) -> None:
+    @tool
+    async def strict() -> None:
+        with trio.fail_after(1):
+            await trio.sleep_forever()
+
+    assert await results_of(agent_of(strict)) == ["the tool failed: TooSlowError"]
+
+
+async def test_a_cancel_during_a_tool_keeps_its_effect_from_happening(
+    autojump_clock: MockClock,
+) -> None:
+    """Cancelled means stopped: the effect doesn't happen, and the state stays cancelled."""
+    effects: list[str] = []
+
+    @tool
+    async def pay() -> str:
+        await trio.sleep(5)
+        effects.append("paid")
+        return "paid"
+
+    @tool
+    async def quick() -> str:
+        await trio.sleep(1)
+        return "quick"
+
+    agent = agent_of(pay, quick)
+    async with trio.open_nursery() as nursery:
+        async with agent.stream("hi") as stream:
+
+            async def cancel() -> None:
+                await trio.sleep(2)
+                stream.run.cancel("changed my mind")
+
+            nursery.start_soon(cancel)
+            async for _ in stream:
+                pass
+    await trio.sleep(100)
+    assert effects == []
+    assert stream.run.status == "cancelled"
+    reply = stream.reply
+    assert [one.content for one in reply.messages if one.role == "tool"] == [
+        "this call was cut short before it had a result",
+        "quick",
+    ]
+    assert is_valid(reply.messages)
+    # It can be sent again.
+    history = harness.agents.Conversation(reply.messages)
+    again = await Agent("b", model=Script("-", "welcome back")).run("hi", conversation=history)
+    assert again.output == "welcome back"
+
+
+async def test_a_tool_that_ignores_its_cancel_is_waited_for_and_named(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    async def stubborn() -> str:
+        until = trio.current_time() + 20
+        while trio.current_time() < until:
+            try:
+                await trio.sleep(1)
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+        return "at last"
+
+    async with agent_of(stubborn).stream("hi") as stream:
+        async for event in stream:
+            if isinstance(event.payload, ToolCalled):
+                break
+    assert trio.current_time() == 20
+    assert stream.run.status == "cancelled"
+    assert "ended 15.0 s after the time for its cleanup" in caplog.text
+
+
+async def test_a_run_says_which_tools_it_waits_for(autojump_clock: MockClock) -> None:
+    @tool
+    async def slow() -> None:
+        await trio.sleep(30)
+
+    model = ScriptedModel([calls(*[("slow", {})] * 7), "done"], delay=1)
+    agent = Agent("a", model=model, tools=[slow])
+    words: list[str] = []
+    async with agent.stream("hi") as stream:
+        async for event in stream:
+            if isinstance(event.payload, TurnStarted):
+                words.append(stream.run.waiting_for)
+            if isinstance(event.payload, ToolCalled):
+                await trio.sleep(1)
+                words.append(stream.run.waiting_for)
+    assert words[0] == "an answer of its model"
+    assert words[1] == "its tools: slow, slow, slow, slow, slow and 2 more"
+    with pytest.raises(harness.errors.RunTimedOut, match="in its tools: slow"):
+        async with harness.open_run("outer", timeout=10):
+            await agent.run("hi")
+
+
+# Threads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_clock
+async def test_plain_tools_do_not_block_each_other() -> None:
+    """4 sleeps of 0.2 s side by side end in less than 0.3 s."""
+
+    @tool
+    def sleep() -> str:
+        time.sleep(0.2)
+        return "rested"
+
+    model = Script(calls(*[("sleep", {})] * 4), "done")
+    began = time.monotonic()
+    reply = await Agent("a", model=model, tools=[sleep]).run("hi")
+    assert time.monotonic() - began < 0.3 + 0.2 * (scaled(0, full=1))
+    assert [one.content for one in reply.messages[2:6]] == ["rested"] * 4
+
+
+@pytest.mark.real_clock
+@pytest.mark.parametrize("abandon", [False, True])
+async def test_a_thread_is_waited_for_or_abandoned_by_choice(abandon: bool) -> None:
+    ended: list[str] = []
+
+    @tool(timeout=0.05, abandon_on_cancel=abandon)
+    def slow() -> str:
+        time.sleep(0.3)
+        ended.append("slow")
+        return "late"
+
+    began = time.monotonic()
+    told = await results_of(agent_of(slow))
+    if abandon:
+        assert time.monotonic() - began < 0.25
+        assert "timeout of 0.05 s" in told[0]
+        assert ended == []
+    else:
+        assert told == ["late"], "it was waited for, so what it returned counts"
+        assert ended == ["slow"]
+    await trio.sleep(0.4)
+    assert ended == ["slow"]
+    assert told != ["late"] or not abandon
+
+
+@pytest.mark.real_clock
+async def test_threads_of_tools_are_limited_and_keep_those_of_others_free() -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    @tool
+    def work() -> None:
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.pop()
+
+    model = Script(calls(*[("work", {})] * 100), "done")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Agent("a", model=model, tools=[work]).run, "hi")
+        await trio.sleep(0.01)
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    assert max(most) <= 40
+    assert len(most) == 100
+
+
+# Kinds of one's own ------------------------------------------------------------------------------
+
+
+async def test_a_kind_of_its_own_derives_from_tool(autojump_clock: MockClock) -> None:
+    class Remote(Tool):
+        async def invoke(self, arguments: Any, call_id: str) -> Any:
+            await trio.sleep(1)
+            return [call_id, arguments]
+
+    remote = Remote(name="remote", description="Far away.", parameters={"type": "object"})
+    agent = Agent("a", model=Script(calls(("remote", {"x": 1})), "done"), tools=[remote])
+    assert await results_of(agent) == ['["c1",{"x":1}]']
+
+
+async def test_a_tool_is_still_the_function(autojump_clock: MockClock) -> None:
+    @tool
+    async def add(a: int, b: int = 1) -> int:
+        await trio.lowlevel.checkpoint()
+        return a + b
+
+    @tool
+    def plain(a: int) -> int:
+        return -a
+
+    assert await add(2) == 3
+    assert await add(2, b=5) == 7
+    assert plain(2) == -2

@@ -1,0 +1,182 @@
+"""What calls use is held by the budgets of their run before, and counted after."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.errors import (
+    BudgetExceeded,
+    MissingPriceError,
+    ModelConnectionError,
+    ModelError,
+    ModelReplyError,
+    ModelStatusError,
+    ModelUnreachableError,
+)
+from harness.limits import Limiter
+from harness.models import (
+    FunctionModel,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    OpenAIModel,
+    Price,
+    ScriptedModel,
+    Usage,
+)
+from harness.shared import BudgetStatistics, budget_left, budget_statistics
+from tests.models.providers import open_model
+
+HELLO = ModelRequest([Message("user", "hello " * 20)])  # 34 tokens, by the guess.
+PRICE = Price(input_usd_per_million_tokens=1_000, output_usd_per_million_tokens=10_000)
+
+
+def answering(usage: Usage, **options: object) -> ScriptedModel:
+    return ScriptedModel([ModelResponse("one two three", usage=usage)], **options)  # type: ignore[arg-type]
+
+
+def tokens_of(statistics: tuple[BudgetStatistics, ...]) -> tuple[float, float]:
+    """Return what was spent and what is held of the innermost budget."""
+    tokens = statistics[-1].tokens
+    assert tokens is not None
+    return tokens.spent, tokens.reserved
+
+
+async def test_calls_spend_what_they_used_in_tokens_and_dollars() -> None:
+    model = answering(Usage(100, 10), price=PRICE)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_000, cost_usd=1.0)):
+        await model.complete(HELLO)
+        async with model.stream(HELLO) as stream:
+            assert tokens_of(budget_statistics()) == (110, 34 + 10), "held while it streams"
+            async for _ in stream:
+                pass
+        assert tokens_of(budget_statistics()) == (220, 0)
+        assert budget_left().cost_usd == pytest.approx(1 - 2 * (0.1 + 0.1))
+
+
+async def test_a_spent_budget_refuses_and_nothing_is_asked(autojump_clock: MockClock) -> None:
+    limiter = Limiter("provider", requests_per_minute=600, concurrent=1)
+    model = answering(Usage(100, 10), limiter=limiter)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=250)):
+        await model.complete(HELLO)
+        await model.complete(HELLO)
+        granted = limiter.statistics().dimensions["requests"].used
+        for _ in range(3):
+            with pytest.raises(BudgetExceeded, match="'paid'"):
+                await model.complete(HELLO)
+            with pytest.raises(BudgetExceeded):
+                async with model.stream(HELLO):
+                    pass
+        assert limiter.statistics().dimensions["requests"].used == granted, "it was given back"
+        assert limiter.statistics().in_flight == 0
+
+
+async def test_with_a_stated_maximum_calls_side_by_side_never_overrun(
+    autojump_clock: MockClock,
+) -> None:
+    """Each holds its maximum, so of a hundred only those begin that the budget can pay for."""
+
+    class Slow(FunctionModel):
+        def __init__(self) -> None:
+            super().__init__(self.answer)
+            self.max_output_tokens = 50
+            self.asked = 0
+
+        async def answer(self, request: ModelRequest) -> ModelResponse:
+            self.asked += 1
+            await trio.sleep(1)
+            return ModelResponse("x", usage=Usage(34, 50))
+
+    model = Slow()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=84 * 10)):
+        results = await harness.fan_out(
+            model.complete, [HELLO] * 100, policy=harness.BestEffort(), limit=100
+        )
+        assert len(results.values()) == model.asked == 10
+        assert budget_left().tokens == 0
+        (budget,) = budget_statistics()
+        assert budget.tokens is not None
+        assert budget.tokens.overrun == 0
+
+
+async def test_who_waits_for_the_limiter_holds_nothing_of_the_budget(
+    autojump_clock: MockClock,
+) -> None:
+    """Otherwise a line would use up a budget that its calls never touch."""
+    limiter = Limiter("provider", concurrent=1)
+    model = answering(Usage(34, 10), limiter=limiter, delay=1)
+    model.max_output_tokens = 100
+    async with harness.open_run("paid", budget=harness.Budget(tokens=44 * 19 + 134)):
+        results = await harness.fan_out(model.complete, [HELLO] * 20)
+        assert results.complete
+
+
+@pytest.mark.parametrize(
+    ("error", "spent"),
+    [
+        (ModelStatusError("refused", status_code=400), 0),
+        (ModelUnreachableError("not there"), 0),
+        (ModelConnectionError("cut"), 34),
+        (ModelReplyError("malformed"), 34),
+        (KeyError("a mistake"), 34),
+    ],
+)
+async def test_a_failure_costs_what_it_may_have_used(error: Exception, spent: int) -> None:
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_000)):
+        with pytest.raises(type(error)):
+            await ScriptedModel([error]).complete(HELLO)
+        assert tokens_of(budget_statistics()) == (spent, 0)
+
+
+async def test_a_stream_left_early_costs_what_came(autojump_clock: MockClock) -> None:
+    model = answering(Usage(100, 10), piece_delay=1)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_000)):
+        async with model.stream(HELLO) as stream:
+            await anext(stream)
+        assert tokens_of(budget_statistics()) == (34 + 1, 0)
+        with trio.move_on_after(1.5):
+            async with model.stream(HELLO) as stream:
+                async for _ in stream:
+                    pass
+        assert tokens_of(budget_statistics()) == (35 + 34 + 2, 0)
+
+
+async def test_an_error_inside_an_open_stream_is_not_taken_for_its_own() -> None:
+    """A call that fails while a stream of the same model is open is another call."""
+    model = answering(Usage(100, 10))
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_000)):
+        with pytest.raises(ModelStatusError):
+            async with model.stream(HELLO) as stream:
+                async for _ in stream:
+                    pass
+                await ScriptedModel([ModelStatusError("no", status_code=500)]).complete(HELLO)
+        assert tokens_of(budget_statistics()) == (110, 0)
+
+
+async def test_dollars_can_be_kept_only_with_a_price() -> None:
+    async with (
+        open_model("chat", answer=lambda request: "yes") as (model, provider),
+        harness.open_run("paid", budget=harness.Budget(cost_usd=1.0)),
+    ):
+        with pytest.raises(MissingPriceError, match=r"model 'm' of openai has no price.*'paid'"):
+            await model.complete(HELLO)
+        assert provider.statistics().requests == 0
+        await ScriptedModel(["it costs nothing"]).complete(HELLO)
+        priced = OpenAIModel("m", base_url=provider.base_url, api_key="any", price=PRICE)
+        async with priced:
+            await priced.complete(HELLO)
+        assert (budget_left().cost_usd or 0) < 1.0
+
+
+async def test_those_who_only_count_hear_of_every_call() -> None:
+    """Tokens of calls below a run, by whatever model, with or without a limiter."""
+    async with harness.open_run("outer", budget=harness.Budget(tokens=10_000)):
+        async with harness.open_run("inner"):
+            await answering(Usage(100, 10)).complete(HELLO)
+            await answering(Usage(100, 10), limiter=Limiter("p", concurrent=1)).complete(HELLO)
+            with pytest.raises(ModelError):
+                await ScriptedModel([]).complete(HELLO)
+        assert tokens_of(budget_statistics()) == (220, 0)

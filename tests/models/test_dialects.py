@@ -1,0 +1,311 @@
+"""Reading what providers, and servers that only nearly speak like them, send."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.models import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models import _events as events_module
+from harness.models._anthropic_messages import AnthropicMessages
+from harness.models._dialect import (
+    CallSettings,
+    Dialect,
+    ReportedError,
+    UnreadableReply,
+    tool_call,
+)
+from harness.models._events import EventDecoder, EventTooLargeError
+from harness.models._openai_chat import OpenAIChat
+from harness.models._openai_responses import OpenAIResponses
+from harness.models._schemas import enforceable, root_object
+from harness.models._sizes import request_tokens, text_tokens
+
+
+def decode(*chunks: bytes) -> list[str]:
+    decoder = EventDecoder()
+    events: list[str] = []
+    for chunk in chunks:
+        events.extend(decoder.feed(chunk))
+    return [*events, *decoder.end()]
+
+
+# Events -------------------------------------------------------------------------------------------
+
+
+def test_events_as_the_specification_has_them() -> None:
+    assert decode(b"data: a\n\ndata:b\n\n") == ["a", "b"]
+    assert decode(b"event: x\nid: 3\ndata: a\ndata: b\n\n: a comment\n\n") == ["a\nb"]
+    assert decode(b"data: a\r\n\r\ndata: b\r\rdata: c\n\n") == ["a", "b", "c"]
+    assert decode(b"data: a\n\ndata: no empty line") == ["a", "no empty line"]
+    assert decode(b"data: a\r", b"\ndata: b\r\n\r", b"\n") == ["a\nb"], "one end in two chunks"
+    assert decode(b"retry: 3\n\n") == []
+    assert decode("data: 21 °C\n\n".encode()) == ["21 °C"]
+
+
+LINES = st.lists(
+    st.sampled_from([b"data: a", "data: °".encode(), b"data:", b"", b"event: x", b": c"]),
+    max_size=12,
+)
+
+
+@given(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 100), max_size=8))
+def test_where_the_bytes_are_cut_makes_no_difference(
+    lines: list[bytes], line_end: bytes, cuts: list[int]
+) -> None:
+    stream = line_end.join([*lines, b"", b""])
+    places = sorted({min(cut, len(stream)) for cut in cuts})
+    chunks = [
+        stream[begin:end] for begin, end in zip([0, *places], [*places, len(stream)], strict=True)
+    ]
+    assert decode(*chunks) == decode(stream)
+
+
+def test_an_event_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "MOST_BYTES", 1_000)
+    decoder = EventDecoder()
+    for _ in range(50):
+        assert list(decoder.feed(b"data: whole\n\n" * 10)), "many small ones are fine"
+    with pytest.raises(EventTooLargeError):
+        for _ in range(50):
+            list(decoder.feed(b"data: " + b"x" * 100))
+
+
+# Chat completions ---------------------------------------------------------------------------------
+
+
+def read_stream(dialect: Dialect, events: list[Any]) -> tuple[str, ModelResponse]:
+    reader = dialect.reader()
+    text = "".join(reader.take(event) for event in events)
+    reader.take_end()
+    assert reader.done
+    return text, reader.whole()
+
+
+def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def call(index: int | None, arguments: str | None, **fields: Any) -> dict[str, Any]:
+    function = {"arguments": arguments, "name": fields.pop("name", None)}
+    place = {} if index is None else {"index": index}
+    return {**place, **fields, "function": function}
+
+
+def test_pieces_of_several_calls_are_put_together() -> None:
+    text, whole = read_stream(
+        OpenAIChat(),
+        [
+            chunk(role="assistant", content=None),
+            chunk(
+                tool_calls=[call(0, "", id="a", name="one"), call(1, '{"x"', id="b", name="two")]
+            ),
+            chunk(tool_calls=[call(1, ": 1}")]),
+            chunk(tool_calls=[call(0, '{"y": 2}')]),
+            chunk("tool_calls"),
+            {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+            "[DONE]",
+        ],
+    )
+    assert text == ""
+    assert whole == ModelResponse(
+        tool_calls=[ToolCall("a", "one", {"y": 2}), ToolCall("b", "two", {"x": 1})],
+        usage=Usage(3, 4),
+    )
+
+
+def test_servers_that_leave_things_out_are_understood() -> None:
+    """No numbers of calls, no ids, no end marker, usage beside the last piece."""
+    whole = read_stream(
+        OpenAIChat(),
+        [
+            chunk(tool_calls=[call(None, '{"x": 1}', id="a", name="one")]),
+            chunk(tool_calls=[call(None, '{"x": 2}', id="b", name="two")]),
+            {**chunk("tool_calls"), "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+        ],
+    )[1]
+    assert [(made.id, made.arguments) for made in whole.tool_calls] == [
+        ("a", {"x": 1}),
+        ("b", {"x": 2}),
+    ]
+    whole = read_stream(
+        OpenAIChat(),
+        [
+            chunk(tool_calls=[call(None, '{"x"', name="one")]),
+            chunk("tool_calls", tool_calls=[call(None, ": 1}")]),
+        ],
+    )[1]
+    assert whole.tool_calls == (ToolCall("call_0", "one", {"x": 1}),)
+
+
+def test_what_is_not_known_is_passed_over() -> None:
+    text, whole = read_stream(
+        OpenAIChat(),
+        [
+            {"object": "new.kind"},
+            {"choices": None},
+            {"choices": ["odd"]},
+            {"choices": [{"index": 1, "delta": {"content": "another choice"}}]},
+            chunk(reasoning_content="I think", content="yes", audio={}),
+            chunk("stop", content=["parts"]),
+        ],
+    )
+    assert text == "yes"
+    assert whole == ModelResponse("yes")
+
+
+def test_a_refusal_is_an_answer() -> None:
+    assert read_stream(OpenAIChat(), [chunk(refusal="I must"), chunk("stop", refusal=" not")])[
+        1
+    ] == ModelResponse("I must not")
+    message = {"content": None, "refusal": "I must not"}
+    whole = OpenAIChat().read({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert whole.content == "I must not"
+    parts = [{"type": "refusal", "refusal": "I must not"}]
+    output = [{"type": "reasoning"}, {"type": "message", "content": parts}]
+    assert OpenAIResponses().read({"status": "completed", "output": output}).content == "I must not"
+    with pytest.raises(UnreadableReply, match="refused to answer"):
+        AnthropicMessages().read({"content": [], "stop_reason": "refusal"})
+
+
+def test_a_model_that_thought_up_all_its_output_is_told_from_an_empty_one() -> None:
+    with pytest.raises(UnreadableReply, match="larger max_output_tokens"):
+        OpenAIChat().read({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
+
+
+@pytest.mark.parametrize(
+    ("given_arguments", "expected"),
+    [
+        ('{"a": 1}', ToolCall("i", "t", {"a": 1})),
+        ({"a": 1}, ToolCall("i", "t", {"a": 1})),
+        ("", ToolCall("i", "t")),
+        (None, ToolCall("i", "t")),
+        ('{"a": ', ToolCall("i", "t", unreadable='{"a": ')),
+        ("[1]", ToolCall("i", "t", unreadable="[1]")),
+        ("[" * 100_000, ToolCall("i", "t", unreadable="[" * 100_000)),
+    ],
+)
+def test_arguments_that_are_no_object_are_kept_as_they_came(
+    given_arguments: object, expected: ToolCall
+) -> None:
+    """So whoever runs the tools can tell the model, and it can correct itself."""
+    assert tool_call("i", "t", given_arguments, 0) == expected
+
+
+NUMBERS = st.none() | st.text() | st.floats() | st.integers() | st.lists(st.integers())
+
+
+@given(NUMBERS, NUMBERS)
+def test_usage_is_never_nonsense(one: object, other: object) -> None:
+    usage = {"prompt_tokens": one, "completion_tokens": other, "prompt_tokens_details": one}
+    message = {"message": {"content": "x"}}
+    read = OpenAIChat().read({"choices": [message], "usage": usage}).usage
+    assert type(read.input_tokens) is int
+    assert read.input_tokens >= 0
+    assert read.output_tokens >= 0
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inside: (
+        st.lists(inside, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "message",
+                    "delta",
+                    "content",
+                    "tool_calls",
+                    "function",
+                    "output",
+                    "type",
+                    "text",
+                    "index",
+                    "usage",
+                    "content_block",
+                    "id",
+                    "error",
+                    "response",
+                ]
+            ),
+            inside,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON_VALUES, st.sampled_from([OpenAIChat(), OpenAIResponses(), AnthropicMessages()]))
+def test_whatever_comes_is_read_or_called_unreadable(value: object, dialect: Dialect) -> None:
+    """Anything else would come out of a call as the ``TypeError`` of nobody knows what."""
+    from_reader = dialect.reader()
+    for attempt in (lambda: dialect.read(value), lambda: from_reader.take(value)):
+        with contextlib.suppress(UnreadableReply, ReportedError):
+            attempt()
+
+
+# Schemas ------------------------------------------------------------------------------------------
+
+
+def test_schemas_are_brought_into_the_form_that_can_be_enforced() -> None:
+    def obj(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": required}
+
+    closed = enforceable(
+        obj(
+            {"minimum": {"type": "integer", "minimum": 3}, "sub": obj({"a": {}}, ["a"])},
+            ["minimum", "sub"],
+        ),
+        all_required=True,
+    )
+    assert closed == {
+        **obj(
+            {
+                "minimum": {"type": "integer"},
+                "sub": {**obj({"a": {}}, ["a"]), "additionalProperties": False},
+            },
+            ["minimum", "sub"],
+        ),
+        "additionalProperties": False,
+    }
+    optional = obj({"a": {"type": "string"}}, [])
+    assert enforceable(optional, all_required=True) is None
+    assert enforceable(optional, all_required=False) is not None
+    open_object = {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert enforceable(open_object, all_required=False) is None
+    assert root_object({"type": "array"}) is None
+    assert root_object({"$ref": "#/$defs/A", "$defs": {"A": {"type": "integer"}}}) is None
+    assert root_object({"$ref": "#/$defs/A"}) is None
+
+
+def test_a_form_that_can_only_be_described_is_described() -> None:
+    request = ModelRequest(
+        [Message("user", "x")],
+        output_schema={"type": "object", "properties": {"a": {"type": "string"}}},
+    )
+    settings = CallSettings(model="m")
+    form = OpenAIChat().body(request, settings)["response_format"]["json_schema"]
+    assert form["strict"] is False
+    number = ModelRequest([Message("user", "x")], output_schema={"type": "integer"})
+    assert "response_format" not in OpenAIChat().body(number, settings)
+    assert "extra_body" not in AnthropicMessages().body(number, settings)
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_guessed_by_bytes() -> None:
+    assert text_tokens("word") == 1
+    assert text_tokens("") == 0
+    assert text_tokens("日本語") == 3
+    assert text_tokens("\ud800") == 1
+    long = ModelRequest([Message("user", "word" * 100)])
+    assert request_tokens(long) == 104
+    assert json.dumps(OpenAIChat().body(long, CallSettings(model="m")))
