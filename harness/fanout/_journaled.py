@@ -326,6 +326,7 @@ class JournaledEngine(Engine):
         job.entry = met.entry
         job.alone = met is self._waiting.suspect
         job.owed = False
+        job.by_fallback = None
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
         job.open = [met.attempt]
@@ -400,6 +401,9 @@ class JournaledEngine(Engine):
                 status, value, job.degraded = "failed", error, False
         decided, beside = job.take_open(status)
         self._end_beside(job.entry, beside)
+        used = decided or job.by_fallback
+        if decided is not None and job.by_fallback is not None:
+            decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         owed = job.owed and status != "ok"
         done = not (status == "cancelled" or owed or self._is_out_of_budget(value))
         # What was cancelled doesn't count in the journal; here it says what was done.
@@ -436,8 +440,8 @@ class JournaledEngine(Engine):
                 value=text,
                 error_type=error_type,
                 error_message=message,
-                tokens=0 if decided is None else decided.tokens,
-                cost_usd=0.0 if decided is None else decided.cost_usd,
+                tokens=0 if used is None else used.tokens,
+                cost_usd=0.0 if used is None else used.cost_usd,
             )
             self._keep(result, job.entry, None if decided is None else decided.number, ending)
         elif decided is not None:
