@@ -4,7 +4,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
-SOURCES := $(wildcard harness tests examples benchmarks)
+STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
+	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
+	tests/testing/exploration/test_leaks.py)
+SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 LANE := lint types completeness layers documents docs wheel oldest anyio
 GATES := setup $(LANE) coverage speed
 # Beside each other on two cores: all the tests, and everything else. The ratios of times alone.
@@ -18,18 +21,25 @@ export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help demo model test test-core check check-full clean $(GATES)
+# The tests of the journal need a PostgreSQL server: they start one (see .ci/postgres), and fail if
+# they can't. HARNESS_POSTGRES=optional skips them then.
+export HARNESS_POSTGRES ?= required
+
+.PHONY: help demo model postgres-start postgres-stop test test-core check check-full clean $(GATES)
 
 help:
-	@echo "make demo        set up, and run the example: triage of support tickets"
+	@echo "make demo        set up, and run the example: an agent sorts support tickets"
+	@echo "                 (MODEL=local: with a real model in the process)"
 	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone, without those that need a real clock"
+	@echo "make postgres-start, postgres-stop   a server for many test runs; see .ci/postgres"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts"
 
-demo: .venv/.installed
-	@$(BIN)/python examples/triage.py
+# MODEL=local: on a small model in the process, instead of over HTTP to a simulated provider.
+demo: .venv/.installed $(if $(filter local,$(MODEL)),.venv/.model)
+	@$(BIN)/python examples/triage_agent.py $(MODEL)
 
 test: .venv/.installed
 	$(BIN)/python -m pytest
@@ -43,7 +53,13 @@ check:
 check-full:
 	@HARNESS_FULL=1 MAKE="$(MAKE)" .ci/gates $(ORDER)
 
-clean:
+postgres-start:
+	@.ci/postgres start
+
+postgres-stop:
+	@.ci/postgres stop
+
+clean: postgres-stop
 	rm -rf .venv .venv-oldest build dist docs/_build
 
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
@@ -93,11 +109,12 @@ docs: .venv/.installed
 wheel: .venv/.installed
 	.ci/wheel
 
-# The core on the oldest trio, attrs and outcome that pyproject.toml allows.
+# The core on the oldest trio, attrs and outcome that pyproject.toml allows; and the control of
+# steps, which knows trio from inside.
 oldest: .venv-oldest/.installed
 	.venv-oldest/bin/python -c "import attr, outcome, trio; \
 		print('trio', trio.__version__, 'attrs', attr.__version__, 'outcome', outcome.__version__)"
-	.venv-oldest/bin/python -m pytest $(CORE_TESTS) -m "not speed"
+	.venv-oldest/bin/python -m pytest $(CORE_TESTS) $(STEP_TESTS) -m "not speed"
 
 # The same tests, run by anyio's plugin instead of pytest-trio (see tests/conftest.py).
 anyio: .venv/.installed

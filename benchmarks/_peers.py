@@ -1,10 +1,12 @@
 """The same work with other libraries, written as their users would write it.
 
 They come with the extra ``bench``; without it `MISSING` is true and nothing here may be called.
-`AIOSTREAM_MISSING` is the same for that library alone.
+`AIOSTREAM_MISSING` is the same for that library alone, and so is `SIMLOOM_MISSING`: it needs
+Python 3.12 at least.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from typing import Any
 
 try:
@@ -21,6 +23,13 @@ except ImportError:
     AIOSTREAM_MISSING = True
 else:
     AIOSTREAM_MISSING = False
+
+try:
+    simloom: Any = import_module("simloom")
+except ImportError:
+    SIMLOOM_MISSING = True
+else:
+    SIMLOOM_MISSING = False
 
 
 async def aiometer_amap(body: Callable[[int], Awaitable[int]], count: int, *, limit: int) -> None:
@@ -56,3 +65,11 @@ async def aiostream_two_maps(
     async with twice.stream() as results:
         async for _ in results:
             pass
+
+
+def simloom_schedules_until_failure(
+    main: Callable[[], Coroutine[Any, Any, None]], most_schedules: int, seed: int
+) -> int:
+    """Return how many schedules simloom runs, in its default manner, until one fails."""
+    explored = simloom.explore(main, runs=most_schedules, start_seed=seed * 10_000)
+    return int(explored.runs) if explored.failures else most_schedules

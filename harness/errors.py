@@ -147,6 +147,49 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
 
 
+class ScheduleError(HarnessError, AssertionError):
+    """A program fails under some order of its tasks, or its runs share what they should not."""
+
+    schedule: str | None
+    """The replay string: what to give as ``schedule=`` to see just this failure again."""
+
+    schedules_run: int
+    """How many schedules were run until it was found, shrinking left out."""
+
+    objects: tuple[str, ...]
+    """The paths of the objects that caused it, where they are known."""
+
+    def __init__(
+        self,
+        message: str,
+        schedule: str | None = None,
+        schedules_run: int = 0,
+        objects: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, schedule, schedules_run, tuple(objects))
+        self.schedule = schedule
+        self.schedules_run = schedules_run
+        self.objects = tuple(objects)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DeadlockError(HarnessError, AssertionError):
+    """Under some schedule every task of a program waits, and nothing can wake any of them."""
+
+
+class LivelockError(HarnessError, AssertionError):
+    """Under some schedule a program goes on for ever."""
+
+
+class InjectedFault(HarnessError):
+    """Stands for the error of a call that a schedule made to fail."""
+
+    def __init__(self, message: str = "this call was made to fail by the schedule") -> None:
+        super().__init__(message)
+
+
 class QuotaExhaustedError(HarnessError):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
@@ -206,6 +249,62 @@ class LimiterRunError(HarnessError, RuntimeError):
     """A limiter that belongs to one ``trio.run`` was used in another one."""
 
 
+class ChaosError(HarnessError):
+    """An error that `harness.testing.Chaos` put into a call; nothing was wrong with the call."""
+
+
+class JournalError(HarnessError):
+    """The base of what a journal reports; bare, that it couldn't be read or written.
+
+    What was acknowledged before stays.
+    """
+
+
+class JournalFormatError(JournalError):
+    """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
+
+
+class JournalLockedError(JournalError):
+    """Another process writes to the journal, or took it over; or the batch is open already."""
+
+
+class JournalClosedError(JournalError, RuntimeError):
+    """A journal was used outside its block, in another ``trio.run``, or in a forked process."""
+
+
+class JournalMismatchError(JournalError):
+    """A batch was recorded by other code or with other settings.
+
+    Give it another name, or open the journal with ``force=True`` to go on with what is there.
+    """
+
+
+class JournalKeyError(JournalError, ValueError):
+    """A key of an item is missing, empty, of a wrong type, or there twice."""
+
+
+class JournalValueError(JournalError, ValueError):
+    """A value or an item can't be written as text, or doesn't come back from it."""
+
+
+class JournaledError(HarnessError):
+    """Stands for an error that a former process recorded; the object itself was lost with it."""
+
+    type_name: str
+    """The name of its class."""
+
+    message: str
+    """What it said."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name = type_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
 class CounterBoundsError(HarnessError, ValueError):
     """A change of a shared counter would have left its bounds, and was not made."""
 
@@ -229,6 +328,14 @@ class EffectUnknownError(HarnessError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class SharedClosedError(HarnessError, RuntimeError):
+    """A cache or a once was used, or waited for, after its block had been left."""
+
+
+class CircularWaitError(HarnessError, RuntimeError):
+    """A load or an effect asked, perhaps through others, for what waits for itself."""
 
 
 class ModelError(HarnessError):
@@ -278,14 +385,6 @@ class ModelError(HarnessError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-class SharedClosedError(HarnessError, RuntimeError):
-    """A cache or a once was used, or waited for, after its block had been left."""
-
-
-class CircularWaitError(HarnessError, RuntimeError):
-    """A load or an effect asked, perhaps through others, for what waits for itself."""
 
 
 class ModelStatusError(ModelError):
@@ -354,8 +453,12 @@ class MaxTurnsError(HarnessError):
         super().__init__(message, partial)
         self.partial = partial
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+
+class JournalMissingError(JournalFormatError):
+    """There is no journal to be read: no file, or an empty one or a database without its tables.
+
+    That is also what a process leaves which is killed while it makes one.
+    """
 
 
 class OutputError(HarnessError):
@@ -378,3 +481,15 @@ class ToolArgumentsError(HarnessError, ValueError):
 
 class ToolTimeoutError(HarnessError, trio.TooSlowError):
     """A tool call took longer than the tool's timeout."""
+
+
+class AsyncioBridgeError(HarnessError, RuntimeError):
+    """Code in asyncio ended in a way that its caller in trio didn't ask for."""
+
+
+class McpServerError(HarnessError):
+    """An MCP server can't be reached, broke the protocol, or its connection was closed."""
+
+
+class McpToolError(HarnessError):
+    """An MCP server says that a call of one of its tools failed."""

@@ -47,6 +47,10 @@ BUDGETS = (
     ("agent stream, a tool turn / agent run", "–"),
     ("agent runs, many at once / 10 at once", "≤ 2 ×"),
     ("memory of a live agent run in a tool call", "≤ 16 KiB"),
+    ("a schedule / trio.run, 4 tasks of 10 steps", "≤ 3 ×"),
+    ("a schedule by public names only / trio.run", "–"),
+    ("lost update found / simloom", "–"),
+    ("torn read, far apart found / simloom", "–"),
     ("reserve + settle, 1 dimension, alone / CapacityLimiter", "≥ 0.7 ×"),
     ("reserve + settle, 2 dimensions, alone / CapacityLimiter", "≥ 0.5 ×"),
     ("reserve + settle, 2 dimensions, half used, alone / CapacityLimiter", "–"),
@@ -56,6 +60,11 @@ BUDGETS = (
     ("reserve + settle, 1 dimension, alone / a request to pyrate-limiter", "–"),
     ("reserve + settle, 1 dimension, alone / a request to throttled-py", "–"),
     ("reserve + settle, 1 dimension, alone / a request to limits", "–"),
+    ("journal, awaited records a second, 1 run / one commit each", "≥ 0.7 ×"),
+    ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.5 ×"),
+    ("journal, awaited records a second, 64 runs / one commit each", "≥ 8.8 ×"),
+    ("journal, 99 of 100 records with 64 runs, beyond two commits", "≤ 5 ms"),
+    ("fan_out of 10 ms items at limit 100, with / without a journal", "–"),
 )
 """What the design promises, and how the table words it."""
 

@@ -58,29 +58,24 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
     ("fanout", "harness.runs._carry"): (
-        "an attempt is the body of a run in a task made for it alone; as a public name it would "
-        "let users make runs that no block waits for"
+        "an attempt is the body of a run in a task made for it alone; as a public name it "
+        "would let users make runs that no block waits for"
     ),
     ("fanout", "harness.runs._current"): (
-        "an item's task enters the run of the fan-out; as a public name the variable would let "
-        "any code change the run it belongs to"
+        "an item's task enters the run of the fan-out; as a public name the variable would "
+        "let any code change the run it belongs to"
     ),
     ("fanout", "harness.runs._cleanup"): (
-        "the owner of an async source can't enter a cleanup block, which would not nest with the "
-        "scopes a generator holds open; it gives its own scope the deadline of one"
+        "the owner of an async source can't enter a cleanup block, which would not nest with "
+        "the scopes a generator holds open; it gives its own scope the deadline of one"
     ),
     ("fanout", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
-    ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
-    ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
-    ("agents", "harness.runs._waiting"): (
-        "an agent's last event comes after those of the tasks that tools gave to its run"
-    ),
     ("flow", "harness.fanout._engine"): (
-        "a pipeline and a router are the engine with another way for each item; as a public name "
-        "the engine would freeze what is the inside of every fan-out"
+        "a pipeline and a router are the engine with another way for each item; as a public "
+        "name the engine would freeze what is the inside of every fan-out"
     ),
     ("flow", "harness.fanout._by_priority"): "a router's priorities are those of a fan-out",
     ("flow", "harness.fanout._item"): "the job of an item is what walks, and is the engine's own",
@@ -96,16 +91,34 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
-    ("models", "harness.runs._accounts"): (
-        "before every call it is asked whether anybody counts, and most often nobody does"
-    ),
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
+    ("agents", "harness.runs._waiting"): (
+        "an agent's last event comes after those of the tasks that tools gave to its run"
+    ),
     ("shared", "harness.runs._accounts"): (
         "a run's budgets are its own; as a public name they could be charged for another run"
     ),
     ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("models", "harness.runs._accounts"): (
+        "before every call it is asked whether anybody counts, and most often nobody does"
+    ),
+    ("fanout", "harness.runs._accounts"): (
+        "an attempt of a journaled fan-out has a meter of its own, and budgets are charged "
+        "what earlier sessions used; as a public name it would let any code add meters to any "
+        "run"
+    ),
+    ("journal", "harness.fanout._journaled"): (
+        "the engine of a journaled fan-out is handed out by the journal, so that nobody else "
+        "loads it; it is the inside of a fan-out as the engine is"
+    ),
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
+    ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
+    ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
 }
 
 

@@ -12,6 +12,9 @@ FOLDERS = [
     "harness.flow",
     "harness.limits",
     "harness.agents",
+    "harness.testing",
+    "harness.testing.exploration",
+    "harness.testing.schedules",
     "harness.testing.provider",
 ]
 

@@ -5,8 +5,8 @@ What happens in a run belongs to the run; the agent is only read. ::
     agent = Agent("triage", model=model, instructions="...", tools=[lookup])
     reply = await agent.run("My card has not arrived")
 
-Schemas and validation come from msgspec, in the extra ``agents``. Names that need it are loaded
-when first used.
+Schemas and validation come from msgspec, in the extra ``agents``; `open_mcp_tools` needs the extra
+``mcp``. Names that need them are loaded when first used.
 """
 
 from importlib import import_module
@@ -27,6 +27,7 @@ from harness.agents._reply import Reply
 if TYPE_CHECKING:
     from harness.agents._agent import Agent
     from harness.agents._conversation import Conversation
+    from harness.agents._mcp import open_mcp_tools
     from harness.agents._stream import AgentStream
     from harness.agents._tool import FunctionTool, Tool, tool
 
@@ -45,6 +46,7 @@ __all__ = [
     "ToolReturned",
     "TurnStarted",
     "UsageReported",
+    "open_mcp_tools",
     "tool",
 ]
 
@@ -54,8 +56,11 @@ _LOADED_WHEN_USED = {
     "Conversation": "harness.agents._conversation",
     "FunctionTool": "harness.agents._tool",
     "Tool": "harness.agents._tool",
+    "open_mcp_tools": "harness.agents._mcp",
     "tool": "harness.agents._tool",
 }
+
+_EXTRAS = {"msgspec": "agents", "mcp": "mcp"}
 
 
 def __getattr__(name: str) -> Any:
@@ -65,11 +70,13 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        if error.name != "msgspec":
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
         raise ImportError(
-            f"harness.agents.{name} needs msgspec: pip install 'trio-harness[agents]'",
-            name="msgspec",
+            f"harness.agents.{name} needs {package}: "
+            f"pip install 'trio-harness[{_EXTRAS[package]}]'",
+            name=package,
         ) from error
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
+import msgspec
+
 from harness._arguments import check_count
 from harness.agents._conversation import Conversation
 from harness.agents._delegation import delegate_tool
@@ -257,6 +259,37 @@ class Agent(Generic[OutputT]):
     async def __call__(self, item: str) -> Reply[OutputT]:
         """Answer one item of a fan-out, a pipeline or a router; as `run`."""
         return await self._run(item)
+
+    def with_model(self, model: Model) -> Agent[OutputT]:
+        """Return an agent like this one in everything but its model.
+
+        Args:
+          model: Who answers; see `harness.models`.
+
+        Raises:
+          TypeError: if ``model`` is no model.
+        """
+        like_this: Agent[Any] = Agent(
+            self.name,
+            model=model,
+            instructions=self.instructions,
+            tools=self.tools,
+            max_turns=self.max_turns,
+            output_type=self.output_type,
+        )
+        return like_this
+
+    @staticmethod
+    def output_as_json(output: Any) -> Any:
+        """Return an output as JSON can hold it: of dicts, lists, strings and numbers.
+
+        Args:
+          output: What a reply has; of whatever ``output_type``.
+
+        Raises:
+          TypeError: if something in it has no form in JSON.
+        """
+        return msgspec.to_builtins(output, str_keys=True)
 
     def as_tool(self, *, private: bool = False) -> Tool:
         """Return a tool that hands a task to this agent, for the ``tools`` of another one.

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import click
 
 from harness._version import __version__
+from harness.cli._audit import audit
 from harness.cli._batch import batch
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion
 from harness.cli._errors import EXIT_INTERRUPTED, EXIT_OK
+from harness.cli._journal_command import journal
 from harness.cli._sim_provider import sim_provider
 
 
@@ -19,8 +21,10 @@ def app() -> None:
     """Run many AI agents at once, and trust every result."""
 
 
+app.add_command(audit)
 app.add_command(batch)
 app.add_command(completion)
+app.add_command(journal)
 app.add_command(sim_provider)
 
 

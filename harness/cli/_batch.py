@@ -14,19 +14,30 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import trio
 
+from harness.cli._agents import agent_in, check_agent, open_target
+from harness.cli._batch_options import (
+    input_options,
+    journal_options,
+    output_options,
+    work_options,
+)
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
-from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input, open_output
+from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
+from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._keys import with_keys
 from harness.cli._limits import check_limits, limiter_of
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
-from harness.cli._options import BatchOptions, input_options, output_options, work_options
+from harness.cli._options import BatchOptions
+from harness.cli._output import Output
 from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
+from harness.cli._prompts import with_prompts
 from harness.cli._records import Format, Record, format_of, parse_records
 from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
@@ -35,6 +46,7 @@ from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
 from harness.cli._token_counts import tokens_of, with_token_counts
 from harness.cli._writer import LineWriter
+from harness.errors import JournalError
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
 """Of a file, up to so much is read before any of it is started, if records have priorities."""
@@ -42,7 +54,8 @@ _HELD_BACK_BYTES = 16 * 1024 * 1024
 _HELP = """Run an async function on every record of a file, many at once.
 
 TARGET is module:function or path.py:function. The function is called with one record: a dict for
-CSV, the parsed value for JSONL, a str for plain lines.
+CSV, the parsed value for JSONL, a str for plain lines. Or it is an agent, which is run with a
+record's --prompt; its output is the value.
 
 Each item becomes one line of the output when it ends, failed or not, with the fields key, index,
 status, value, error, attempts and seconds.
@@ -53,11 +66,15 @@ Examples:
   harness batch app.agents:triage --input tickets.jsonl --key id --limit 50 \\
       --timeout 60 --retry 3 --output results.jsonl
   harness batch agent.py:triage --input tickets.csv --output out.jsonl --dry-run
+  harness batch agent.py:triage --input tickets.csv --key id --journal run.db --output out.jsonl
+  harness batch app.py:agent --input tickets.csv --prompt text --model openai:gpt-4o-mini \\
+      --rpm 500 --output out.jsonl
   head -20 questions.txt | harness batch agent.py:answer --input - --output -
 
 \b
 Ctrl-C stops softly: nothing more is started, and what is in flight may finish
-within --grace. A second Ctrl-C cancels that as well.
+within --grace. A second Ctrl-C cancels that as well. With --journal the same
+command goes on from there, with --resume; also after it was killed.
 
 \b
 Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage or
@@ -68,6 +85,7 @@ bad input, 130 if interrupted.
 @click.command("batch", help=_HELP, short_help="Run a function on every record of a file.")
 @input_options
 @work_options
+@journal_options
 @output_options
 def batch(**given: Any) -> int:
     """Run the command with what the command line says, and return the exit status."""
@@ -83,20 +101,32 @@ def _run(options: BatchOptions) -> int:
         )
     if options.priority is not None:
         _check_priority(options, form)
-    check_limits(options, form)
+    check_journal(options)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
         read = partial(_records, options, form, input_, reading)
         stdout = sys.stdout
         with _stdout_kept_for_lines(options), logging_to_stderr(options.log_level):
-            function = load_target(options.target)
+            target = load_target(options.target)
+            check_agent(options, form, target)
+            is_agent = agent_in(target) is not None
+            check_limits(options, form, counts_its_own=is_agent)
+            if is_agent:
+                read = partial(_prompts, read, options.prompt, input_.name)
             if options.dry_run:
                 records = list(islice(read(lambda: None), RECORDS_SHOWN))
-                click.echo(describe(options, form, reading, records))
+                known = known_in_words(options)
+                click.echo(describe(options, form, reading, records, known=known))
                 return EXIT_OK
-            report = _run_into_output(options, function, read, reading, input_.name, stdout)
+            report = _run_into_output(options, form, target, read, reading, input_.name, stdout)
     return _finish(options, report)
+
+
+def _prompts(
+    read: RecordReader, field: str | None, source: str, before_read: Callable[[], None]
+) -> Iterator[Record]:
+    return with_prompts(read(before_read), field, source=source)
 
 
 def _check_priority(options: BatchOptions, form: Format) -> None:
@@ -117,12 +147,14 @@ def _default_format(path: str) -> Format:
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
-    check_output(options.output_path, input_, overwrite=options.overwrite, option="--output")
+    # A resumed batch writes its own output anew; that is what it is asked for.
+    replace = options.overwrite or options.resume
+    check_output(options.output_path, input_, overwrite=replace, option="--output")
     if options.summary_path is None:
         return
     if options.summary_path == STANDARD_STREAM:
         raise InputError("--summary takes a file; in words the summary is on standard error anyway")
-    check_output(options.summary_path, input_, overwrite=options.overwrite, option="--summary")
+    check_output(options.summary_path, input_, overwrite=replace, option="--summary")
     if Path(options.summary_path).resolve() == Path(options.output_path).resolve():
         raise InputError(
             f"--summary and --output both name {options.summary_path!r}; give each its own file"
@@ -190,16 +222,15 @@ def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]
 
 def _run_into_output(
     options: BatchOptions,
-    function: Target,
+    form: Format,
+    target: Target,
     read: RecordReader,
     reading: Reading,
     name: str,
     stdout: Any,
 ) -> Report:
-    path = Path(options.output_path)
-    is_new = options.output_path != STANDARD_STREAM and not path.exists()
     work = Work(
-        function=function,
+        function=target,
         policy=policy_named(options.policy, skip_bad=options.skip_bad),
         limit=options.limit,
         timeout=options.timeout,
@@ -207,28 +238,36 @@ def _run_into_output(
         hedge=options.hedge,
         by_priority=options.priority is not None,
         limiter=limiter_of(options),
+        reserves_itself=agent_in(target) is not None,
         # Only to warn by, and --quiet wants no warnings.
         tokens_per_minute=None if options.quiet else options.tpm,
         tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
         ordered=options.ordered,
         grace=options.grace,
+        budget=options.budget,
     )
-    file = open_output(options.output_path, overwrite=options.overwrite, stdout=stdout)
-    with LineWriter(file, created=path if is_new else None) as writer:
+    output = Output(options.output_path, overwrite=options.overwrite, anew=options.resume)
+    with output.open(stdout) as writer:
         with open_display(quiet=options.quiet) as display:
+            run = partial(_read_and_run, options, form, work, read, reading, name, writer, display)
             try:
-                report = trio.run(_read_and_run, work, read, reading, name, writer, display)
+                report = trio.run(run)
             except BaseExceptionGroup as group:
                 interrupt = first_of(group, KeyboardInterrupt)
                 if interrupt is None:
                     raise
                 raise interrupt from None
+        if report.refused is not None:
+            raise InputError(report.refused)
         if report.exit_status != EXIT_OK:
             writer.discard_if_empty()
+        report.output_is_complete = output.finish(complete=report.is_complete)
     return report
 
 
 async def _read_and_run(
+    options: BatchOptions,
+    form: Format,
     work: Work,
     read: RecordReader,
     reading: Reading,
@@ -236,13 +275,29 @@ async def _read_and_run(
     writer: LineWriter,
     display: Display,
 ) -> Report:
-    async with open_source(read, name=name) as source:
-        return await run_batch(work, source, reading, writer, display)
+    report: Report | None = None
+    try:
+        async with journal_for(options, form) as journal:
+            async with (
+                open_target(options, work.function, work.limiter) as function,
+                open_source(read, name=name) as source,
+            ):
+                work = attrs.evolve(work, function=function, journal=journal)
+                report = await run_batch(work, source, reading, writer, display)
+    except JournalError as error:
+        # Of its end. What comes before ends the batch, and stands in the report.
+        if report is None:
+            raise InputError(str(error)) from error
+        report.journal_error = report.journal_error or str(error)
+    return report
 
 
 def _finish(options: BatchOptions, report: Report) -> int:
+    if options.journal_path is not None and report.journal_error is None:
+        report.totals = totals_in(options.journal_path)
     if not options.quiet:
-        click.echo(summary_text(report, output=options.output_path), err=True)
+        text = summary_text(report, output=options.output_path, journal=options.journal_path)
+        click.echo(text, err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
     if options.summary_path is not None:
@@ -252,5 +307,6 @@ def _finish(options: BatchOptions, report: Report) -> int:
             target=options.target,
             input=options.input_path,
             output=options.output_path,
+            journal=options.journal_path,
         )
     return report.exit_status

@@ -19,9 +19,22 @@ _FORMAT_NAMES: dict[Format, str] = {"jsonl": "JSONL", "csv": "CSV", "lines": "pl
 
 
 def describe(
-    options: BatchOptions, form: Format, reading: Reading, records: Sequence[Record]
+    options: BatchOptions,
+    form: Format,
+    reading: Reading,
+    records: Sequence[Record],
+    *,
+    known: str | None = None,
 ) -> str:
-    """Return the plan and the first records, to be read by a person."""
+    """Return the plan and the first records, to be read by a person.
+
+    Args:
+      options: What the command line says.
+      form: How the input is written.
+      reading: How much there is of it.
+      records: The first of it.
+      known: How the items of the journal ended, in words; None if there are none.
+    """
     limits = [f"{options.limit:,} at once"]
     if options.timeout is not None:
         limits.append(f"{options.timeout:g} s per attempt")
@@ -35,11 +48,12 @@ def describe(
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
         [
-            f"would run {options.target}",
+            f"would run {options.target}{_with_model(options)}",
             f"  on      {_amount(options, reading)} of {options.input_path} "
             f"({_FORMAT_NAMES[form]})",
             f"  with    {', '.join(limits)}",
             f"  into    {options.output_path}, {order}",
+            *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),
             *_warnings(options, records),
@@ -48,9 +62,19 @@ def describe(
     )
 
 
+def _with_model(options: BatchOptions) -> str:
+    return "" if options.model is None else f" on {options.model}"
+
+
+def _journal(options: BatchOptions, known: str | None) -> list[str]:
+    if options.journal_path is None:
+        return []
+    return [f"  journal {options.journal_path}, {'new' if known is None else f'with {known}'}"]
+
+
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
     """Return what makes a batch slow: of ``records`` the largest may not fit into a minute."""
-    if options.tpm is None:
+    if options.tpm is None or options.tokens is None:
         return []
     if isinstance(options.tokens, int):
         largest = options.tokens

@@ -10,14 +10,19 @@ from harness.cli._records import Format
 from harness.limits import Limiter, LimiterStatistics
 
 
-def check_limits(options: BatchOptions, form: Format) -> None:
+def check_limits(options: BatchOptions, form: Format, *, counts_its_own: bool) -> None:
     """Refuse limits that can't be kept with what else the command line says.
+
+    Args:
+      options: The command line.
+      form: The format of the input.
+      counts_its_own: Whether the target says itself how many tokens its calls use, as agents do.
 
     Raises:
       InputError: if ``--tpm`` and ``--tokens`` aren't given together, or ``--tokens`` names a
         field of plain lines.
     """
-    if options.tpm is not None and options.tokens is None:
+    if options.tpm is not None and options.tokens is None and not counts_its_own:
         raise InputError(
             f"--tpm {options.tpm} needs --tokens: say how many tokens a record uses, input and "
             "output together, as a number or as the field that holds it"
@@ -52,13 +57,14 @@ def plan_text(options: BatchOptions) -> list[str]:
     if options.rpm is not None:
         parts.append(f"{options.rpm:,} calls a minute")
     if options.tpm is not None:
-        parts.append(f"{options.tpm:,} tokens a minute, {_each(options.tokens)}")
+        each = "" if options.tokens is None else f", {_each(options.tokens)}"
+        parts.append(f"{options.tpm:,} tokens a minute{each}")
     if options.concurrent is not None:
         parts.append(f"{options.concurrent:,} calls at once")
     return parts
 
 
-def _each(tokens: int | str | None) -> str:
+def _each(tokens: int | str) -> str:
     return f"{tokens:,} for each" if isinstance(tokens, int) else f"for each what {tokens!r} says"
 
 

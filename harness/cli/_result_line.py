@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.cli._json_value import encode_text
 from harness.cli._records import Record
+from harness.errors import JournaledError
 from harness.fanout import Result
 
 
@@ -30,10 +31,15 @@ def calls_of(result: Result[Any]) -> int:
     return result.attempts if record.problem is None else 0
 
 
+def error_type(error: BaseException | None) -> str:
+    """Return the name of an error's class, also of one that a journal kept."""
+    return error.type_name if isinstance(error, JournaledError) else type(error).__name__
+
+
 def error_text(error: BaseException | None) -> str:
     """Return ``error`` as ``Type: message``, whatever its own ``__str__`` does."""
     try:
-        message = str(error)
+        message = error.message if isinstance(error, JournaledError) else str(error)
     except Exception as broken:
         message = f"(its message can't be shown: {type(broken).__name__})"
-    return f"{type(error).__name__}: {message}"
+    return f"{error_type(error)}: {message}"

@@ -8,13 +8,15 @@ failed item), every item that ended is in the output before this returns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from harness.cli._errors import InputError
+from harness.cli._journal import BATCH, BatchJournal, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
 from harness.cli._limits import long_wait_text
 from harness.cli._progress import Display, show_progress
@@ -26,10 +28,14 @@ from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
 from harness.cli._writer import LineWriter
-from harness.errors import FanOutError
+from harness.errors import BudgetExceeded, FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, FailFast, Hedge, Retry
+from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry
+from harness.runs import open_run
+
+BUDGET = "budget"
+"""The run that has the budget of a batch."""
 
 _ErrorT = TypeVar("_ErrorT", bound=BaseException)
 
@@ -68,8 +74,17 @@ class Work:
     limiter: Limiter | None = None
     """What each call reserves from."""
 
+    reserves_itself: bool = False
+    """Whether the function reserves from `limiter` itself; else it is done for each attempt."""
+
     tokens: int | Callable[[Record], int] | None = None
     """How many tokens a record uses."""
+
+    journal: BatchJournal | None = None
+    """Where it is recorded what is done."""
+
+    budget: Budget | None = None
+    """What all of it may use."""
 
     tokens_per_minute: int | None = None
     """How many `limiter` allows, to warn of records that take more; None: no warning."""
@@ -139,24 +154,33 @@ class _Batch:
             self._warn_of_long_waits(record)
             return limited
 
+        # It stands in for a journal where a fan-out looks for its engine, and is none otherwise.
+        journal: Any = work.journal
         with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
             try:
-                async with open_fan_out(
-                    self._call,
-                    self._source,
-                    policy=work.policy,
-                    limit=work.limit,
-                    each=unlimited if work.limiter is None else each,
-                    key=_key_of,
-                    priority=_priority_of if work.by_priority else None,
-                    ordered=work.ordered,
-                    name="batch",
-                ) as self._stream:
+                async with (
+                    _budget_of(work),
+                    open_fan_out(
+                        self._call,
+                        self._source,
+                        policy=work.policy,
+                        limit=work.limit,
+                        each=unlimited if work.limiter is None or work.reserves_itself else each,
+                        key=_key_of,
+                        priority=_priority_of if work.by_priority else None,
+                        journal=journal,
+                        ordered=work.ordered,
+                        name=BATCH,
+                    ) as self._stream,
+                ):
                     async for result in self._stream:
                         if not await self._keep(result):
                             break
             except FanOutError:
                 pass  # A failed item, which is counted; or the input, which `error` tells.
+            except JournalError as error:
+                self._report.refused = refusal(error)
+                self._report.journal_error = str(error)
             except BaseException as error:
                 ended = first_of(error, SystemExit)
                 if ended is None:
@@ -204,13 +228,27 @@ class _Batch:
         try:
             await self._writer.write(result_line(result))
         except BrokenPipeError:
+            # harness: shared (one task reads the results and writes them)
             self._report.output_error = "whoever read the results has gone"
         except OSError as error:
             self._report.output_error = f"writing the results failed: {error.strerror or error}"
         else:
             self._report.tally.add(result)
+            self._stop_if_over_budget(result)
             return True
         return False
+
+    def _stop_if_over_budget(self, result: Result[str]) -> None:
+        """Start nothing more once the budget of the batch is used up: it would only fail too."""
+        error = result.error
+        if (
+            self._report.over_budget is None
+            and isinstance(error, BudgetExceeded)
+            and error.run_path == BUDGET
+            and self._stream is not None
+        ):
+            self._report.over_budget = str(error)
+            self._stream.run.stop("the budget is used up")
 
     def _stop(self, what_happened: str) -> None:
         self._report.interrupted = True
@@ -231,6 +269,16 @@ class _Batch:
     def _cancel(self, what_happened: str) -> None:
         if self._stream is not None:
             self._stream.run.cancel(what_happened)
+
+
+@asynccontextmanager
+async def _budget_of(work: Work) -> AsyncIterator[None]:
+    """Hold the batch's budget, if it has one, around all of it."""
+    if work.budget is None:
+        yield
+        return
+    async with open_run(BUDGET, budget=work.budget):
+        yield
 
 
 def first_of(error: BaseException, kind: type[_ErrorT]) -> _ErrorT | None:

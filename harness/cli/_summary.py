@@ -11,10 +11,11 @@ import attrs
 
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import STANDARD_STREAM
+from harness.cli._journal import totals_in_words
 from harness.cli._limits import as_json, end_text
 from harness.cli._progress import rate
 from harness.cli._tally import Tally
-from harness.fanout import Hedges
+from harness.fanout import Hedges, Totals
 from harness.limits import LimiterStatistics
 
 _KINDS_SHOWN = 5
@@ -45,6 +46,26 @@ class Report:
     function_error: str | None = None
     """How the function ended the whole batch, if it did."""
 
+    journal_error: str | None = None
+    """Why the journal could not be written, if so."""
+
+    refused: str | None = None
+    """Why the journal is not that of this batch, if so. Then nothing was run."""
+
+    over_budget: str | None = None
+    """Why nothing more was started, if the budget was used up."""
+
+    totals: Totals | None = None
+    """What the batch came to over all its sessions, if it has a journal."""
+
+    output_is_complete: bool = True
+    """Whether the output has what was written; a resumed batch replaces it when it is over."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all results of the input were written."""
+        return not (self.interrupted or self.errors)
+
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
 
@@ -55,14 +76,14 @@ class Report:
             return EXIT_INTERRUPTED
         if self.input_error is not None:
             return EXIT_USAGE
-        if self.errors or self.tally.not_ok:
+        if self.errors or self.tally.not_ok or self.over_budget is not None:
             return EXIT_FAILED
         return EXIT_OK
 
     @property
     def errors(self) -> list[str]:
         """What ended the batch early, apart from an interruption."""
-        ends = (self.input_error, self.output_error, self.function_error)
+        ends = (self.input_error, self.output_error, self.function_error, self.journal_error)
         return [error for error in ends if error is not None]
 
     @property
@@ -71,7 +92,7 @@ class Report:
         return self.tally.done / self.seconds if self.seconds > 0 else 0.0
 
 
-def summary_text(report: Report, *, output: str) -> str:
+def summary_text(report: Report, *, output: str, journal: str | None = None) -> str:
     """Return what a person wants to know at the end, in a few lines."""
     tally = report.tally
     endings = [f"{tally.ok:,} ok"]
@@ -86,6 +107,8 @@ def summary_text(report: Report, *, output: str) -> str:
     more = tally.attempts - tally.done + tally.skipped + tally.unreadable
     retries = f", {more:,} more attempts than items" if more > 0 else ""
     items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
+    if tally.kept:
+        items += f" ({tally.kept:,} of them from the journal)"
     pace = f"{report.seconds:.1f} s ({rate(report.items_per_second)})"
     lines = [f"{items} in {pace}: {', '.join(endings)}{retries}"]
     if not tally.done and not report.errors and not report.interrupted:
@@ -106,9 +129,19 @@ def summary_text(report: Report, *, output: str) -> str:
         )
     if report.limits is not None:
         lines.append(end_text(report.limits))
-    if report.interrupted:
+    if report.over_budget is not None:
+        lines.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
+    if report.totals is not None:
+        lines.append(f"in all: {totals_in_words(report.totals)}")
+    if report.interrupted and journal is None:
         lines.append("interrupted: what was not started is not in the results")
-    lines.append(f"results: {'standard output' if output == STANDARD_STREAM else output}")
+    elif report.interrupted or (report.over_budget is not None and journal is not None):
+        why = "interrupted" if report.interrupted else "unfinished"
+        lines.append(f"{why}: run the same command with --resume to go on; {journal} has the rest")
+    if report.output_is_complete:
+        lines.append(f"results: {'standard output' if output == STANDARD_STREAM else output}")
+    else:
+        lines.append(f"results: {journal} has them; {output} is written when the batch is over")
     return "\n".join(lines)
 
 
@@ -145,10 +178,14 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "items_per_second": round(report.items_per_second, 3),
         "errors": dict(tally.error_kinds.most_common()),
         "limits": None if report.limits is None else as_json(report.limits),
+        "from_journal": tally.kept,
+        "totals": None if report.totals is None else attrs.asdict(report.totals),
         "interrupted": report.interrupted,
         "input_error": report.input_error,
         "output_error": report.output_error,
         "function_error": report.function_error,
+        "journal_error": report.journal_error,
+        "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
     unfinished = Path(f"{path}.{os.getpid()}.part")

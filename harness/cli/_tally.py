@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from harness.cli._records import Record
-from harness.cli._result_line import calls_of, error_text
+from harness.cli._result_line import calls_of, error_text, error_type
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
@@ -39,6 +39,9 @@ class Tally:
 
     attempts: int = 0
     """Attempts of all items together; a record that can't be read has none."""
+
+    kept: int = 0
+    """Items whose result was in the journal."""
 
     unreadable: int = 0
     """Records that can't be read, among those that failed."""
@@ -70,13 +73,15 @@ class Tally:
     def add(self, result: Result[Any]) -> None:
         """Count one more item that has ended."""
         self.attempts += calls_of(result)
+        # What ran in this session has a run; a record that wasn't started has no attempts.
+        self.kept += result.run_id is None and result.status != "skipped"
         if result.status == "ok":
             self.ok += 1
             return
         setattr(self, result.status, getattr(self, result.status) + 1)
         if result.status in ("cancelled", "skipped"):
             return
-        kind = type(result.error).__name__
+        kind = error_type(result.error)
         if kind not in self.error_kinds and len(self.error_kinds) >= _KINDS_COUNTED:
             kind = "other errors"
         self.error_kinds[kind] += 1
@@ -89,5 +94,5 @@ class Tally:
 
 def _example(record: Record, error: BaseException | None) -> str:
     if record.problem is not None:  # Its error begins with the line as well.
-        return f"line {record.line}: {type(error).__name__}: {record.problem}"
+        return f"line {record.line}: {error_type(error)}: {record.problem}"
     return f"{record.key}: {error_text(error)}"

@@ -45,7 +45,7 @@ def load_target(text: str) -> Target:
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise InputError(f"the target {text!r} names no function; {_FORMS}")
-    module = _load_file(Path(place)) if _is_path(place) else _load_module(place)
+    module = _load_file(Path(place)) if _is_path(place) else load_module(place)
     value = _look_up(module, place, name)
     _check(value, module, text, name)
     return value  # type: ignore[no-any-return]  # `_check` has made sure.
@@ -58,7 +58,12 @@ def _is_path(place: str) -> bool:
 # Importing -------------------------------------------------------------------------------------
 
 
-def _load_module(name: str) -> types.ModuleType:
+def load_module(name: str) -> types.ModuleType:
+    """Import the module of this name, with the current folder in front of the search path.
+
+    Raises:
+      InputError: if there is no such module, or importing it fails.
+    """
     _search_first(Path.cwd())
     try:
         return importlib.import_module(name)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.fanout._content import content_hash
     from harness.fanout._coverage import Coverage, coverage
     from harness.fanout._fold import Fold
+    from harness.fanout._journal import Batch, Ending, Entry, Journal, Stored, Totals
     from harness.fanout._merge import Merged, merge
     from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
     from harness.fanout._similar import Similar
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
 __all__ = [
     "DROP",
     "UNDECIDED",
+    "Batch",
     "Coverage",
     "Drop",
+    "Ending",
+    "Entry",
     "FanOutStatistics",
     "FanOutStream",
     "Fold",
     "Hedges",
+    "Journal",
     "Merged",
     "Priority",
     "Resolution",
@@ -42,7 +47,9 @@ __all__ = [
     "ResultStatus",
     "Results",
     "Similar",
+    "Stored",
     "Summary",
+    "Totals",
     "Undecided",
     "content_hash",
     "coverage",
@@ -58,6 +65,12 @@ _LOADED_WHEN_USED = {
     "Coverage": "harness.fanout._coverage",
     "coverage": "harness.fanout._coverage",
     "Fold": "harness.fanout._fold",
+    "Batch": "harness.fanout._journal",
+    "Ending": "harness.fanout._journal",
+    "Entry": "harness.fanout._journal",
+    "Journal": "harness.fanout._journal",
+    "Stored": "harness.fanout._journal",
+    "Totals": "harness.fanout._journal",
     "Merged": "harness.fanout._merge",
     "merge": "harness.fanout._merge",
     "UNDECIDED": "harness.fanout._resolve",

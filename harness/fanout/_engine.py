@@ -145,10 +145,7 @@ class Engine:
                 if self._within is not None:
                     self._run._cut_at = self._run.started_at + self._within
                     nursery.cancel_scope.deadline = self._run._cut_at
-                if isinstance(source, AsyncSource):
-                    self._base.run(nursery.start_soon, self._own_source, source)
-                else:
-                    self.start_next()
+                self._begin_work(nursery)
                 await self._until_over()
         except BaseExceptionGroup as group:
             raise most_telling(group) from None
@@ -206,9 +203,13 @@ class Engine:
 
     def close(self, why: str) -> None:
         """Cut everything short: nothing more is started, what is in flight is cancelled."""
+        self._cancel_items(self._start_nothing(why))
+
+    def _start_nothing(self, why: str) -> str:
+        """Start nothing; return why everything is cut short, which may have been said before."""
         self._start_no_more()
         self.cut = self.cut or why
-        self._cancel_items(self.cut)
+        return self.cut
 
     # Start ------------------------------------------------------------------------------------
 
@@ -218,6 +219,13 @@ class Engine:
             self._wake_owner()
         elif not self._over:
             self._base.run(self._fill, self._iterator)
+
+    def _begin_work(self, nursery: trio.Nursery) -> None:
+        """Start what there is room for, for the first time, or the task that pulls it."""
+        if isinstance(self._source, AsyncSource):
+            self._base.run(nursery.start_soon, self._own_source, self._source)
+        else:
+            self.start_next()
 
     async def _until_over(self) -> None:
         """Wait until nothing more will be started.
@@ -291,7 +299,7 @@ class Engine:
             job.name = str(job.key)
             if problem is not None:
                 raise problem
-            job.plan = each if isinstance(each, Attempt) else _plan_for(item, each)
+            job.plan = each if isinstance(each, Attempt) else plan_for(item, each)
         except Exception as error:
             # The caller's own function failed for this item: that is the item's failure.
             job.name = job.name or str(index)
@@ -326,6 +334,10 @@ class Engine:
         if self._join.why is None:
             self.start_next()
             return False
+        return self._is_first_to_decide()
+
+    def _is_first_to_decide(self) -> bool:
+        """Start nothing more, as it is decided; return whether nobody has seen that before."""
         self._start_no_more()
         if self.cut is not None:
             return False
@@ -510,7 +522,12 @@ class Engine:
             self._source_error = self._source_error or error
 
 
-def _plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:
+def plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:
+    """Return what happens to an item.
+
+    Raises:
+      TypeError: if the caller's function returned something else.
+    """
     if isinstance(each, Attempt):
         return each
     plan = each(item)

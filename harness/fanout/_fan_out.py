@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -17,6 +17,7 @@ from harness.fanout._options import (
     ONE_ATTEMPT,
     check_function,
     check_options,
+    journal_options,
 )
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._source import open_source
@@ -26,6 +27,10 @@ from harness.runs._functions import name_of
 
 ITEMS_PER_CHECKPOINT = 1_000
 """How many items are recorded as skipped before other tasks get a turn."""
+
+if TYPE_CHECKING:
+    # A fan-out without a journal never loads any of it.
+    from harness.fanout._journal import Journal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -41,6 +46,7 @@ async def fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
+    journal: Journal | None = None,
     name: str | None = None,
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.
@@ -62,7 +68,9 @@ async def fan_out(
       key: The item's key, for results, names and dumps; by default its index.
       priority: A function that returns a number for an item, or a `Priority`: of the items that
         were read ahead, the one with the largest number is started first.
-      name: The fan-out's name; by default the function's.
+      journal: Where it is recorded what each item ended as, so that a later call goes on where
+        this one ended, however it ended. Needs ``key``; see `harness.journal.open_journal`.
+      name: The fan-out's name, and that of its batch in the journal; by default the function's.
 
     Returns:
       One `Result` per item, in input order; for items that were never started too if the number
@@ -72,6 +80,8 @@ async def fan_out(
       FanOutError: if the policy is broken, or the items can't be read further; with the results.
       TypeError: if an argument has the wrong type, or ``fn`` returns no awaitable.
       ValueError: if a number is out of range.
+      JournalError: if the journal can't be read or written, has the batch of another function, or
+        if an item has no key that it could be found by.
       RuntimeError: outside trio.
 
     Checkpoint: always.
@@ -85,10 +95,13 @@ async def fan_out(
         "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
     )
     order = None if priority is None else as_priority("fan_out(priority=...)", priority)
+    make_engine: Callable[..., Engine] = functools.partial(engine_for, order)
+    if journal is not None:
+        named = journal_options("fan_out", fn, journal=journal, key=key, name=name)
+        make_engine = functools.partial(journal.fan_out_engine, priority=order, **named)
     return await gather(
         functools.partial(
-            engine_for,
-            order,
+            make_engine,
             fn,
             open_source("fan_out()", items),
             limit=limit,

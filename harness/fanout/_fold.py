@@ -106,6 +106,7 @@ class Fold(Generic[S, T]):
         async for result in self._stream:
             self._in_hand = result
             combined: Any = self._function(self._partial, result)
+            # harness: shared (a fold runs once, in one task: `run` refuses a second call)
             self._partial = await combined if isinstance(combined, Awaitable) else combined
             self._count += 1
             self._in_hand = None

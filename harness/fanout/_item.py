@@ -218,9 +218,15 @@ class ItemWork:
         if retry is None or not self._base.run(retry.applies_to, error):
             return None
         delay = job.delay_seconds(retry, error)
-        if delay is None or self._host.closing() or too_late(delay):
+        if delay is None:
+            return None
+        if self._host.closing() or too_late(delay):
+            self._retry_is_owed(job)
             return None
         return delay
+
+    def _retry_is_owed(self, job: Job) -> None:
+        """Hear that an item ends although it would have had another try, were there time."""
 
     async def _nap(self, seconds: float) -> bool:
         """Sleep before a retry; return False if a stop woke it up, and the item is to end now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -81,3 +82,32 @@ def check_options(
             f"{call}(key=...) takes a function of the item, not {key!r}; "
             "write key=lambda item: item.id"
         )
+
+
+def journal_options(
+    call: str, fn: Any, *, journal: object, key: object, name: str | None
+) -> dict[str, Any]:
+    """Return what a journal calls the batch of a fan-out; refuse what it couldn't be resumed with.
+
+    Raises:
+      TypeError: if there is no key, or ``journal`` is none.
+    """
+    if not hasattr(journal, "fan_out_engine"):
+        raise TypeError(
+            f"{call}(journal=...) takes an open journal, not {journal!r}; write "
+            "async with harness.journal.open_journal(path) as journal:"
+        )
+    if key is None:
+        raise TypeError(
+            f"{call}(journal=...) needs key=: an item is found again by its key, and its place in "
+            "the input may be another one next time; write key=lambda item: item.id"
+        )
+    inner = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    of = inner if hasattr(inner, "__qualname__") else type(inner)
+    return {
+        "batch_name": name_of(fn) if name is None else name,
+        "target": f"{of.__module__}.{of.__qualname__}",
+        "settings": {},
+    }

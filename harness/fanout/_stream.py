@@ -12,12 +12,12 @@ import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import trio
 
 from harness._arguments import check_count
-from harness.errors import FanOutError
+from harness.errors import FanOutError, JournalError
 from harness.fanout._by_priority import engine_for
 from harness.fanout._engine import Engine
 from harness.fanout._join import Join
@@ -27,6 +27,7 @@ from harness.fanout._options import (
     ONE_ATTEMPT,
     check_function,
     check_options,
+    journal_options,
 )
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._source import open_source
@@ -35,6 +36,10 @@ from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import Run, open_run
 from harness.runs._endings import most_telling, try_note
 from harness.runs._functions import name_of
+
+if TYPE_CHECKING:
+    # A fan-out without a journal never loads any of it.
+    from harness.fanout._journal import Journal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -53,6 +58,7 @@ def open_fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
+    journal: Journal | None = None,
     name: str | None = None,
     ordered: bool = False,
     window: int | None = None,
@@ -65,7 +71,7 @@ def open_fan_out(
                 ...
 
     Args:
-      fn, items, policy, limit, within, each, key, priority, name: As for `fan_out`.
+      fn, items, policy, limit, within, each, key, priority, journal, name: As for `fan_out`.
       ordered: Whether to yield in input order; by default as the items end. Not together with
         ``priority``, which starts them in another order.
       window: How many items may be pulled and not yet read: in flight, waiting to be read, or with
@@ -79,6 +85,7 @@ def open_fan_out(
       ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
       FanOutError: from the iteration if the policy is broken, or the items can't be read further;
         at the end of the block if nobody was reading.
+      JournalError: in the same way, if the journal can't be opened or written.
 
     Cancellation: leaving the block cancels what is in flight and waits for it.
     """
@@ -94,6 +101,10 @@ def open_fan_out(
             "open_fan_out() takes either ordered=True or priority=, not both: results in input "
             "order would wait for items that priorities put off; leave one of them out"
         )
+    engine: Callable[..., Engine] | None = None
+    if journal is not None:
+        named = journal_options("open_fan_out", fn, journal=journal, key=key, name=name)
+        engine = functools.partial(journal.fan_out_engine, priority=order, **named)
     default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
     return FanOutStream(
         fn,
@@ -108,6 +119,7 @@ def open_fan_out(
         ordered=ordered,
         window=default_window if window is None else window,
         keep=keep,
+        engine=engine,
     )
 
 
@@ -156,7 +168,7 @@ class FanOutStream(Generic[T]):
         self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._finished = False
         self._closed = False
-        self._error: FanOutError[Exception] | None = None
+        self._error: FanOutError[Exception] | JournalError | None = None
         self._raised = False
         self._left_over: list[Result[T]] | None = None
 
@@ -272,6 +284,7 @@ class FanOutStream(Generic[T]):
         Raises:
           StopAsyncIteration: if all were read.
           FanOutError: once, if the policy is broken or the items can't be read further.
+          JournalError: once, if the journal can't be opened or written.
           trio.BusyResourceError: if another task is waiting for a result of this stream.
           trio.ClosedResourceError: if the block has been left.
           RuntimeError: if the block was not entered.
@@ -328,7 +341,7 @@ class FanOutStream(Generic[T]):
                 if error := self._engine.error(self._unread_results):
                     raise error
             self._error = self._engine.error(self._unread_results)
-        except FanOutError as error:
+        except (FanOutError, JournalError) as error:
             self._error = error
         finally:
             self._finished = True

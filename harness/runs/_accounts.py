@@ -77,7 +77,7 @@ class Ledger:
 class LiveBudget:
     """A budget in force, and what was spent of it."""
 
-    __slots__ = ("cost", "refused", "run_path", "tokens")
+    __slots__ = ("charged", "cost", "refused", "run_path", "tokens")
 
     def __init__(self, run_path: str, budget: Budget) -> None:
         self.run_path = run_path
@@ -85,6 +85,8 @@ class LiveBudget:
         self.cost = None if budget.cost_usd is None else Ledger(units(budget.cost_usd))
         self.refused = 0
         """Reservations that it refused."""
+        self.charged: set[object] = set()
+        """The works whose earlier sessions were counted; from then on it hears of them itself."""
 
     def ledgers(self, usage: Usage) -> Iterator[tuple[str, Ledger, int | None]]:
         """Yield each dimension that is bounded: its name, ledger, and the amount in ``usage``."""
@@ -135,9 +137,22 @@ class Accounts:
             for meter in self.meters:
                 meter.spent(used.tokens or 0, (used.cost or 0) / UNITS_PER_USD)
 
-    def charge_earlier(self, used: Usage) -> None:
-        """Count on the budgets what an earlier session used; meters have heard of it then."""
-        Accounts(self.budgets).settle(NOTHING, used)
+    def charge_earlier(self, used: Usage, work: object = None) -> None:
+        """Count on the budgets what an earlier session used; meters have heard of it then.
+
+        Args:
+          used: The amount.
+          work: What it was used for. A budget that the same work was charged to before has heard
+            of all it used since, and isn't charged again. None: always charged.
+        """
+        Accounts(self.not_charged(work)).settle(NOTHING, used)
+        if work is not None:
+            for budget in self.budgets:
+                budget.charged.add(work)
+
+    def not_charged(self, work: object) -> tuple[LiveBudget, ...]:
+        """Return the budgets that earlier sessions of a work were not charged to."""
+        return tuple(budget for budget in self.budgets if work not in budget.charged)
 
 
 NO_ACCOUNTS = Accounts()

@@ -59,6 +59,18 @@ class RunKey(Protocol):
         """Return what a child run starts with where its parent has ``value``."""
 
 
+class _LastingKey:
+    """What a run has its idempotency key under if that outlives the process; not a child's."""
+
+    def fork_value(self, value: str) -> str:
+        """Return what a child run starts with; it is never asked."""
+        return value
+
+
+LASTING_KEY: RunKey = _LastingKey()
+"""Among the values of a run, and not a slot of its own: few runs have one."""
+
+
 class Run:
     """A piece of work that owns its state. Made by `open_run`, never directly.
 
@@ -261,8 +273,11 @@ class Run:
         """A key for effects that must not happen twice.
 
         All attempts of a fan-out's item share one, so a retry or a hedge asks for the same
-        effect again; any other run has its own.
+        effect again; with a journal, those of other processes too. Any other run has its own.
         """
+        if self._locals is not None and LASTING_KEY in self._locals:
+            lasting: str = self._locals[LASTING_KEY]
+            return lasting
         if self._item_index is None:
             return self.id
         return f"{self._above.parent_id}:{self._item_index}"

@@ -210,6 +210,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "target": "agent.py:fails_at_two",
         "input": "in.csv",
         "output": "out.jsonl",
+        "journal": None,
         "items": 3,
         "ok": 2,
         "failed": 1,
@@ -222,10 +223,14 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "hedge_seconds_saved": 0.0,
         "errors": {"ValueError": 1},
         "limits": None,
+        "from_journal": 0,
+        "totals": None,
         "interrupted": False,
         "input_error": None,
         "output_error": None,
         "function_error": None,
+        "journal_error": None,
+        "over_budget": None,
         "exit_status": 1,
     }
 
@@ -415,7 +420,7 @@ def test_full_disk_says_so_and_keeps_whole_lines(
                 raise OSError(28, "No space left on device")
             return super().write(data)
 
-    monkeypatch.setattr("harness.cli._batch.open_output", lambda *a, **k: Full("out.jsonl", "w"))
+    monkeypatch.setattr("harness.cli._output.open_output", lambda *a, **k: Full("out.jsonl", "w"))
     assert batch("echo", "--limit", "1") == 1
     assert "writing the results failed: No space left on device" in capsys.readouterr().err
     assert len(lines()) == 1

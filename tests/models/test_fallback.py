@@ -173,12 +173,13 @@ async def test_when_nobody_can_be_waited_for_it_says_so(autojump_clock: MockCloc
 class Breaking:
     """A model of somebody else that breaks off in the middle, and knows no error of ours."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int, error: Exception | None = None) -> None:
         self.after = after
+        self.error = error or KeyError("half of an answer")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         await trio.lowlevel.checkpoint()
-        raise KeyError("half of an answer")
+        raise self.error
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
@@ -188,20 +189,23 @@ class Breaking:
         for number in range(self.after):
             await trio.lowlevel.checkpoint()
             yield f"{number} "
-        raise KeyError("half of an answer")
+        raise self.error
 
 
 async def test_a_stream_goes_on_only_before_its_first_piece(autojump_clock: MockClock) -> None:
     second = Provider("second")
     chain = FallbackModel([(Limiter("first", concurrent=1), Breaking(0)), second.model])
     assert await streamed(chain) == "second says yes"
-    chain = FallbackModel([(Limiter("another", concurrent=1), Breaking(2)), second.model])
-    read: list[object] = []
-    with pytest.raises(KeyError):
-        async with chain.stream(HELLO) as stream:
-            async for piece in stream:
-                read.append(piece)
-    assert read == ["0 ", "1 "]
+    for error in (KeyError("half of an answer"), ModelConnectionError("cut")):
+        limiter = Limiter("another", concurrent=1)
+        chain = FallbackModel([(limiter, Breaking(2, error)), second.model])
+        read: list[object] = []
+        with pytest.raises(type(error)):
+            async with chain.stream(HELLO) as stream:
+                async for piece in stream:
+                    read.append(piece)
+        assert read == ["0 ", "1 "]
+        assert limiter.rests_until > trio.current_time(), "and the limiter has heard of it"
     assert second.asked == 1
 
 

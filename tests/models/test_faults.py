@@ -197,8 +197,8 @@ async def test_no_message_and_no_log_holds_the_key(caplog: pytest.LogCaptureFixt
 
 
 @asynccontextmanager
-async def open_server(*pieces: bytes) -> AsyncGenerator[str]:
-    """Serve HTTP that says ``pieces`` to every request and closes; yield where."""
+async def open_server(*pieces: bytes, keep_open: bool = False) -> AsyncGenerator[str]:
+    """Serve HTTP that says ``pieces`` to every request and, normally, closes; yield where."""
 
     async def serve(stream: trio.SocketStream) -> None:
         asked = b""
@@ -210,6 +210,8 @@ async def open_server(*pieces: bytes) -> AsyncGenerator[str]:
             body += await stream.receive_some()
         for piece in pieces:
             await stream.send_all(piece)
+        if keep_open:
+            await trio.sleep_forever()
         await stream.aclose()
 
     async with trio.open_nursery() as nursery:
@@ -277,9 +279,29 @@ STREAMS = {
 
 @pytest.mark.parametrize(("way", "what"), STREAMS)
 async def test_streams_that_make_no_sense(way: str, what: str) -> None:
-    async with open_server(EVENTS, STREAMS[way, what]) as url, make_model(way, url) as model:
+    limiter = Limiter("odd", concurrent=1)
+    async with (
+        open_server(EVENTS, STREAMS[way, what]) as url,
+        make_model(way, url, limiter=limiter) as model,
+    ):
         error = await failure_of(read, model)
     assert isinstance(error, ModelReplyError)
+    assert limiter.rests_until > trio.current_time(), "a pool would use another one"
+
+
+async def test_a_server_that_keeps_the_connection_after_its_end_holds_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    """All was said, so the whole comes at once; the connection gets a second, and is closed."""
+    said = b'data: {"choices": [{"delta": {"content": "on"}, "finish_reason": "stop"}]}\n\n'
+    end = b"data: [DONE]\n\n"
+    async with (
+        open_server(EVENTS, said, end, keep_open=True) as url,
+        make_model("chat", url) as model,
+    ):
+        text, whole = await read(model, ask("hello"))
+    assert text == whole.content == "on"
+    assert trio.current_time() <= 2
 
 
 REPORTED = {

@@ -1,0 +1,216 @@
+"""What does a controlled schedule cost, and how soon does a search find a fault?
+
+Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
+the same program on a virtual clock. Both ways of control are measured; the second is only used
+where the first doesn't work with the trio that is installed.
+
+Search: the CPU time until a fault is found, shrinking left out, over several seeds, against
+simloom, which explores programs for asyncio. The programs are the same but for the library. One
+fault shows in many orders; the other needs one task to stand still while others get far.
+
+Run: python -m benchmarks schedules
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from benchmarks import _peers
+from benchmarks._measure import (
+    Bench,
+    Row,
+    at_most,
+    for_comparison,
+    in_words,
+    interleaved,
+    not_installed,
+)
+from harness.testing import Found, Schedule, find_schedule
+from harness.testing.schedules._backend import Backend
+from harness.testing.schedules._by_hook import HookBackend
+from harness.testing.schedules._by_trampoline import TrampolineBackend
+from harness.testing.schedules._choosers import Planned
+from harness.testing.schedules._controlled import run_controlled
+
+TASKS = 4
+STEPS = 10
+
+Checkpoint = Callable[[], Awaitable[object]]
+Tasks = list[Callable[[], Coroutine[Any, Any, None]]]
+
+
+def rows(*, quick: bool) -> Iterator[Row]:
+    """Measure schedules beside plain runs, and searches beside simloom's."""
+    samples = interleaved(CASES, count=10 if quick else 60, rounds=3 if quick else 9)
+    per_second = 1 / samples.each("a schedule")
+    yield at_most(
+        "a schedule / trio.run, 4 tasks of 10 steps",
+        3.0,
+        samples.ratio("a schedule", "trio.run"),
+        note=f"{samples.note('a schedule', 'trio.run', per='run')}; {per_second:.0f} per second",
+    )
+    yield for_comparison(
+        "a schedule by public names only / trio.run",
+        samples.ratio("by public names", "trio.run"),
+        note=samples.note("by public names", "trio.run", per="run"),
+    )
+    for name, fault in FAULTS.items():
+        what = f"{name} found / simloom"
+        if _peers.SIMLOOM_MISSING:
+            yield not_installed(what, "–")
+            continue
+        seeds = 3 if quick else 20
+        ours, our_schedules = searched(partial(find, fault), seeds)
+        theirs, their_schedules = searched(partial(simloom, fault), seeds)
+        yield for_comparison(
+            what,
+            ours / theirs,
+            note=f"{in_words(ours)} against {in_words(theirs)}, "
+            f"{our_schedules:.0f} against {their_schedules:.0f} schedules",
+        )
+
+
+# The cost of control -----------------------------------------------------------------------------
+
+
+async def program() -> None:
+    """Have four tasks make ten steps each."""
+
+    async def work() -> None:
+        for _ in range(STEPS - 1):
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(TASKS):
+            nursery.start_soon(work)
+
+
+def plain(count: int) -> float:
+    began = time.process_time()
+    for _ in range(count):
+        trio.run(program, clock=MockClock(autojump_threshold=0))
+    return time.process_time() - began
+
+
+def controlled(backend: Backend) -> Bench:
+    """Return the bench of a schedule with a few switches."""
+    choices = Schedule(((5, 1), (9, 2))).choices()
+
+    def bench(count: int) -> float:
+        began = time.process_time()
+        for _ in range(count):
+            run_controlled(program, Planned(choices), backend=backend)
+        return time.process_time() - began
+
+    return bench
+
+
+CASES: dict[str, Bench] = {
+    "trio.run": plain,
+    "a schedule": controlled(HookBackend()),
+    "by public names": controlled(TrampolineBackend()),
+}
+
+
+# The search --------------------------------------------------------------------------------------
+
+
+class LostUpdate:
+    """Two tasks read a number, wait, and write it back one larger."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.count = 0
+        self.tasks: Tasks = [self.increase, self.increase]
+
+    async def increase(self) -> None:
+        await some(self.checkpoint, 6)
+        read = self.count
+        await self.checkpoint()
+        self.count = read + 1
+        await some(self.checkpoint, 4)
+
+    def check(self) -> None:
+        assert self.count == 2
+
+
+class TornRead:
+    """One writes two values that belong together; another, far behind, reads them apart."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.first = self.second = 0
+        self.seen = (0, 0)
+        self.tasks: Tasks = [self.write, self.read, self.idle, self.idle]
+
+    async def write(self) -> None:
+        await some(self.checkpoint, 8)
+        self.first = 1
+        await some(self.checkpoint, 4)
+        self.second = 1
+        await some(self.checkpoint, 8)
+
+    async def read(self) -> None:
+        await some(self.checkpoint, 28)
+        first = self.first
+        await some(self.checkpoint, 5)
+        self.seen = (first, self.second)
+
+    async def idle(self) -> None:
+        await some(self.checkpoint, 15)
+
+    def check(self) -> None:
+        assert self.seen != (0, 1)
+
+
+FAULTS: dict[str, type[LostUpdate | TornRead]] = {
+    "lost update": LostUpdate,
+    "torn read, far apart": TornRead,
+}
+
+
+async def some(checkpoint: Checkpoint, count: int) -> None:
+    for _ in range(count):
+        await checkpoint()
+
+
+def find(fault: type[LostUpdate | TornRead], seed: int) -> int:
+    """Search with ours; return how many schedules it took."""
+
+    async def on_trio() -> None:
+        faulty = fault(trio.lowlevel.checkpoint)
+        async with trio.open_nursery() as nursery:
+            for task in faulty.tasks:
+                nursery.start_soon(task)
+        faulty.check()
+
+    found = find_schedule(on_trio, schedules=MOST_SCHEDULES, seed=seed, shrink=False)
+    return found.schedules_run if isinstance(found, Found) else MOST_SCHEDULES
+
+
+def simloom(fault: type[LostUpdate | TornRead], seed: int) -> int:
+    """Search with simloom; return how many schedules it took."""
+
+    async def on_asyncio() -> None:
+        faulty = fault(lambda: asyncio.sleep(0))
+        async with asyncio.TaskGroup() as group:
+            for task in faulty.tasks:
+                group.create_task(task())
+        faulty.check()
+
+    return _peers.simloom_schedules_until_failure(on_asyncio, MOST_SCHEDULES, seed)
+
+
+MOST_SCHEDULES = 500
+
+
+def searched(search: Callable[[int], int], seeds: int) -> tuple[float, float]:
+    """Return the mean CPU seconds of a search, and the mean number of schedules."""
+    began = time.process_time()
+    schedules = sum(search(seed) for seed in range(seeds))
+    return (time.process_time() - began) / seeds, schedules / seeds

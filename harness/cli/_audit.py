@@ -1,0 +1,128 @@
+"""Look for state that outlives a run, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
+from harness.cli._target import load_module, load_target
+from harness.testing import audit as auditing
+from harness.testing.audit import RULES, Finding, Format, audit_paths, report
+
+
+@click.command("audit", short_help="Find state that outlives a run.")
+@click.argument("targets", nargs=-1, required=True, metavar="PATH|MODULE[:FUNCTION]...")
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="How the findings are written.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="JSON",
+    help="What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given "
+    "several times. By default each value of the module's INPUTS.",
+)
+def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> int:
+    r"""Find what runs share by accident: in the code, and in what a run leaves behind.
+
+    A PATH is a file or a folder. Its files are read, and never imported.
+
+    A MODULE is imported, and its code is read like that of a PATH. With a FUNCTION (by default
+    'agent', if the module has one and INPUTS beside it), that is run once for each input, on a
+    virtual clock, and what it leaves in the module's objects is reported as well.
+
+    A comment silences what is shared on purpose, and says why:
+
+    \b
+        ROUTES = {}  # harness: shared (filled at import, constant after that)
+
+    Examples:
+
+    \b
+        harness audit src
+        harness audit src tests --format sarif > audit.sarif
+        harness audit support.agents:triage --input '"My card has not arrived"'
+
+    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
+    """
+    values = [_value(text) for text in inputs]
+    paths: list[str] = []
+    run: list[Finding] = []
+    modules = [target for target in targets if not _is_path(target)]
+    if values and not any(":" in target for target in modules):
+        raise InputError("--input is for a MODULE:FUNCTION, and none of the targets names one")
+    for target in targets:
+        if target not in modules:
+            paths.append(target)
+            continue
+        name, _, function = target.partition(":")
+        module = load_module(name)
+        paths += _files_of(module, name)
+        given: Any = values or list(getattr(module, "INPUTS", ()))
+        if not function and hasattr(module, "INPUTS") and callable(getattr(module, "agent", None)):
+            function = "agent"
+        if not function:
+            continue
+        if not given:
+            raise InputError(
+                f"{target} is run with what --input says, or with the module's INPUTS, and there "
+                "is neither"
+            )
+        found = auditing.audit_function(load_target(f"{name}:{function}"), given)
+        run += [attrs.evolve(one, path=_shown(one.path)) for one in found]
+    try:
+        findings = [*audit_paths(paths), *run]
+    except FileNotFoundError as error:
+        raise InputError(f"{error}; a target is a file, a folder or a module") from error
+    click.echo(report(findings, format, RULES), nl=False)
+    return EXIT_FAILED if findings else EXIT_OK
+
+
+def _is_path(target: str) -> bool:
+    """Return whether a target is meant as a path: because it is one, or because it looks so."""
+    if os.path.exists(target):
+        return True
+    name = target.partition(":")[0]
+    if os.path.isfile(name) and ":" in target:
+        raise InputError(
+            f"{target} names a function of a file, and files are never imported; "
+            "write it as module:function, or the path alone"
+        )
+    return name.endswith(".py") or os.sep in target or "/" in target
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
+        ) from error
+
+
+def _files_of(module: Any, name: str) -> list[str]:
+    """Return the file of a module; of a package, its folder."""
+    folders = list(getattr(module, "__path__", ()))
+    found = folders or [file] if (file := getattr(module, "__file__", None)) else folders
+    if not found or not all(path.endswith(".py") or Path(path).is_dir() for path in found):
+        raise InputError(f"the module {name!r} has no Python source to read")
+    return [_shown(path) for path in found]
+
+
+def _shown(path: str) -> str:
+    """Return a path as seen from the current folder, if it is below that."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd())) or "."
+    except ValueError:
+        return path

@@ -1,0 +1,205 @@
+"""The journal of a batch: whether it may be used, and how records are kept in it.
+
+A batch that was begun is gone on with only if that is said (``--resume``): the same command typed
+again by mistake must neither run everything twice nor replace an output by another one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from harness.cli._errors import InputError
+from harness.cli._files import STANDARD_STREAM
+from harness.cli._options import BatchOptions
+from harness.cli._records import Format, Record
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMismatchError,
+    JournalMissingError,
+)
+from harness.fanout import Totals
+from harness.journal import Journal, open_journal, read_journal
+
+BATCH = "batch"
+"""What a batch of the command line is called in its journal."""
+
+
+def check_journal(options: BatchOptions) -> None:
+    """Refuse a journal that can't be used as the command line says, before anything runs.
+
+    Raises:
+      InputError: if an option needs another one, the journal is one of the other files, can't be
+        read, or has the batch already and ``--resume`` isn't given.
+    """
+    path = options.journal_path
+    if path is None:
+        for option, given in (
+            ("--resume", options.resume),
+            ("--retry-failed", options.retry_failed),
+            ("--force", options.force),
+            ("--max-attempts", options.max_attempts is not None),
+        ):
+            if given:
+                raise InputError(
+                    f"{option} says how to go on with a journal, and none is given; "
+                    "add --journal FILE"
+                )
+        return
+    if not options.resume and options.retry_failed:
+        raise InputError("--retry-failed needs --resume: it is about what failed before")
+    for option, other in (
+        ("--input", options.input_path),
+        ("--output", options.output_path),
+        ("--summary", options.summary_path),
+    ):
+        if other not in (None, STANDARD_STREAM) and _same_file(path, str(other)):
+            raise InputError(f"{option} and --journal both name {path!r}; give each its own file")
+    known = totals_in(path)
+    if known is not None and known.items and not options.resume:
+        raise InputError(
+            f"the journal {path!r} has {known.items:,} items of this batch already "
+            f"({ended_in_words(known)}); add --resume to go on with it, or give another file"
+        )
+
+
+def _same_file(one: str, other: str) -> bool:
+    return Path(one).resolve() == Path(other).resolve()
+
+
+def totals_in(path: str) -> Totals | None:
+    """Return what the batch in a journal came to so far; None if there is none.
+
+    Raises:
+      InputError: if the file is no journal, or can't be read.
+    """
+    try:
+        with read_journal(path) as reader:
+            if all(batch.name != BATCH for batch in reader.batches()):
+                return None
+            return reader.totals(BATCH)
+    except JournalMissingError:
+        return None
+    except JournalError as error:
+        raise InputError(str(error)) from error
+
+
+def known_in_words(options: BatchOptions) -> str | None:
+    """Return how the items of a batch's journal ended; None if there are none."""
+    totals = None if options.journal_path is None else totals_in(options.journal_path)
+    if totals is None or not totals.items:
+        return None
+    return f"{totals.items:,} items ({ended_in_words(totals)})"
+
+
+def ended_in_words(totals: Totals) -> str:
+    """Return how the items of a batch ended, in a few words."""
+    parts = [f"{totals.ok:,} ok"]
+    for count, word in (
+        (totals.failed, "failed"),
+        (totals.timed_out, "timed out"),
+        (totals.open, "not done"),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    return ", ".join(parts)
+
+
+def totals_in_words(totals: Totals) -> str:
+    """Return what a batch came to over all its sessions, in one line."""
+    sessions = "1 session" if totals.sessions == 1 else f"{totals.sessions:,} sessions"
+    attempts = totals.attempts + totals.cancelled_attempts + totals.lost_attempts
+    parts = [f"{totals.items:,} items ({ended_in_words(totals)})", f"{attempts:,} attempts"]
+    if totals.tokens:
+        parts.append(f"{totals.tokens:,} tokens")
+    if totals.cost_usd:
+        parts.append(f"${totals.cost_usd:,.4f}")
+    return f"{', '.join(parts)}, {totals.seconds:.1f} s in {sessions}"
+
+
+def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:
+    """Return what a batch must have in common with its earlier sessions.
+
+    What changes the answers, or which record is which. How fast it goes, how often it is tried and
+    where the records come from may change.
+    """
+    return {
+        "--format": form,
+        "--key": options.key,
+        "--prompt": options.prompt,
+        "--model": options.model,
+    }
+
+
+def target_of(options: BatchOptions) -> str:
+    """Return the name of the target, the same from whatever folder it is run."""
+    place, _, name = options.target.rpartition(":")
+    return f"{os.path.basename(place) if place.endswith('.py') else place}:{name}"
+
+
+@asynccontextmanager
+async def journal_for(options: BatchOptions, form: Format) -> AsyncIterator[BatchJournal | None]:
+    """Open the journal of a batch, if there is to be one, for the time of a block.
+
+    Raises:
+      InputError: if it can't be opened as the command line says.
+    """
+    if options.journal_path is None:
+        yield None
+        return
+    try:
+        async with open_journal(
+            options.journal_path,
+            max_attempts=options.max_attempts,
+            retry_failed=options.retry_failed,
+            force=options.force,
+            # What the function returned is JSON already: it is encoded once, by the batch.
+            encode=str,
+            decode=str,
+        ) as journal:
+            yield BatchJournal(
+                journal=journal, target=target_of(options), settings=settings_of(options, form)
+            )
+    except (JournalLockedError, JournalFormatError) as error:
+        raise InputError(str(error)) from error
+
+
+def refusal(error: JournalError) -> str | None:
+    """Say why the journal is not that of this batch; None if it is, and broke."""
+    if not isinstance(error, JournalMismatchError):
+        return None
+    words = str(error).partition(". Its results")[0]
+    return (
+        f"{words}; its results may not be what this batch would give. Give another file, or "
+        "--force to go on and keep them"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class BatchJournal:
+    """A journal for records: what `open_fan_out` is given."""
+
+    journal: Journal
+    target: str
+    settings: dict[str, Any]
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> Any:
+        """Return the engine of a fan-out whose items are records.
+
+        The function that it calls is a batch's own; what is to be the same in each session is the
+        command line's target. And a record is the same as before if its content is, at whatever
+        place of the input it stands now.
+        """
+        of_batch = {"target": self.target, "settings": self.settings, "content": _content_of}
+        return self.journal.fan_out_engine(*given, **{**options, **of_batch})
+
+
+def _content_of(record: Record) -> list[Any]:
+    return [record.value, record.problem]

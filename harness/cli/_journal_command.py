@@ -1,0 +1,287 @@
+"""``harness journal``: look into the journal of a batch, and change what the next session does.
+
+``show`` and ``export`` only read, also while a batch writes. ``retry`` and ``forget`` are refused
+then: they need to be the one writer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import localtime, strftime
+from typing import BinaryIO
+
+import click
+
+from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
+from harness.cli._files import STANDARD_STREAM, open_output
+from harness.cli._journal import totals_in_words
+from harness.cli._json_value import encode_text, encode_value
+from harness.cli._option_values import FILE
+from harness.errors import JournalError
+from harness.journal import (
+    BatchInfo,
+    JournalEditor,
+    JournalItem,
+    JournalReader,
+    edit_journal,
+    read_journal,
+)
+
+_FAILURES_SHOWN = 20
+_COLUMNS = ("key", "status", "value", "error", "attempts", "seconds", "degraded")
+
+
+@click.group("journal", short_help="Look into a journal, or change what the next session does.")
+def journal() -> None:
+    """Look into the journal of a batch, or change what the next session does.
+
+    FILE is what --journal of harness batch was given, or a program's open_journal().
+    """
+
+
+_file = click.argument("file", type=click.Path())
+_batch = click.option(
+    "--batch", "batch_name", metavar="NAME", help="Only this batch; harness batch writes 'batch'."
+)
+
+
+@journal.command("show")
+@_file
+@_batch
+@click.option(
+    "--failures", is_flag=True, help="Also list all items that failed, with their errors."
+)
+def show(file: str, batch_name: str | None, failures: bool) -> int:
+    """Show what the batches in FILE came to.
+
+    Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage.
+    """
+    with _told(), read_journal(file) as reader:
+        batches = reader.batches()
+        if batch_name is not None:
+            batches = [_the_batch(reader, batch_name)]
+        if not batches:
+            click.echo(f"{file} has no batches")
+        status = EXIT_OK
+        for batch in batches:
+            totals = reader.totals(batch.name)
+            click.echo("\n".join(_described(reader, batch)))
+            failed = totals.failed + totals.timed_out
+            if failed:
+                _show_failures(reader, batch.name, most=None if failures else _FAILURES_SHOWN)
+            if failed or totals.open:
+                status = EXIT_FAILED
+        return status
+
+
+def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
+    yield f"{batch.name}: {totals_in_words(reader.totals(batch.name))}"
+    version = "" if batch.version is None else f", version {batch.version}"
+    yield f"  runs     {batch.target}{version}"
+    if batch.settings:
+        yield "  with     " + ", ".join(f"{name} {value}" for name, value in batch.settings.items())
+    yield f"  begun    {_time(batch.created_at)}, last session {_time(batch.last_session_at)}"
+    counts = reader.counts(batch.name)
+    if counts.get("in_flight"):
+        yield (
+            f"  in flight {counts['in_flight']:,}: running now, or when the last session was killed"
+        )
+
+
+def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> None:
+    for shown, item in enumerate(reader.items(batch, statuses=("failed", "timed_out"))):
+        if shown == most:
+            click.echo("  ... (--failures shows all)")
+            return
+        attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
+        click.echo(f"  {item.key}: {_error(item)} ({item.status}, {attempts})")
+
+
+def _time(seconds: float) -> str:
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
+
+
+@journal.command("export")
+@_file
+@_batch
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv"]),
+    default="jsonl",
+    show_default=True,
+    help="A JSON object per line, or CSV with the value as JSON.",
+)
+@click.option(
+    "--output",
+    default=STANDARD_STREAM,
+    type=FILE,
+    metavar="FILE",
+    help="Where it is written; by default to standard output.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that is already there.")
+def export(file: str, batch_name: str | None, form: str, output: str, overwrite: bool) -> int:
+    """Write the items of a batch in FILE, in the order in which they were first begun.
+
+    The fields are key, status, value, error, attempts, seconds and degraded.
+    """
+    write = _jsonl if form == "jsonl" else _csv
+    with _told(), read_journal(file) as reader:
+        items = reader.items(_the_batch(reader, batch_name).name)
+        if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
+            raise InputError(
+                f"the file of --output, {output!r}, is already there; give another name, "
+                "or --overwrite to replace it"
+            )
+        opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
+        try:
+            for line in write(items):
+                opened.write(line.encode())
+        except BrokenPipeError as error:
+            raise InputError("whoever read the items has gone") from error
+        except OSError as error:
+            raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
+        finally:
+            if output != STANDARD_STREAM:
+                opened.close()
+    return EXIT_OK
+
+
+def _jsonl(items: Iterator[JournalItem]) -> Iterator[str]:
+    for item in items:
+        error = _error(item)
+        yield (
+            f'{{"key": {encode_value(item.key)}, "status": "{item.status}", '
+            f'"value": {_value_json(item)}, '
+            f'"error": {"null" if error is None else encode_text(error)}, '
+            f'"attempts": {item.attempts}, "seconds": {item.seconds:.6f}, '
+            f'"degraded": {"true" if item.degraded else "false"}}}\n'
+        )
+
+
+def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for item in items:
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+        value = "" if item.value_text is None else item.value_text
+        writer.writerow(
+            (
+                item.key,
+                item.status,
+                value,
+                _error(item) or "",
+                item.attempts,
+                f"{item.seconds:.6f}",
+                "true" if item.degraded else "false",
+            )
+        )
+    yield text.getvalue()
+
+
+def _value_json(item: JournalItem) -> str:
+    """Return the value as JSON: as it was recorded, or as a string if that is no JSON."""
+    text = item.value_text
+    if text is None:
+        return "null"
+    try:
+        json.loads(text)
+    except ValueError:
+        return encode_text(text)
+    return text
+
+
+def _error(item: JournalItem) -> str | None:
+    return None if item.error_type is None else f"{item.error_type}: {item.error_message or ''}"
+
+
+@journal.command("retry")
+@_file
+@click.argument("keys", nargs=-1)
+@click.option("--failed", is_flag=True, help="All items that failed or timed out.")
+@_batch
+def retry(file: str, keys: tuple[str, ...], failed: bool, batch_name: str | None) -> int:
+    """Have items of FILE tried again by the next session, as if they had never been.
+
+    Give their KEYS, or --failed. What they cost before stays in the totals.
+    """
+    if failed == bool(keys):
+        raise InputError("say which items: give their keys, or --failed for all that failed")
+    with _told(), edit_journal(file) as editor:
+        batch = _the_batch(editor, batch_name).name
+        count = editor.retry(batch, None if failed else _keys_of(editor, batch, keys))
+    click.echo(f"{_items(count)} of {batch!r} will be tried again by the next --resume")
+    return EXIT_OK
+
+
+@journal.command("forget")
+@_file
+@click.argument("keys", nargs=-1)
+@_batch
+def forget(file: str, keys: tuple[str, ...], batch_name: str | None) -> int:
+    """Delete items from FILE, and all that is recorded of them.
+
+    Give their KEYS, or --batch NAME alone for a whole batch. Their results are gone then, and what
+    they cost too.
+    """
+    if not keys and batch_name is None:
+        raise InputError("say what to forget: the keys of items, or --batch NAME for all of it")
+    with _told(), edit_journal(file) as editor:
+        batch = _the_batch(editor, batch_name).name
+        count = editor.forget(batch, _keys_of(editor, batch, keys) if keys else None)
+    click.echo(f"{_items(count)} of {batch!r} forgotten")
+    return EXIT_OK
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"
+
+
+def _keys_of(editor: JournalEditor, batch: str, words: tuple[str, ...]) -> list[str | int]:
+    """Return the keys that are meant: a number's word is a text first, and a number if that is
+    what the batch has."""
+    keys: list[str | int] = []
+    for word in words:
+        number = _number(word)
+        is_number = number is not None and not editor.has(batch, word) and editor.has(batch, number)
+        keys.append(number if is_number and number is not None else word)
+    return keys
+
+
+def _number(word: str) -> int | None:
+    try:
+        return int(word)
+    except ValueError:
+        return None
+
+
+def _the_batch(reader: JournalReader, name: str | None) -> BatchInfo:
+    """Return the batch that is meant: of one it needs no name."""
+    batches = reader.batches()
+    found = [batch for batch in batches if name is None or batch.name == name]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(repr(batch.name) for batch in batches) or "none"
+    if name is None:
+        raise InputError(
+            f"the journal has several batches, or none: {names}; say which with --batch"
+        )
+    raise InputError(f"the journal has no batch {name!r}; it has {names}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what a journal reports into an error of the command line."""
+    try:
+        yield
+    except JournalError as error:
+        raise InputError(str(error)) from error

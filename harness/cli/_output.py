@@ -1,0 +1,66 @@
+"""The output of a batch: written as items end, or anew beside the old one and put in its place.
+
+A resumed batch has results of former sessions in its output, so it writes all of it anew. Until
+that is whole the old one stays as it was: a batch that is interrupted again leaves nothing worse
+than it found. What is missing in it then, the journal has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from harness.cli._files import STANDARD_STREAM, open_output
+from harness.cli._writer import LineWriter
+
+UNFINISHED = ".part"
+"""What the name of an output ends with as long as it isn't whole. One name for all sessions: one
+that was killed leaves a file behind, and the next one replaces it."""
+
+
+class Output:
+    """Where the lines of a batch go."""
+
+    def __init__(self, path: str, *, overwrite: bool, anew: bool) -> None:
+        """Write to ``path``, or with ``anew`` first beside it, if it is a file."""
+        self._path = path
+        self._overwrite = overwrite
+        is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
+        self._part = Path(path + UNFINISHED) if anew and is_file else None
+
+    @contextmanager
+    def open(self, stdout: TextIO) -> Iterator[LineWriter]:
+        """Open it for the time of a block.
+
+        Raises:
+          InputError: if it can't be created.
+        """
+        path = self._path if self._part is None else str(self._part)
+        overwrite = self._overwrite or self._part is not None
+        created = path != STANDARD_STREAM and (self._part is not None or not Path(path).exists())
+        file = open_output(path, overwrite=overwrite, stdout=stdout)
+        try:
+            with LineWriter(file, created=Path(path) if created else None) as writer:
+                yield writer
+        except BaseException:
+            self.finish(complete=False)
+            raise
+
+    def finish(self, *, complete: bool) -> bool:
+        """Put what was written beside the output in its place, or take it away.
+
+        Args:
+          complete: Whether all results are in it.
+
+        Returns:
+          Whether the output has what was written.
+        """
+        if self._part is None:
+            return True
+        if complete and self._part.exists():
+            self._part.replace(self._path)
+        else:
+            self._part.unlink(missing_ok=True)
+        return complete

@@ -1,0 +1,275 @@
+"""What a fan-out asks of a durable record of its items.
+
+The engine drives these protocols, and `harness.journal` implements them floors above. In the order
+of one item's life:
+
+1. ``entry = batch.find(key, item)``: who is it, and what is known of it? In memory, at once.
+2. Is it done, or failed and kept? ``batch.read([entry, ...])`` gives what it ended with.
+3. Else ``attempts = await batch.begin([entry, ...])``: from then on the attempts are on disk, and
+   their functions may start. Begin ahead, for many items in one call: no item then waits for the
+   disk inside its slot.
+4. ``await batch.end(entry, attempt, ending)``: from then on the result is never computed again.
+   `Batch.end_nowait` is the same with a callback, for code that has no task to wait in.
+
+An attempt that was begun ahead and never started is ended as ``"unstarted"``: it didn't happen. An
+attempt without any ending was in flight when its process died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import attrs
+
+EntryState = Literal["new", "open", "in_flight", "done", "failed"]
+"""What is known of an item before it is worked on.
+
+- ``"new"``: nothing; or its input has changed since.
+- ``"open"``: it was worked on, without an ending that counts: cancelled, or to be tried again.
+- ``"in_flight"``: an attempt has no ending. Its process died, maybe because of it.
+- ``"done"``, ``"failed"``: it has an ending.
+"""
+
+AttemptStatus = Literal["ok", "failed", "timed_out", "cancelled", "unstarted"]
+
+Acknowledge = Callable[[BaseException | None], None]
+"""Called in trio's thread once a record is durable, or with the error if it can't be made so."""
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One item of a batch, as the journal knows it."""
+
+    id: int
+    """The item's number in the journal."""
+
+    key: str | int
+
+    state: EntryState
+    """What was known of it before this session."""
+
+    attempts: int = 0
+    """Attempts that count, over all processes, those begun in this session included: what failed,
+    timed out or succeeded, and what has no ending. Cancelled ones are given back."""
+
+    ending: int | None = None
+    """The number of the record it ended with; None if there is none."""
+
+    alone: bool = False
+    """Whether its latest attempt without an ending was begun with nothing else in flight."""
+
+
+class Ending(NamedTuple):
+    """How an attempt ended, and whether that is what its item ended as.
+
+    A tuple since one is made per attempt, and attrs takes three times as long to fill a frozen one.
+    """
+
+    status: AttemptStatus
+
+    final: bool = True
+    """Whether this is the item's ending. False for an attempt that another one follows or stands
+    beside. Cancelled and unstarted attempts never end their item."""
+
+    degraded: bool = False
+    """Whether the value came from the fallback."""
+
+    seconds: float = 0.0
+    """How long it took, by trio's clock."""
+
+    value: str | None = None
+    """The value as `Batch.encode` gave it; for the status ok."""
+
+    error_type: str | None = None
+    error_message: str | None = None
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What an item ended with, read from the journal."""
+
+    status: Literal["ok", "failed", "timed_out"]
+    value: Any
+    """The decoded value; None unless the status is ok."""
+
+    error_type: str | None
+    error_message: str | None
+    degraded: bool
+
+    attempts: int
+    """As in `Entry`."""
+
+    started_at: float
+    """When its last attempt began, in seconds since the epoch."""
+
+    ended_at: float
+    """When it ended, in seconds since the epoch."""
+
+    seconds: float
+    """How long that took, by trio's clock in its process."""
+
+
+@attrs.frozen(kw_only=True)
+class Totals:
+    """What a batch came to, over all its sessions. An unbroken one would have come to the same.
+
+    Except for what was cut short or lost with a process: that is counted, and stands apart.
+    """
+
+    items: int
+    """Items that were ever begun or ended, each once; of a changed item only the newest input."""
+
+    ok: int
+    failed: int
+    timed_out: int
+
+    open: int
+    """Items without an ending that counts."""
+
+    degraded: int
+    """Items whose value came from the fallback."""
+
+    attempts: int
+    """Attempts that have an ending which counts."""
+
+    cancelled_attempts: int
+    """Attempts that were cut short."""
+
+    lost_attempts: int
+    """Attempts that have no ending: in flight now, or when their process died."""
+
+    tokens: int
+    cost_usd: float
+    """Of all attempts, the cancelled ones too: that was spent."""
+
+    run_seconds: float
+    """The sum over all attempts that count."""
+
+    sessions: int
+    """How often the batch was opened."""
+
+    seconds: float
+    """From the start of each session to its last record, summed."""
+
+
+class Batch(Protocol):
+    """One fan-out's part of a journal, for the time of one session. Left by `close`."""
+
+    @property
+    def items(self) -> int:
+        """How many items there are from former sessions."""
+        ...
+
+    @property
+    def max_attempts(self) -> int | None:
+        """Attempts that an item may have over all processes; None without a limit."""
+        ...
+
+    def find(self, key: Any, item: Any) -> Entry:
+        """Look an item up, and from then on refuse another one with its key.
+
+        Raises:
+          JournalKeyError: if the key is neither text nor a whole number, or is empty, or was
+            found before in this session.
+          JournalValueError: if the item has no content that can be compared with an earlier one.
+        """
+        ...
+
+    def encode(self, value: Any) -> tuple[str, Any]:
+        """Return the value's text for the journal, and the value that comes back from it.
+
+        Raises:
+          JournalValueError: if it has no text, or doesn't come back from it.
+        """
+        ...
+
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has."""
+        ...
+
+    async def read(self, entries: Sequence[Entry]) -> list[Stored]:
+        """Return what each of the entries ended with; they are done or failed."""
+        ...
+
+    async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
+        """Record an attempt at each, and return their numbers once that is durable."""
+        ...
+
+    def begin_nowait(
+        self, entries: Sequence[Entry], then: Acknowledge, *, alone: bool = False
+    ) -> list[int]:
+        """Record an attempt at each; ``then`` is called once that is durable.
+
+        Args:
+          entries: The items.
+          then: Called once.
+          alone: Whether nothing else is in flight.
+        """
+        ...
+
+    async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
+        """Record how an attempt ended, and return once that is durable.
+
+        Args:
+          entry: The item.
+          attempt: The attempt's number; None for an ending that no attempt led to.
+          ending: How it ended.
+        """
+        ...
+
+    def end_nowait(
+        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
+    ) -> None:
+        """Record how an attempt ended; ``then`` is called once that is durable."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until all that was recorded before is durable."""
+        ...
+
+    async def totals(self) -> Totals:
+        """Return what the batch came to, over all its sessions so far."""
+        ...
+
+    async def close(self) -> None:
+        """Let another fan-out open the batch; waits until all that was recorded is durable."""
+        ...
+
+
+class Journal(Protocol):
+    """A durable record that fan-outs write to."""
+
+    @property
+    def name(self) -> str:
+        """Where it is kept."""
+        ...
+
+    @property
+    def retry_failed(self) -> bool:
+        """Whether failed items are tried again. Then `Batch.find` says ``"open"`` of them."""
+        ...
+
+    async def open_batch(self, name: str, *, target: str, settings: Mapping[str, Any]) -> Batch:
+        """Open a batch, new or known.
+
+        Args:
+          name: Its name in the journal.
+          target: The full name of the function.
+          settings: What else decides its answers; plain JSON data.
+
+        Raises:
+          JournalMismatchError: if it is known with another target, version or settings.
+          JournalLockedError: if it is open already, or another process has taken the journal over.
+        """
+        ...
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> Any:
+        """Return the engine of a fan-out that writes here: a `JournaledEngine`.
+
+        Asked of the journal, so that a program without one never loads that engine.
+        """
+        ...

@@ -1,0 +1,191 @@
+"""The attempts at one item of a journaled fan-out: each is on disk before its function starts.
+
+The engine has the first attempt recorded before the item starts. Every other one, after a failure
+or beside a late one, waits for the disk in its own run, just before the function is called.
+
+A recorded attempt is used up by a call of the function, whatever comes of it; except that one
+which only met a rate limit goes on with the next call, since that spends no attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import CoroutineType
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from harness.errors import JournalValueError, RunTimedOut
+from harness.fanout._item import Host, ItemWork, Job
+from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
+from harness.fanout._result import ResultStatus
+from harness.policies import is_rate_limit
+from harness.runs import current_run
+from harness.runs._accounts import add_meter
+from harness.runs._functions import forgotten_await_error, not_awaitable_error
+from harness.runs._run import LASTING_KEY
+
+
+@attrs.define(eq=False)
+class Encoded:
+    """A value as the journal has it."""
+
+    text: str
+
+    value: Any
+    """What comes back from the text."""
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """An attempt that was recorded; also the meter of its run."""
+
+    number: int
+    """Its number in the journal."""
+
+    called: bool = False
+    """Whether the function was called for it."""
+
+    answered: bool = False
+
+    failed: bool = False
+    """Whether the function raised."""
+
+    tokens: int = 0
+
+    cost_usd: float = 0.0
+
+    def spent(self, tokens: int, cost_usd: float) -> None:
+        """Note what was used in the attempt's run, or below it."""
+        self.tokens += tokens
+        self.cost_usd += cost_usd
+
+    def ending(self, status: AttemptStatus, **more: Any) -> Ending:
+        """Return how this attempt ended, with what it used."""
+        return Ending(status=status, tokens=self.tokens, cost_usd=self.cost_usd, **more)
+
+
+class JournaledJob(Job):
+    """An item on its way, with what the journal has of it."""
+
+    __slots__ = ("alone", "attempts_before", "entry", "open", "owed")
+
+    entry: Entry
+    """The item in the journal."""
+
+    alone: bool
+    """Whether nothing else may be in flight beside it."""
+
+    open: list[Recorded]
+    """The attempts without an ending, oldest first."""
+
+    attempts_before: int
+    """Attempts of former processes."""
+
+    owed: bool
+    """Whether it failed and would have another try. If it ends so, it isn't done: a stop or a
+    deadline came between, and the next session makes that try."""
+
+    def spare(self) -> Recorded | None:
+        """Return an attempt that was recorded and that no call has used; None if there is none."""
+        return next((one for one in self.open if not one.called), None)
+
+    def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
+        """Take out the attempts without an ending: the one that decided, and those beside it.
+
+        Args:
+          status: How the try ended that they were made in.
+        """
+        called = [one for one in self.open if one.called]
+        decided: Recorded | None = None
+        if status == "ok":
+            decided = next((one for one in called if one.answered), None)
+        if decided is None and called:
+            decided = next((one for one in called if one.failed), called[0])
+        beside = [one for one in self.open if one is not decided]
+        self.open = []
+        return decided, beside
+
+
+class Recorder(Protocol):
+    """Where attempts are recorded: the engine."""
+
+    batch: Batch
+    origin: str
+    jobs: dict[int, JournaledJob]
+
+    async def begin_another(self, job: JournaledJob) -> Recorded:
+        """Record one more attempt at an item, and return it once that is durable."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End everything with an error that no item is to blame for."""
+        ...
+
+    def end_try(self, job: JournaledJob, status: AttemptStatus, error: Exception) -> None:
+        """Record how a try ended that another one follows."""
+        ...
+
+
+class JournaledWork(ItemWork):
+    """Works on the items of a journaled fan-out."""
+
+    def __init__(
+        self, function: Callable[[Any], Awaitable[Any]], *given: Any, host: Host, **options: Any
+    ) -> None:
+        super().__init__(self._call, *given, host=host, **options)
+        self._called = function
+        assert isinstance(host, object)
+        self._recorder: Recorder = host  # type: ignore[assignment]  # The engine is both.
+
+    async def _call(self, item: Any) -> Encoded:
+        """Call the function for an attempt that is on disk, and encode what it returns."""
+        run = current_run()
+        assert run._item_index is not None
+        job = self._recorder.jobs[run._item_index]
+        attempt = job.spare() or await self._recorder.begin_another(job)
+        attempt.called = True
+        job.owed = False
+        add_meter(run, attempt)
+        assert run._locals is not None
+        run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
+        try:
+            awaitable = self._called(item)
+            if not isinstance(awaitable, Awaitable):
+                # A mistake in the program, and no failure of the item that could be kept.
+                self._recorder.fail(not_awaitable_error(self._called, awaitable))
+                await trio.sleep_forever()
+            value = await awaitable
+            if type(value) is CoroutineType:
+                raise forgotten_await_error(self._called, value)
+            encoded = Encoded(*self._recorder.batch.encode(value))
+        except Exception:
+            attempt.failed = True
+            raise
+        attempt.answered = True
+        return encoded
+
+    def _retry_is_owed(self, job: Job) -> None:
+        assert isinstance(job, JournaledJob)
+        job.owed = True
+
+    def _retry_delay(self, job: Job, error: Exception) -> float | None:
+        assert isinstance(job, JournaledJob)
+        if isinstance(error, JournalValueError):
+            return None  # The same function would return such a value again.
+        most = self._recorder.batch.max_attempts
+        rate_limited = is_rate_limit(error)
+        if most is not None and not rate_limited and job.entry.attempts >= most:
+            return None
+        delay = super()._retry_delay(job, error)
+        if delay is None:
+            return None
+        job.owed = True
+        if rate_limited and job.open:
+            # The attempt goes on with the next call.
+            job.open[0].called = job.open[0].failed = False
+        else:
+            timed_out = isinstance(error, RunTimedOut)
+            self._recorder.end_try(job, "timed_out" if timed_out else "failed", error)
+        return delay

@@ -1,0 +1,31 @@
+"""A durable record of batches and effects: what is in it is never computed again.
+
+`open_journal` opens a file, or a database on a server, for ``fan_out(..., journal=journal,
+key=...)``. A program that was killed goes on where it stopped: what is done is taken from the
+journal.
+"""
+
+from harness.fanout import Totals
+from harness.journal._inspect import (
+    BatchInfo,
+    ItemStatus,
+    JournalEditor,
+    JournalItem,
+    JournalReader,
+    edit_journal,
+    read_journal,
+)
+from harness.journal._journal import Journal, open_journal
+
+__all__ = [
+    "BatchInfo",
+    "ItemStatus",
+    "Journal",
+    "JournalEditor",
+    "JournalItem",
+    "JournalReader",
+    "Totals",
+    "edit_journal",
+    "open_journal",
+    "read_journal",
+]

@@ -1,0 +1,244 @@
+"""What a database does for a journal. Plain synchronous code, for one thread at a time.
+
+What both databases share stands here: one transaction per group of records, the token that is
+looked for in each, the tables and their migrations. A database adds how it is opened, what its
+errors mean, and where its dialect differs. Statements are written with ``?``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMissingError,
+)
+from harness.journal import _schema
+from harness.journal._owner import Owner, words_for
+
+Row = tuple[Any, ...]
+
+ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
+"""A statement per size is prepared once; a group of records is cut into these."""
+
+
+class Backend(Protocol):
+    """An opened journal file, or database on a server."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages; no password in it."""
+        ...
+
+    def open(self, owner: Owner) -> None:
+        """Open for writing, and make the journal if there is none.
+
+        Raises:
+          JournalError: if that is not possible; nothing was changed then.
+        """
+        ...
+
+    def open_read_only(self) -> None:
+        """Open for reading, also while another process writes.
+
+        Raises:
+          JournalError: if there is no journal to be read.
+        """
+        ...
+
+    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append rows to tables, all or none, and return when they are durable."""
+        ...
+
+    def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
+        """Execute statements, all or none, and return how many rows each of them changed."""
+        ...
+
+    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
+        """Return the rows of a query."""
+        ...
+
+    def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
+        """Yield the rows of a query, holding few of them in memory."""
+        ...
+
+    def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
+        """Insert the rows of a query into a table of the temporary database ``index``."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held; a second time does nothing."""
+        ...
+
+
+class SqlBackend:
+    """What the two databases share."""
+
+    types: Mapping[str, str]
+    begin_statement: str
+    token_query: str
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self._owner: Owner | None = None
+        self._inserts: dict[tuple[str, int], str] = {}
+
+    # What a database adds ---------------------------------------------------------------------
+
+    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        """Execute a statement, and return a cursor with ``fetchall`` and ``rowcount``."""
+        raise NotImplementedError
+
+    def translate(self, error: Exception) -> Exception:
+        """Return what a database's error means for a journal."""
+        raise NotImplementedError
+
+    def version(self) -> int | None:
+        """Return the version of the tables; 0 if there are none, None if they are foreign."""
+        raise NotImplementedError
+
+    # Transactions -----------------------------------------------------------------------------
+
+    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append rows to tables, all or none, and return when they are durable."""
+        try:
+            self.begin()
+            for table in _schema.COLUMNS:
+                self._append(table, rows.get(table, ()))
+            self.commit()
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
+
+    def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
+        """Execute statements, all or none, and return how many rows each of them changed."""
+        try:
+            self.begin()
+            counts = [self.execute(statement, row).rowcount for statement, row in changes]
+            self.commit()
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
+        return counts
+
+    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
+        """Return the rows of a query."""
+        try:
+            rows: list[Row] = self.execute(query, arguments).fetchall()
+        except Exception as error:
+            raise self.translate(error) from error
+        return rows
+
+    def begin(self) -> None:
+        """Start a transaction that nobody else can write in, and look for our token.
+
+        Raises:
+          JournalLockedError: if another process has put its own there.
+        """
+        self.execute(self.begin_statement)
+        owner = self._owner
+        assert owner is not None, "opened for reading"
+        left = self.execute(self.token_query).fetchall()
+        text = left[0][0] if left else None
+        if text is None or owner.token not in text:
+            raise self.taken_over(text)
+
+    def taken_over(self, text: str | None) -> JournalLockedError:
+        """Return the error for somebody else's token, or none, where ours should be."""
+        return JournalLockedError(
+            f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
+            f"process ({self._owner}) was stopped or its lock was removed; nothing more is "
+            "recorded here, what was acknowledged stays"
+        )
+
+    def commit(self) -> None:
+        """Make the transaction durable."""
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one."""
+        try:
+            self.execute("ROLLBACK")
+        except Exception:
+            pass  # There is no transaction, or no database any more; the first error is told.
+
+    def _append(self, table: str, rows: Sequence[Row]) -> None:
+        start = 0
+        for size in ROWS_PER_STATEMENT:
+            while len(rows) - start >= size:
+                values = [value for row in rows[start : start + size] for value in row]
+                self.execute(self._insert(table, size), values)
+                start += size
+
+    def _insert(self, table: str, size: int) -> str:
+        statement = self._inserts.get((table, size))
+        if statement is None:
+            columns = _schema.COLUMNS[table]
+            places = f"({', '.join('?' * len(columns))})"
+            statement = (
+                f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([places] * size)}"
+            )
+            self._inserts[table, size] = statement
+        return statement
+
+    # The tables -------------------------------------------------------------------------------
+
+    def prepare(self, owner: Owner) -> None:
+        """Make or migrate the tables if that is needed, and leave the owner's name in them."""
+        version = self.version()
+        newest = len(_schema.MIGRATIONS)
+        self.check_version(version, migrates=True)
+        assert version is not None
+        try:
+            self.execute(self.begin_statement)
+            for step in range(version, newest):
+                for statement in _schema.statements(_schema.MIGRATIONS[step], self.types):
+                    self.execute(statement)
+            if version < newest:
+                self.set_version(newest)
+            self.execute("DELETE FROM harness_meta WHERE name = 'owner'")
+            self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.to_json(),))
+            self.commit()
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
+        self._owner = owner
+
+    def set_version(self, version: int) -> None:
+        """Leave the version of the tables, inside the transaction that made them so."""
+        self.execute("DELETE FROM harness_meta WHERE name = 'version'")
+        self.execute("INSERT INTO harness_meta VALUES ('version', ?)", (str(version),))
+
+    def check_version(self, version: int | None, *, migrates: bool) -> None:
+        """Refuse what is no journal, or one of another version than can be used.
+
+        Raises:
+          JournalFormatError: if it is.
+        """
+        newest = len(_schema.MIGRATIONS)
+        if version is None:
+            raise JournalFormatError(
+                f"{self.name!r} is a database of another program, not a journal; nothing was "
+                "changed: give the journal a file of its own"
+            )
+        if version > newest:
+            raise JournalFormatError(
+                f"the journal {self.name!r} has version {version}, and this harness reads up to "
+                f"version {newest}; nothing was changed: use the newer harness"
+            )
+        if not migrates and not version:
+            raise JournalMissingError(f"there is no journal in {self.name!r} yet")
+        if not migrates and version < newest:
+            raise JournalFormatError(
+                f"the journal {self.name!r} has version {version}, and is brought to version "
+                f"{newest} by the next batch that writes to it"
+            )
+
+
+def describe(error: Exception) -> JournalError:
+    """Return the error for what a database said that has no name of its own."""
+    return JournalError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,334 @@
+"""One fan-out's part of a journal: which items it has, and what is recorded of them.
+
+Items get their numbers here, in trio's thread: there is one writer, so nothing has to be asked of
+the database. Their rows are written with their first attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from harness._words import repr_of
+from harness.errors import JournalClosedError, JournalError, JournalKeyError
+from harness.fanout import Ending, Entry, Stored, Totals
+from harness.journal._backend import Backend, Row
+from harness.journal._codec import Codec, digest_of_key, key_to_json
+from harness.journal._index import KeyIndex
+from harness.journal._queries import stored
+from harness.journal._totals import totals_of
+from harness.journal._writer import Acknowledge, Rows, Writer
+
+READ_AT_ONCE = 200
+"""Endings that are asked for in one query."""
+
+ORIGIN_BYTES = 8
+"""Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
+
+_GIVEN_BACK = ("cancelled", "unstarted")
+
+
+@attrs.define(eq=False)
+class _Entry(Entry):
+    row: Row | None = None
+    """Its row, as long as it is not written."""
+
+
+class Numbers(Protocol):
+    """Gives out the numbers of items and of events, which grow."""
+
+    def next_item(self) -> int:
+        """Return a number that no item has had."""
+        ...
+
+    def next_event(self) -> int:
+        """Return a number that no attempt and no ending has had."""
+        ...
+
+
+class JournalBatch:
+    """Implements `harness.fanout.Batch` on a writer. Made by `Journal.open_batch`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        codec: Codec,
+        numbers: Numbers,
+        *,
+        batch: int,
+        session: int,
+        name: str,
+        index: KeyIndex,
+        max_attempts: int | None,
+        retry_failed: bool,
+        closed: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._codec = codec
+        self._numbers = numbers
+        self._batch = batch
+        self._session = session
+        self._index = index
+        self._retry_failed = retry_failed
+        self._closed: Callable[[], None] | None = closed
+        self.name: str = name
+        self.items: int = index.items
+        """How many items there are from former sessions."""
+        self.max_attempts: int | None = max_attempts
+        """Attempts that an item may have over all processes; None without a limit."""
+
+    # What is known ----------------------------------------------------------------------------
+
+    def find(self, key: Any, item: Any) -> Entry:
+        """Look an item up, and from then on refuse another one with its key.
+
+        Raises:
+          JournalKeyError: if the key is neither text nor a whole number, or is empty, or was found
+            before in this session.
+          JournalValueError: if the item has no content that can be compared with an earlier one.
+          JournalClosedError: if the batch is closed.
+        """
+        self._writer.check()
+        if self._closed is None:
+            raise JournalClosedError(f"the batch {self.name!r} is closed; open it again")
+        key_json = key_to_json(key)
+        input_hash = self._codec.hash_input(item)
+        digest = digest_of_key(self._batch, key_json)
+        is_first, known = self._index.find(digest)
+        if not is_first:
+            raise JournalKeyError(
+                f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
+                "every item needs a key of its own, by which it is known in the next run"
+            )
+        if known is None or known.input_hash != input_hash:
+            number = self._numbers.next_item()
+            row = (number, self._batch, digest, key_json, input_hash)
+            return _Entry(number, key, "new", row=row)
+        entry = _Entry(known.item, key, "open", known.attempts, known.ending)
+        if known.status == "ok":
+            entry.state = "done"
+        elif known.status in ("failed", "timed_out"):
+            # What is tried again is as open as if it had been cut short.
+            entry.state = "open" if self._retry_failed else "failed"
+        elif known.lost:
+            entry.state = "in_flight"
+            entry.alone = bool(known.alone)
+        return entry
+
+    def encode(self, value: Any) -> tuple[str, Any]:
+        """Return the value's text for the journal, and the value that comes back from it.
+
+        Raises:
+          JournalValueError: if it has no text, or doesn't come back from it.
+        """
+        return self._codec.encode(value)
+
+    async def origin(self) -> str:
+        """Return a name that the batch has in every session, and no other batch anywhere has.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        query = "SELECT created_at FROM harness_batches WHERE id = ?"
+        rows = await self._writer.ask(lambda backend: backend.fetch(query, (self._batch,)))
+        content = f"{rows[0][0]!r} {self.name}".encode(errors="surrogatepass")
+        return hashlib.blake2b(content, digest_size=ORIGIN_BYTES).hexdigest()
+
+    async def read(self, entries: Sequence[Entry]) -> list[Stored]:
+        """Return what each of the entries ended with, in their order.
+
+        Raises:
+          JournalError: if one of them has no ending, or the journal can't be read.
+          JournalValueError: if a value can't be decoded.
+
+        Checkpoint: always, unless there are no entries.
+
+        Cancellation: nothing is left behind.
+        """
+        found: dict[int, Row] = {}
+        for start in range(0, len(entries), READ_AT_ONCE):
+            numbers = tuple(
+                entry.ending for entry in entries[start : start + READ_AT_ONCE] if entry.ending
+            )
+
+            def fetch(backend: Backend, numbers: Row = numbers) -> list[Row]:
+                return backend.fetch(stored(len(numbers)), numbers)
+
+            for number, *fields in await self._writer.ask(fetch):
+                found[number] = tuple(fields)
+        return [self._stored(entry, found.get(entry.ending or 0)) for entry in entries]
+
+    def _stored(self, entry: Entry, row: Row | None) -> Stored:
+        if row is None:
+            raise JournalError(
+                f"batch {self.name!r} has no ending for the item {repr_of(entry.key)}"
+            )
+        status, text, error_type, error_message, degraded, ended_at, seconds, begun_at = row
+        return Stored(
+            status=status,
+            value=self._codec.decode(text) if status == "ok" else None,
+            error_type=error_type,
+            error_message=error_message,
+            degraded=bool(degraded),
+            attempts=entry.attempts,
+            started_at=begun_at,
+            ended_at=ended_at,
+            seconds=seconds,
+        )
+
+    # What is recorded -------------------------------------------------------------------------
+
+    async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
+        """Record an attempt at each, and return their numbers once that is durable.
+
+        Raises:
+          JournalError: if it can't be made durable.
+
+        Checkpoint: always.
+
+        Cancellation: the attempts are recorded nevertheless, and count until they are ended.
+        """
+        rows, numbers = self._begin(entries, alone)
+        await self._writer.recorded(rows)
+        return numbers
+
+    def begin_nowait(
+        self, entries: Sequence[Entry], then: Acknowledge, *, alone: bool = False
+    ) -> list[int]:
+        """Record an attempt at each; ``then`` is called in trio's thread once that is durable.
+
+        Args:
+          entries: The items.
+          then: Called once, with the error if it can't be made durable. It must not raise.
+          alone: Whether nothing else is in flight.
+        """
+        rows, numbers = self._begin(entries, alone)
+        self._writer.record(rows, then)
+        return numbers
+
+    async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
+        """Record how an attempt ended, and return once that is durable.
+
+        Args:
+          entry: The item.
+          attempt: The attempt's number; None for an ending that no attempt led to.
+          ending: How it ended.
+
+        Raises:
+          JournalError: if it can't be made durable.
+
+        Checkpoint: always.
+
+        Cancellation: the ending is recorded nevertheless; only the wait ends.
+        """
+        await self._writer.recorded(self._end(entry, attempt, ending))
+
+    def end_nowait(
+        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
+    ) -> None:
+        """Record how an attempt ended; ``then`` is called in trio's thread once that is durable."""
+        self._writer.record(self._end(entry, attempt, ending), then)
+
+    async def flush(self) -> None:
+        """Wait until all that was recorded before is durable.
+
+        Raises:
+          JournalError: if it can't be made so.
+
+        Checkpoint: always.
+
+        Cancellation: only the wait ends.
+        """
+        await self._writer.flush()
+
+    async def totals(self) -> Totals:
+        """Return what the batch came to, over all its sessions so far.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        return await self._writer.ask(lambda backend: totals_of(backend, self._batch))
+
+    async def close(self) -> None:
+        """Let another fan-out open the batch; waits until all that was recorded is durable.
+
+        Raises:
+          JournalError: if it can't be made so.
+
+        Checkpoint: always.
+
+        Cancellation: the batch is closed nevertheless; only the wait ends.
+        """
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed()
+        if closed is None or self._writer.closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._writer.flush()
+
+    def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
+        self._writer.check()
+        now = time.time()
+        rows: Rows = []
+        numbers: list[int] = []
+        for entry in entries:
+            number = self._numbers.next_event()
+            self._add_item(entry, rows)
+            attempt = (number, entry.id, self._session, int(alone), now)
+            rows.append(("harness_attempts", attempt))
+            numbers.append(number)
+            entry.attempts += 1
+        return rows, numbers
+
+    def _end(self, entry: Entry, attempt: int | None, ending: Ending) -> Rows:
+        self._writer.check()
+        number = self._numbers.next_event()
+        is_final = ending.final and ending.status not in _GIVEN_BACK
+        rows: Rows = []
+        self._add_item(entry, rows)
+        row = (
+            number,
+            entry.id,
+            attempt,
+            self._session,
+            ending.status,
+            int(is_final),
+            int(ending.degraded),
+            time.time(),
+            ending.seconds,
+            ending.value,
+            _as_text(ending.error_type),
+            _as_text(ending.error_message),
+            ending.tokens,
+            # Nan is no number to a database, and one item's must not cost the journal.
+            ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
+        )
+        rows.append(("harness_endings", row))
+        if is_final:
+            entry.ending = number
+        elif attempt is not None and ending.status in _GIVEN_BACK:
+            entry.attempts -= 1
+        return rows
+
+    @staticmethod
+    def _add_item(entry: Entry, rows: Rows) -> None:
+        assert isinstance(entry, _Entry), "an entry comes from `find`"
+        if entry.row is not None:
+            rows.append(("harness_items", entry.row))
+            entry.row = None
+
+
+def _as_text(words: str | None) -> str | None:
+    """Return an error's words as every database takes them, whatever bytes an exception quotes."""
+    if words is None or (words.isascii() and "\0" not in words):
+        return words
+    return words.encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -1,0 +1,165 @@
+"""How keys, inputs and values become text and hashes.
+
+Keys are kept as JSON, so that ``1`` and ``"1"`` differ. Values are JSON too, unless the caller
+brings ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json``
+writes and reads them: an answer that was paid for isn't lost over one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from harness._words import error_in_words, repr_of
+from harness.errors import JournalKeyError, JournalValueError
+from harness.fanout import content_hash
+
+DIGEST_BYTES = 16
+"""Of a billion keys two are mistaken for each other once in 10 ** 20 times."""
+
+_to_canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("two of its keys are the same as text, such as 1 and '1'")
+    return fields
+
+
+_from_json = json.JSONDecoder().raw_decode
+_from_json_strictly = json.JSONDecoder(object_pairs_hook=_as_unique).decode
+
+
+def key_to_json(key: Any) -> str:
+    """Return the text of a key.
+
+    Raises:
+      JournalKeyError: if it can't be one.
+    """
+    # Most keys by far, and there is one per item.
+    if type(key) is str and key:
+        return encode_basestring_ascii(key)
+    if type(key) is int:
+        return repr(key)
+    if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
+        what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
+        raise JournalKeyError(
+            f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
+            "number, the same in every run, such as key=lambda item: item.id"
+        )
+    return _to_canonical_json(str(key) if isinstance(key, str) else int(key))
+
+
+def key_from_json(text: str) -> str | int:
+    """Return the key that has the text."""
+    key: str | int = json.loads(text)
+    return key
+
+
+def digest_of_key(batch: int, key_json: str) -> bytes:
+    """Return the hash that stands for a key of a batch."""
+    return hashlib.blake2b(f"{batch} {key_json}".encode(), digest_size=DIGEST_BYTES).digest()
+
+
+class Codec:
+    """Writes values as text and reads them again."""
+
+    def __init__(
+        self,
+        encode: Callable[[Any], str | bytes] | None = None,
+        decode: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._own = encode is not None
+        self._to_text: Callable[[Any], str | bytes] = _to_json if encode is None else encode
+        self._check: Callable[[str], Any] = _from_json_strictly if decode is None else decode
+        self._from_text: Callable[[str], Any] = json.loads if decode is None else decode
+
+    def encode(self, value: Any) -> tuple[str, Any]:
+        """Return the value's text, and the value that comes back from it.
+
+        Raises:
+          JournalValueError: if it has no text, or doesn't come back from it.
+        """
+        try:
+            text = self._to_text(value)
+            if not self._own and isinstance(text, str) and text.isascii():
+                # Most values by far: what comes back is the same, so nothing can be lost.
+                decoded = _from_json(text)[0]
+                if decoded == value:
+                    return text, decoded
+            if isinstance(text, bytes):
+                text = text.decode()
+            if not isinstance(text, str):
+                raise TypeError(f"encode= returned a {type(text).__name__}, not text")
+            if "\0" in text:
+                raise ValueError("its text contains a NUL, which a database refuses")
+            if not text.isascii():
+                try:
+                    text.encode()
+                except UnicodeEncodeError:  # Half of a surrogate pair, as broken input brings.
+                    if self._own:
+                        raise
+                    text = json.dumps(value)
+            return text, self._check(text)
+        except RecursionError as error:
+            raise self._refusal(value, "it contains itself, or is nested too deeply") from error
+        except Exception as error:
+            raise self._refusal(value, error_in_words(error)) from error
+
+    def decode(self, text: str) -> Any:
+        """Return the value of a text that `encode` gave.
+
+        Raises:
+          JournalValueError: if ``decode=`` doesn't read what was recorded.
+        """
+        try:
+            return self._from_text(text)
+        except Exception as error:
+            raise JournalValueError(
+                f"a recorded value can't be read: {error_in_words(error)}; open the journal with "
+                "the encode= and decode= that it was written with"
+            ) from error
+
+    def hash_input(self, item: Any) -> bytes:
+        """Return a hash of the item's content, the same in every process.
+
+        Plain data is hashed as JSON with its fields in order; dataclasses and the like by
+        `harness.fanout.content_hash`, which takes ten times as long; the rest as ``encode``
+        writes it.
+
+        Raises:
+          JournalValueError: if there is no content to be seen.
+        """
+        try:
+            text = _to_canonical_json(item)
+        except (TypeError, ValueError, RecursionError):
+            text = "content " + self._content_of(item)
+        return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
+
+    def _content_of(self, item: Any) -> str:
+        try:
+            return content_hash(item)
+        except TypeError as error:
+            if not self._own:
+                raise JournalValueError(
+                    f"whether the item {repr_of(item)} has changed since the last run can't be "
+                    f"told: {error_in_words(error)}; use plain data or a dataclass, or give "
+                    "open_journal(encode=...) a function that writes an item as text"
+                ) from error
+        return self.encode(item)[0]
+
+    def _refusal(self, value: Any, why: str) -> JournalValueError:
+        if self._own:
+            return JournalValueError(
+                f"the value {repr_of(value)} can't be recorded with the journal's encode= and "
+                f"decode=: {why}"
+            )
+        return JournalValueError(
+            f"the value {repr_of(value)}, a {type(value).__name__}, can't be recorded as JSON: "
+            f"{why}; return plain data, or give open_journal() encode= and decode= for it"
+        )

@@ -1,0 +1,363 @@
+"""Look into a journal from outside, and change what the next run will do.
+
+`read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock
+of the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
+command line and for notebooks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import attrs
+
+from harness._words import repr_of
+from harness.errors import JournalError
+from harness.fanout import Totals
+from harness.journal._backend import Backend, Row
+from harness.journal._codec import digest_of_key, key_from_json, key_to_json
+from harness.journal._open import open_for_reading, open_for_writing
+from harness.journal._owner import this_process
+from harness.journal._queries import EVENTS, HISTORY, last_numbers, newest_items, span_of_batch
+from harness.journal._totals import totals_of
+
+ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
+"""What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it runs now or its
+process died; or ``"open"``: cut short, or to be tried again."""
+
+ROWS_PER_CHANGE = 500
+"""Keys that are dealt with in one statement."""
+
+
+@attrs.frozen(kw_only=True)
+class BatchInfo:
+    """A batch of a journal, as it was first recorded."""
+
+    name: str
+    target: str
+    """The full name of the function."""
+
+    version: str | None
+    settings: dict[str, Any]
+    created_at: float
+    """In seconds since the epoch, like the next."""
+
+    last_session_at: float
+    """When it was last opened."""
+
+    sessions: int
+
+
+@attrs.frozen(kw_only=True)
+class JournalItem:
+    """What a journal knows of an item."""
+
+    key: str | int
+    status: ItemStatus
+
+    value_text: str | None
+    """The value as it was recorded: JSON, unless the journal has ``encode=``; None if the status
+    isn't ok."""
+
+    error_type: str | None
+    error_message: str | None
+    degraded: bool
+
+    attempts: int
+    """Attempts that count; cancelled ones don't."""
+
+    ended_at: float | None
+    """When it ended, in seconds since the epoch; None if it hasn't."""
+
+    seconds: float
+    """How long its last attempt took."""
+
+
+class JournalReader:
+    """Reads a journal. Made by `read_journal`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name: str = backend.name
+        """The path of the file, or the address of the database without its password."""
+
+    def batches(self) -> list[BatchInfo]:
+        """Return the batches, in the order in which they were made."""
+        rows = self._backend.fetch(
+            """
+            SELECT b.name, b.target, b.version, b.settings, b.created_at, max(s.started_at),
+              count(s.id)
+            FROM harness_batches b LEFT JOIN harness_sessions s ON s.batch = b.id
+            GROUP BY b.id, b.name, b.target, b.version, b.settings, b.created_at
+            ORDER BY b.id
+            """
+        )
+        return [
+            BatchInfo(
+                name=name,
+                target=target,
+                version=version,
+                settings=json.loads(settings),
+                created_at=created_at,
+                last_session_at=created_at if last is None else last,
+                sessions=sessions,
+            )
+            for name, target, version, settings, created_at, last, sessions in rows
+        ]
+
+    def totals(self, batch: str) -> Totals:
+        """Return what a batch came to, over all its sessions.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        return totals_of(self._backend, self._number_of(batch))
+
+    def counts(self, batch: str) -> dict[ItemStatus, int]:
+        """Return how many items came to what; only what there is.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        query, arguments = self._items("v.status, count(*)", self._number_of(batch))
+        rows = self._backend.fetch(f"{query} GROUP BY v.status", arguments)
+        return {status: int(count) for status, count in rows}
+
+    def items(
+        self, batch: str, statuses: Iterable[ItemStatus] | None = None
+    ) -> Iterator[JournalItem]:
+        """Yield a batch's items in the order in which they were first begun.
+
+        Args:
+          batch: Its name.
+          statuses: Only items that came to one of these; by default all.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        columns = (
+            "v.key, v.status, v.value, v.error_type, v.error_message, v.degraded, v.attempts, "
+            "v.ended_at, v.seconds"
+        )
+        query, arguments = self._items(columns, self._number_of(batch))
+        if statuses is not None:
+            wanted = tuple(statuses)
+            query += f" WHERE v.status IN ({', '.join('?' * len(wanted)) or 'NULL'})"
+            arguments += wanted
+        return self._yield_items(f"{query} ORDER BY v.id", arguments)
+
+    def _yield_items(self, query: str, arguments: Row) -> Iterator[JournalItem]:
+        for row in self._backend.stream(query, arguments):
+            key, status, value, error_type, error_message, degraded, attempts, at, seconds = row
+            yield JournalItem(
+                key=key_from_json(key),
+                status=status,
+                value_text=value,
+                error_type=error_type,
+                error_message=error_message,
+                degraded=bool(degraded),
+                attempts=int(attempts),
+                ended_at=at,
+                seconds=seconds,
+            )
+
+    def _items(self, columns: str, batch: int) -> tuple[str, Row]:
+        _, first_event, first_item = span_of_batch(self._backend, batch)
+        history = HISTORY.format(events=EVENTS.format(first=first_event))
+        query = f"""
+          SELECT {columns} FROM (
+            SELECT i.id AS id, i.key AS key, f.value AS value, f.error_type AS error_type,
+              f.error_message AS error_message, coalesce(f.degraded, 0) AS degraded,
+              coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at,
+              coalesce(f.seconds, 0) AS seconds,
+              CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
+                ELSE 'open' END AS status
+            FROM ({newest_items(first_item)}) n
+            JOIN harness_items i ON i.id = n.id
+            LEFT JOIN ({history}) h ON h.item = i.id
+            LEFT JOIN harness_endings f ON f.id = h.final
+          ) v
+        """
+        return query, (batch,)
+
+    def _number_of(self, batch: str) -> int:
+        rows = self._backend.fetch("SELECT id FROM harness_batches WHERE name = ?", (batch,))
+        if not rows:
+            names = [repr(info.name) for info in self.batches()]
+            raise JournalError(
+                f"the journal {self.name!r} has no batch {batch!r}; it has "
+                f"{', '.join(names) or 'none'}"
+            )
+        return int(rows[0][0])
+
+
+class JournalEditor(JournalReader):
+    """Reads a journal, and changes what the next run does. Made by `edit_journal`."""
+
+    def retry(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
+        """Have items tried again by the next run, as if they had never been tried.
+
+        What they cost stays in the totals.
+
+        Args:
+          batch: Its name.
+          keys: The items; by default all that failed or timed out.
+
+        Returns:
+          How many were reopened: those that had an ending or an attempt.
+
+        Raises:
+          JournalError: if there is no such batch, or an item isn't in it; nothing is changed then.
+        """
+        number = self._number_of(batch)
+        if keys is None:
+            columns, arguments = self._items("v.id", number)
+            query = f"{columns} WHERE v.status IN ('failed', 'timed_out')"
+            items = [int(row[0]) for row in self._backend.fetch(query, arguments)]
+        else:
+            items = self._numbers_of(number, batch, keys)
+        last, _ = last_numbers(self._backend)
+        now = time.time()
+        # An ending that is none: it ends what came before, and the item begins anew.
+        self._backend.write(
+            {
+                "harness_endings": [
+                    (event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0)
+                    for event, item in enumerate(items, last + 1)
+                ]
+            }
+        )
+        return len(items)
+
+    def has(self, batch: str, key: str | int) -> bool:
+        """Return whether a batch has an item with the key; a number and its text are different.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        number = self._number_of(batch)
+        query = "SELECT count(*) FROM harness_items WHERE batch = ? AND digest = ?"
+        [digest] = self._digests(number, [key])
+        return bool(self._backend.fetch(query, (number, digest))[0][0])
+
+    def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
+        """Delete items and all that is recorded of them, from the totals too.
+
+        Args:
+          batch: Its name.
+          keys: The items; by default the whole batch.
+
+        Returns:
+          How many items were deleted.
+
+        Raises:
+          JournalError: if there is no such batch, or an item isn't in it; nothing is changed then.
+        """
+        number = self._number_of(batch)
+        if keys is None:
+            of_batch = "(SELECT id FROM harness_items WHERE batch = ?)"
+            count = self._backend.fetch(
+                "SELECT count(DISTINCT digest) FROM harness_items WHERE batch = ?", (number,)
+            )[0][0]
+            self._backend.change(
+                [
+                    (f"DELETE FROM harness_attempts WHERE item IN {of_batch}", (number,)),
+                    (f"DELETE FROM harness_endings WHERE item IN {of_batch}", (number,)),
+                    ("DELETE FROM harness_items WHERE batch = ?", (number,)),
+                    ("DELETE FROM harness_sessions WHERE batch = ?", (number,)),
+                    ("DELETE FROM harness_batches WHERE id = ?", (number,)),
+                ]
+            )
+            return int(count)
+        digests = self._digests(number, keys)
+        self._numbers_of(number, batch, digests.values())
+        changes: list[tuple[str, Row]] = []
+        for part in _parts(list(digests)):
+            places = ", ".join("?" * len(part))
+            of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"
+            row = (number, *part)
+            changes += [
+                (f"DELETE FROM harness_attempts WHERE item IN {of_keys}", row),
+                (f"DELETE FROM harness_endings WHERE item IN {of_keys}", row),
+                (f"DELETE FROM harness_items WHERE batch = ? AND digest IN ({places})", row),
+            ]
+        self._backend.change(changes)
+        return len(digests)
+
+    def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:
+        return {digest_of_key(batch, key_to_json(key)): key for key in keys}
+
+    def _numbers_of(self, number: int, batch: str, keys: Iterable[str | int]) -> list[int]:
+        """Return the newest number of each item."""
+        digests = self._digests(number, keys)
+        found: dict[bytes, int] = {}
+        for part in _parts(list(digests)):
+            places = ", ".join("?" * len(part))
+            for digest, item in self._backend.fetch(
+                "SELECT digest, max(id) FROM harness_items WHERE batch = ? "
+                f"AND digest IN ({places}) GROUP BY digest",
+                (number, *part),
+            ):
+                found[bytes(digest)] = int(item)
+        missing = [repr_of(key) for digest, key in digests.items() if digest not in found]
+        if missing:
+            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+            raise JournalError(
+                f"the batch {batch!r} of the journal {self.name!r} has no item "
+                f"{', '.join(missing[:3])}{more}; nothing was changed (a number and its text are "
+                "different keys: 1 and '1')"
+            )
+        return list(found.values())
+
+
+def _parts(digests: list[bytes]) -> Iterator[list[bytes]]:
+    for start in range(0, len(digests), ROWS_PER_CHANGE):
+        yield digests[start : start + ROWS_PER_CHANGE]
+
+
+@contextmanager
+def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
+    """Open a journal for reading, also while another process writes to it.
+
+    Args:
+      path: As for `open_journal`.
+
+    Raises:
+      JournalFormatError: if it is no journal, or a damaged one.
+      JournalError: if it isn't there or can't be read.
+    """
+    backend = open_for_reading(os.fspath(path))
+    with _closing(backend.close):
+        yield JournalReader(backend)
+
+
+@contextmanager
+def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
+    """Open a journal for changes, as its one writer.
+
+    Args:
+      path: As for `open_journal`; but there has to be one.
+
+    Raises:
+      JournalLockedError: if a batch is writing to it; the message names its process.
+      JournalFormatError: if it is no journal, or a damaged one.
+      JournalError: if it isn't there or can't be written to.
+    """
+    name = os.fspath(path)
+    open_for_reading(name).close()  # Opening for writing would make one.
+    backend = open_for_writing(name, this_process())
+    with _closing(backend.close):
+        yield JournalEditor(backend)
+
+
+@contextmanager
+def _closing(close: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        close()

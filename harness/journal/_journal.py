@@ -1,0 +1,342 @@
+"""The journal as a program holds it, from `open_journal` to the end of its block."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from harness.errors import JournalLockedError, JournalMismatchError
+from harness.fanout._journaled import JournaledEngine
+from harness.journal._backend import Backend
+from harness.journal._batch import JournalBatch
+from harness.journal._clock_hold import ClockHold
+from harness.journal._codec import Codec
+from harness.journal._effects import JournalEffects
+from harness.journal._index import FILL, KeyIndex
+from harness.journal._open import open_for_writing
+from harness.journal._owner import Owner, this_process
+from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
+from harness.journal._writer import Writer
+
+
+@attrs.frozen(kw_only=True)
+class _Settings:
+    version: str | None
+    max_attempts: int | None
+    retry_failed: bool
+    force: bool
+
+
+class Journal(JournalEffects):
+    """A durable record of batches and effects. Made by `open_journal`.
+
+    Give it to `harness.fan_out` for batches, and to `harness.shared.open_once` for effects.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        writer: Writer,
+        codec: Codec,
+        owner: Owner,
+        settings: _Settings,
+        last_numbers: tuple[int, int],
+    ) -> None:
+        super().__init__(writer, codec)
+        self._owner = owner
+        self._settings = settings
+        self._last_event, self._last_item = last_numbers
+        self._open_batches: set[str] = set()
+        self._indexes: set[KeyIndex] = set()
+        self.name: str = name
+        """The path of the file, or the address of the database without its password."""
+
+    def __repr__(self) -> str:
+        return f"<Journal {self.name!r}>"
+
+    @property
+    def version(self) -> str | None:
+        """The version of the code, as `open_journal` was told."""
+        return self._settings.version
+
+    @property
+    def max_attempts(self) -> int | None:
+        """Attempts that an item may have over all processes; None without a limit."""
+        return self._settings.max_attempts
+
+    @property
+    def retry_failed(self) -> bool:
+        """Whether failed items are tried again."""
+        return self._settings.retry_failed
+
+    @property
+    def force(self) -> bool:
+        """Whether to go on with batches of other code or settings."""
+        return self._settings.force
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
+        """Return the engine of a fan-out that writes here. For `fan_out`, which so loads it only
+        where there is a journal."""
+        return JournaledEngine(*given, journal=self, **options)
+
+    def next_item(self) -> int:
+        """Return a number that no item has had."""
+        self._last_item += 1
+        return self._last_item
+
+    def next_event(self) -> int:
+        """Return a number that no attempt and no ending has had."""
+        self._last_event += 1
+        return self._last_event
+
+    async def open_batch(
+        self, name: str, *, target: str, settings: Mapping[str, Any]
+    ) -> JournalBatch:
+        """Open a batch, new or known. For engines: users give the journal to `fan_out`.
+
+        Args:
+          name: Its name in the journal.
+          target: The full name of the function.
+          settings: What else decides its answers; plain JSON data.
+
+        Raises:
+          JournalMismatchError: if it is known with another target, version or settings, and the
+            journal wasn't opened with ``force=True``.
+          JournalLockedError: if it is open already.
+          JournalError: if the journal can't be read or written.
+
+        Checkpoint: always.
+
+        Cancellation: the batch isn't open.
+        """
+        self._writer.check()
+        if name in self._open_batches:
+            raise JournalLockedError(
+                f"the batch {name!r} of the journal {self.name!r} is being worked on by another "
+                "fan-out; give one of them another name="
+            )
+        self._open_batches.add(name)
+        index = KeyIndex()
+        self._indexes.add(index)
+        try:
+            batch, session = await self._writer.ask(
+                partial(
+                    self._open_in_thread,
+                    index=index,
+                    name=name,
+                    target=target,
+                    settings=dict(settings),
+                    next_event=self._last_event + 1,
+                    next_item=self._last_item + 1,
+                )
+            )
+        except BaseException:
+            # The thread may still be filling the index; it is closed at the end.
+            self._open_batches.discard(name)
+            raise
+        return JournalBatch(
+            self._writer,
+            self._codec,
+            self,
+            batch=batch,
+            session=session,
+            name=name,
+            index=index,
+            max_attempts=self.max_attempts,
+            retry_failed=self.retry_failed,
+            closed=partial(self._close_batch, name, index),
+        )
+
+    def _close_batch(self, name: str, index: KeyIndex) -> None:
+        self._open_batches.discard(name)
+        self._indexes.discard(index)
+        index.close()
+
+    async def _close(self) -> None:
+        """Close everything; called at the end of the block."""
+        await self._writer.close()
+        for index in self._indexes:
+            index.close()
+
+    def _open_in_thread(
+        self,
+        backend: Backend,
+        *,
+        index: KeyIndex,
+        name: str,
+        target: str,
+        settings: dict[str, Any],
+        next_event: int,
+        next_item: int,
+    ) -> tuple[int, int]:
+        """Find or make the batch, note the session, and fill the index; return their numbers."""
+        settings_json = json.dumps(settings, sort_keys=True)
+        known = backend.fetch(
+            "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
+        )
+        now = time.time()
+        changes: list[tuple[str, tuple[Any, ...]]] = []
+        if known:
+            batch, *before = known[0]
+            differences = _differences(before, [target, self.version, settings_json])
+            if differences and not self.force:
+                raise JournalMismatchError(
+                    f"the batch {name!r} of the journal {self.name!r} was recorded by other code "
+                    f"or with other settings: {'; '.join(differences)}. Its results may not be "
+                    "what this one would give: use another name= or file, or open the journal "
+                    "with force=True to keep them"
+                )
+            if differences:
+                changes.append(
+                    (
+                        "UPDATE harness_batches SET target = ?, version = ?, settings = ? "
+                        "WHERE id = ?",
+                        (target, self.version, settings_json, batch),
+                    )
+                )
+        else:
+            batch = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_batches")[0][0]
+            changes.append(
+                (
+                    "INSERT INTO harness_batches (id, name, target, version, settings, "
+                    "created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                    (batch, name, target, self.version, settings_json, now),
+                )
+            )
+        session = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_sessions")[0][0]
+        changes.append(
+            (
+                "INSERT INTO harness_sessions (id, batch, first_event, first_item, started_at, "
+                "pid, host) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (session, batch, next_event, next_item, now, self._owner.pid, self._owner.host),
+            )
+        )
+        backend.change(changes)
+        if known:
+            _, first_event, first_item = span_of_batch(backend, batch)
+            query, arguments = items_of_batch(batch, first_event, first_item)
+            backend.fill(index.connection, FILL, query, arguments)
+            index.filled()
+        return int(batch), int(session)
+
+
+def _differences(before: list[Any], now: list[Any]) -> list[str]:
+    """Return in words what is not as it was: of target, version and settings, in this order."""
+    found = [
+        f"{what} was {was!r} and is {now_is!r}"
+        for what, was, now_is in zip(("the function", "version="), before, now, strict=False)
+        if was != now_is
+    ]
+    then, today = json.loads(before[2]), json.loads(now[2])
+    for name in sorted({*then, *today}):
+        if then.get(name) != today.get(name):
+            found.append(f"{name} was {then.get(name)!r} and is {today.get(name)!r}")
+    return found
+
+
+def open_journal(
+    path: str | os.PathLike[str],
+    *,
+    version: str | None = None,
+    max_attempts: int | None = None,
+    retry_failed: bool = False,
+    force: bool = False,
+    encode: Callable[[Any], str | bytes] | None = None,
+    decode: Callable[[str], Any] | None = None,
+) -> AbstractAsyncContextManager[Journal]:
+    """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
+
+    What `fan_out` yields or returns with a journal is *journaled*: on disk, and after a crash taken
+    from there instead of being computed again. One process at a time writes to a journal; any
+    number may read meanwhile.
+
+    Args:
+      path: A file, made if there is none; or ``postgresql://...`` for a database on a server,
+        which needs the extra ``postgres``.
+      version: The version of your code, in any words. A batch that another version recorded is
+        refused.
+      max_attempts: How often an item may fail, time out or take its process along, over all
+        processes, before it is set aside as failed. None: without end.
+      retry_failed: Whether items that failed in a former session are tried again.
+      force: Go on with a batch although it was recorded by other code or with other settings.
+      encode: Writes a value as text, if it is to be something else than JSON.
+      decode: Reads what ``encode`` wrote.
+
+    Returns:
+      An async context manager that gives the `Journal`. Leaving its block waits until all that was
+      recorded is on disk.
+
+    Raises:
+      TypeError: if an argument has the wrong type, or only one of encode and decode is given.
+      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty.
+      ImportError: if the server's driver is not installed.
+
+      And when the block is entered:
+
+      JournalLockedError: if another process writes to it; the message names it.
+      JournalFormatError: if the file is something else, damaged, or of a newer version.
+      JournalError: if it can't be written to, for any other reason.
+
+    Checkpoint: always, on entry and on exit.
+
+    Cancellation: on entry the journal isn't open; the exit is shielded, up to a minute.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path= is a text or a Path, not {path!r}")
+    if not name:
+        raise ValueError("path= is empty; give the journal a file")
+    if version is not None and not isinstance(version, str):
+        raise TypeError(f"version= is a text, not {version!r}")
+    if max_attempts is not None:
+        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
+            raise TypeError(f"max_attempts= is a whole number or None, not {max_attempts!r}")
+        if max_attempts < 1:
+            raise ValueError(f"max_attempts= is at least 1, not {max_attempts}")
+    if (encode is None) != (decode is None):
+        raise TypeError("encode= and decode= belong together: one reads what the other writes")
+    settings = _Settings(
+        version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
+    )
+    return _open(name, Codec(encode, decode), settings)
+
+
+@asynccontextmanager
+async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[Journal]:
+    owner = this_process()
+    hold = ClockHold()
+    hold.begin()
+    try:
+        # Not abandoned when cancelled: whoever opens must also close, and it takes milliseconds.
+        backend, last = await trio.to_thread.run_sync(_open_in_thread, name, owner)
+    finally:
+        hold.end(1)
+    journal = Journal(backend.name, Writer(backend), codec, owner, settings, last)
+    try:
+        yield journal
+    except BaseException:
+        # What ended the block is to be told, not that the same disk can't be written to either.
+        with contextlib.suppress(Exception):
+            await journal._close()
+        raise
+    else:
+        await journal._close()
+
+
+def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, tuple[int, int]]:
+    """Open the database; return the last numbers of an event and of an item along with it."""
+    backend = open_for_writing(name, owner)
+    try:
+        return backend, last_numbers(backend)
+    except BaseException:
+        backend.close()
+        raise

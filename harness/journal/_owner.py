@@ -1,0 +1,55 @@
+"""Who writes to a journal, so that an error can name them.
+
+A journal has one writer at a time. Each draws a random token when it opens the journal, leaves it
+there, and looks for it in every transaction: a process that was stopped, and wakes up after
+another one took the journal over, finds a token that isn't its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+
+import attrs
+
+
+@attrs.frozen
+class Owner:
+    """One opening of a journal for writing."""
+
+    token: str
+    pid: int
+    host: str
+    since: float
+    """When it opened the journal, in seconds since the epoch."""
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {since}"
+
+    def to_json(self) -> str:
+        """Return the text that is left in the journal."""
+        return json.dumps(attrs.asdict(self), sort_keys=True)
+
+
+def this_process() -> Owner:
+    """Return a new owner: this process, now."""
+    return Owner(os.urandom(16).hex(), os.getpid(), socket.gethostname(), time.time())
+
+
+def owner_from_json(text: str | None) -> Owner | None:
+    """Return who left the text; None if it isn't one that an owner leaves."""
+    try:
+        fields = json.loads(text or "")
+        return Owner(
+            str(fields["token"]), int(fields["pid"]), str(fields["host"]), float(fields["since"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def words_for(text: str | None) -> str:
+    """Return who left the text, in words that stand in a sentence."""
+    return str(owner_from_json(text) or "a process that left no name")

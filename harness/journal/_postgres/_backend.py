@@ -1,0 +1,221 @@
+"""A journal in a database of a PostgreSQL server.
+
+The tables stand in the connection's current schema, so a database can hold several journals:
+``postgresql:///work?options=-csearch_path%3Dnightly``. The one writer holds an advisory lock, which
+the server gives back when the connection ends, however it ends; the token is looked for all the
+same, since an administrator may end a connection whose process goes on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.journal._backend import Row, SqlBackend
+from harness.journal._owner import Owner, words_for
+
+CONNECT_SECONDS_AT_MOST = 10
+LOCK_SECONDS_AT_MOST = 1.0
+ROWS_PER_FETCH = 1_000
+LOCK = "hashtext('harness journal'), hashtext(current_schema())"
+
+
+class PostgresBackend(SqlBackend):
+    """One connection to a server."""
+
+    types = MappingProxyType({"integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA"})
+    begin_statement = "BEGIN"
+    # Whoever takes over changes this row, and so waits until the transaction is over.
+    token_query = "SELECT value FROM harness_meta WHERE name = 'owner' FOR UPDATE"
+
+    def __init__(self, address: str) -> None:
+        try:
+            parts = conninfo_to_dict(address)
+        except psycopg.Error as error:
+            # Not with the address, which may hold a password.
+            raise ValueError(
+                f"the address of the journal's database can't be read: {str(error).strip()}"
+            ) from None
+        self._conninfo = make_conninfo(
+            address, connect_timeout=CONNECT_SECONDS_AT_MOST, application_name="harness"
+        )
+        port = f":{parts['port']}" if parts.get("port") else ""
+        super().__init__(f"postgresql://{parts.get('host', '')}{port}/{parts.get('dbname', '')}")
+        self._connection: psycopg.Connection[Row] | None = None
+
+    def open(self, owner: Owner) -> None:
+        """Open for writing, and make the tables if there are none.
+
+        Raises:
+          JournalError: if that is not possible; nothing was changed then.
+        """
+        try:
+            self._connect()
+            try:
+                if not self._lock():
+                    raise JournalLockedError(
+                        f"the journal {self.name!r} is written to by {self._last_owner()}; wait "
+                        "until that has ended, or write to another database or schema (reading is "
+                        "possible meanwhile)"
+                    )
+                self.execute("SET synchronous_commit = on")
+                # The lock of a machine that vanished is free after a minute.
+                for setting in ("idle = 30", "interval = 10", "count = 3"):
+                    self.execute(f"SET tcp_keepalives_{setting}")
+            except psycopg.Error as error:
+                raise self.translate(error) from error
+            self.prepare(owner)
+        except BaseException:
+            self.close()
+            raise
+
+    def open_read_only(self) -> None:
+        """Open for reading, also while another process writes.
+
+        Raises:
+          JournalError: if there is no journal to be read.
+        """
+        try:
+            self._connect()
+            try:
+                self.execute("SET default_transaction_read_only = on")
+            except psycopg.Error as error:
+                raise self.translate(error) from error
+            self.check_version(self.version(), migrates=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> psycopg.Cursor[Row]:
+        """Execute a statement, and return its cursor."""
+        assert self._connection is not None
+        return self._connection.execute(_in_dialect(statement), arguments)
+
+    def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
+        """Yield the rows of a query, holding few of them in memory."""
+        assert self._connection is not None
+        try:
+            # A cursor of the server's, which lives as long as its transaction.
+            with self._connection.transaction():
+                with self._connection.cursor(name="harness_rows") as cursor:
+                    cursor.itersize = ROWS_PER_FETCH
+                    yield from cursor.execute(_in_dialect(query), arguments)
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+
+    def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
+        """Insert the rows of a query into ``index``."""
+        index.execute("BEGIN")
+        places: str | None = None
+        rows: list[Row] = []
+        for row in self.stream(query, arguments):
+            # What comes here are numbers, texts and hashes; sums come as decimals.
+            rows.append(tuple(_plain(value) for value in row))
+            if len(rows) == ROWS_PER_FETCH:
+                places = places or ", ".join("?" * len(row))
+                index.executemany(f"{insert} VALUES ({places})", rows)
+                rows.clear()
+        if rows:
+            index.executemany(f"{insert} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        index.execute("COMMIT")
+
+    def version(self) -> int | None:
+        """Return the version of the tables; 0 if there are none."""
+        try:
+            # In the schema that tables would be made in, not in any that is merely seen.
+            schema, tables = self.fetch(
+                "SELECT current_schema(), (SELECT count(*) FROM pg_tables "
+                "WHERE schemaname = current_schema() AND tablename = 'harness_meta')"
+            )[0]
+            if schema is None:
+                raise JournalError(
+                    f"the database {self.name!r} has no schema to hold a journal's tables; make "
+                    "the one that the address's search_path names"
+                )
+            if not tables:
+                return 0
+            rows = self.execute("SELECT value FROM harness_meta WHERE name = 'version'").fetchall()
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        return int(rows[0][0]) if rows else None
+
+    def translate(self, error: Exception) -> Exception:
+        """Return what an error of the server means for a journal."""
+        if not isinstance(error, psycopg.Error):
+            return error
+        what = f"the journal {self.name!r}"
+        words = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if isinstance(error, psycopg.errors.DiskFull):
+            return JournalError(
+                f"{what} can't grow: the server's disk is full ({words}); what was acknowledged "
+                "stays: make room, and resume"
+            )
+        if isinstance(
+            error, psycopg.errors.InsufficientPrivilege | psycopg.errors.ReadOnlySqlTransaction
+        ):
+            return JournalError(
+                f"{what} can't be written to ({words}); allow this user to make and change tables "
+                "in the schema"
+            )
+        if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
+            return JournalFormatError(f"{what} is damaged ({words}); nothing was changed")
+        if isinstance(error, psycopg.OperationalError):
+            return JournalError(
+                f"the server of {what} can't be reached ({words}); what was acknowledged stays: "
+                "check the address and that it runs, and resume"
+            )
+        return JournalError(
+            f"{what} failed: {words} ({type(error).__name__}); what was acknowledged stays"
+        )
+
+    def close(self) -> None:
+        """Close the connection, which gives the lock back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                # The server would give it back too, some time after the connection has ended.
+                connection.execute("SELECT pg_advisory_unlock_all()")
+            except psycopg.Error:
+                pass  # Then the connection is broken, and the server does it.
+            connection.close()
+
+    def _lock(self) -> bool:
+        """Take the lock of the one writer; return whether that was possible.
+
+        Tried for a while: when a process was killed, the server needs a moment to notice.
+        """
+        deadline = time.monotonic() + LOCK_SECONDS_AT_MOST
+        while self.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOCK_SECONDS_AT_MOST / 20)
+        return True
+
+    def _connect(self) -> None:
+        try:
+            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+
+    def _last_owner(self) -> str:
+        try:
+            row = self.execute("SELECT value FROM harness_meta WHERE name = 'owner'").fetchone()
+        except psycopg.Error:
+            row = None
+        return words_for(row[0] if row else None)
+
+
+def _in_dialect(statement: str) -> bytes:
+    """Return the statement with the driver's places; none of ours has a ``?`` in a literal."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if type(value).__name__ == "Decimal" else value

@@ -1,0 +1,97 @@
+"""The questions that are asked of a journal's tables, for both databases.
+
+A batch's records lie between those of others, but none is older than the batch's first session,
+which knows how far the numbers had come. So opening tonight's batch reads tonight's records,
+however many nights the journal holds.
+"""
+
+from __future__ import annotations
+
+from harness.journal._backend import Backend, Row
+
+EVENTS = """
+  SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
+    a.id * 2 + a.alone AS latest
+  FROM harness_attempts a WHERE a.id >= {first}
+  UNION ALL
+  SELECT e.item, e.id, 0, CASE WHEN e.attempt IS NULL THEN 0 ELSE 1 END,
+    CASE WHEN e.status IN ('cancelled', 'unstarted') THEN 1 ELSE 0 END,
+    CASE WHEN e.final = 1 THEN e.id END,
+    NULL
+  FROM harness_endings e WHERE e.id >= {first}
+"""
+
+# A reopened item begins anew: what came before counts no more.
+HISTORY = """
+  SELECT v.item AS item, sum(v.begun) - sum(v.given_back) AS attempts,
+    sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final,
+    max(v.latest) % 2 AS alone
+  FROM ({events}) v
+  WHERE v.id > coalesce(
+    (SELECT max(r.id) FROM harness_endings r WHERE r.item = v.item AND r.status = 'reopened'), 0)
+  GROUP BY v.item
+"""
+
+
+def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, Row]:
+    """Return the query for a batch's items, in the order of `harness.journal._index.COLUMNS`.
+
+    An item whose input changed is there more than once; the newest comes last.
+    """
+    history = HISTORY.format(events=EVENTS.format(first=int(first_event)))
+    query = f"""
+      SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0), coalesce(h.lost, 0), h.final,
+        f.status, coalesce(h.alone, 0)
+      FROM harness_items i
+      LEFT JOIN ({history}) h ON h.item = i.id
+      LEFT JOIN harness_endings f ON f.id = h.final
+      WHERE i.id >= ? AND i.batch = ?
+      ORDER BY i.digest, i.id
+    """
+    return query, (first_item, batch)
+
+
+def stored(endings: int) -> str:
+    """Return the query for so many endings, given their numbers."""
+    places = ", ".join("?" * endings)
+    return f"""
+      SELECT e.id, e.status, e.value, e.error_type, e.error_message, e.degraded, e.ended_at,
+        e.seconds, coalesce(a.begun_at, e.ended_at)
+      FROM harness_endings e LEFT JOIN harness_attempts a ON a.id = e.attempt
+      WHERE e.id IN ({places})
+    """
+
+
+def span_of_batch(backend: Backend, batch: int) -> tuple[int, int, int]:
+    """Return a batch's number of sessions, and from which event and item on its records are."""
+    sessions, event, item = backend.fetch(
+        "SELECT count(*), coalesce(min(first_event), 0), coalesce(min(first_item), 0) "
+        "FROM harness_sessions WHERE batch = ?",
+        (batch,),
+    )[0]
+    return int(sessions), int(event), int(item)
+
+
+def newest_items(first_item: int) -> str:
+    """Return the query for the numbers of a batch's items, of each key the newest."""
+    return (
+        f"SELECT max(id) AS id FROM harness_items WHERE id >= {int(first_item)} AND batch = ? "
+        "GROUP BY digest"
+    )
+
+
+def last_numbers(backend: Backend) -> tuple[int, int]:
+    """Return the last numbers of an event, and of an item, that were given out.
+
+    None is given out again, also after items were forgotten: sessions remember from which on they
+    are.
+    """
+    attempts, endings, items, first_event, first_item = backend.fetch(
+        """
+        SELECT (SELECT max(id) FROM harness_attempts), (SELECT max(id) FROM harness_endings),
+          (SELECT max(id) FROM harness_items), (SELECT max(first_event) FROM harness_sessions),
+          (SELECT max(first_item) FROM harness_sessions)
+        """
+    )[0]
+    event = max(attempts or 0, endings or 0, (first_event or 1) - 1)
+    return event, max(items or 0, (first_item or 1) - 1)

@@ -1,0 +1,118 @@
+"""The tables of a journal, and how a file of an older version becomes one of this version.
+
+Everything that grows with the items is only ever appended to, under whole numbers that grow: a
+commit then writes a handful of pages at the ends of the tables, however many rows there are. What
+an item came to is the latest of its records. Rows that are updated in place were as fast in SQLite
+and need a statement per row, each of which gives Python's lock away and has to get it back; rows
+that are appended go in by hundreds per statement.
+
+An attempt is a row when it begins, and a second one in another table when it ends. A result is
+the last row of its item that is final. Attempts and endings are numbered in one sequence, so their
+numbers tell which came first.
+
+Texts stand where both databases agree; ``{blob}`` and the like are the dialect's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+APPLICATION_ID = 0x48_52_4E_4A
+"""Marks an SQLite file as a journal: ``HRNJ``."""
+
+FIRST = """
+CREATE TABLE harness_meta (
+  name TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+);
+CREATE TABLE harness_batches (
+  id {integer} PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  target TEXT NOT NULL,
+  version TEXT,
+  settings TEXT NOT NULL,
+  created_at {real} NOT NULL
+);
+CREATE TABLE harness_sessions (
+  id {integer} PRIMARY KEY,
+  batch {integer} NOT NULL,
+  first_event {integer} NOT NULL,
+  first_item {integer} NOT NULL,
+  started_at {real} NOT NULL,
+  pid {integer} NOT NULL,
+  host TEXT NOT NULL
+);
+CREATE TABLE harness_items (
+  id {integer} PRIMARY KEY,
+  batch {integer} NOT NULL,
+  digest {blob} NOT NULL,
+  key TEXT NOT NULL,
+  input_hash {blob} NOT NULL
+);
+CREATE TABLE harness_attempts (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  session {integer} NOT NULL,
+  alone {integer} NOT NULL,
+  begun_at {real} NOT NULL
+);
+CREATE TABLE harness_endings (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  attempt {integer},
+  session {integer},
+  status TEXT NOT NULL,
+  final {integer} NOT NULL,
+  degraded {integer} NOT NULL,
+  ended_at {real} NOT NULL,
+  seconds {real} NOT NULL,
+  value TEXT,
+  error_type TEXT,
+  error_message TEXT,
+  tokens {integer} NOT NULL,
+  cost_usd {real} NOT NULL
+);
+CREATE INDEX harness_reopened ON harness_endings (item) WHERE status = 'reopened';
+CREATE TABLE harness_effects (
+  id {integer} PRIMARY KEY,
+  key TEXT NOT NULL UNIQUE,
+  idempotency_key TEXT NOT NULL,
+  state TEXT NOT NULL,
+  value TEXT,
+  intended_at {real} NOT NULL,
+  done_at {real}
+);
+"""
+"""Version 1. Only a few pages of the one index by item change: it has the rows of
+``harness journal retry`` alone."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST,)
+"""Each takes a journal of the version that is its place here to the next one."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "harness_items": ("id", "batch", "digest", "key", "input_hash"),
+    "harness_attempts": ("id", "item", "session", "alone", "begun_at"),
+    "harness_endings": (
+        "id",
+        "item",
+        "attempt",
+        "session",
+        "status",
+        "final",
+        "degraded",
+        "ended_at",
+        "seconds",
+        "value",
+        "error_type",
+        "error_message",
+        "tokens",
+        "cost_usd",
+    ),
+}
+"""The tables that are appended to, in the order in which a transaction does so."""
+
+
+def statements(script: str, types: Mapping[str, str]) -> list[str]:
+    """Return the statements of a migration, in a dialect."""
+    text = script.format(**types)
+    return [statement.strip() for statement in text.split(";") if statement.strip()]

@@ -1,0 +1,253 @@
+"""A journal in a file of SQLite.
+
+In WAL mode, so others read while one writes, and a commit is one append and one sync; with
+``synchronous=FULL`` that sync comes before the commit returns, so a commit outlives a loss of power
+as far as the disk keeps its word.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMissingError,
+)
+from harness.journal import _schema
+from harness.journal._backend import Row, SqlBackend
+from harness.journal._lock import FileLock
+from harness.journal._owner import Owner, words_for
+
+BUSY_SECONDS = 10.0
+"""How long to wait for another program that holds SQLite's own lock, such as its shell."""
+
+SYNCHRONOUS = "FULL"
+"""Every commit is synced. The tests, which can't cut the power, do without."""
+
+CACHE_KIB = 16_384
+PAGES_PER_CHECKPOINT = 1_000
+"""Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
+the WAL is written from its start again, and a sync of what doesn't grow is cheaper by a third: with
+four times as many pages, batches below 10,000 items never get there."""
+
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Rows that a statement can take; it is padded up to the next of these with rows of nothing."""
+
+
+class SqliteBackend(SqlBackend):
+    """One connection to a journal file."""
+
+    types = MappingProxyType({"integer": "INTEGER", "real": "REAL", "blob": "BLOB"})
+    # At once the lock that one writer can have, so that the token that is read can't change later.
+    begin_statement = "BEGIN IMMEDIATE"
+    token_query = "SELECT value FROM harness_meta WHERE name = 'owner'"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(os.fspath(path))
+        self._lock: FileLock | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self, owner: Owner) -> None:
+        """Open for writing, and make the file if there is none.
+
+        Raises:
+          JournalError: if that is not possible; nothing was changed then.
+        """
+        self._lock = FileLock(self.name, owner)
+        try:
+            # Made by hand, not by SQLite: only an empty file may be turned into a journal.
+            self._connect("rw" if self._exists() else "rwc")
+            self.check_version(self.version(), migrates=True)
+            try:
+                self.execute("PRAGMA journal_mode=WAL")
+                self.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
+                self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
+            except sqlite3.Error as error:
+                raise self.translate(error) from error
+            self.prepare(owner)
+        except BaseException:
+            self.close()
+            raise
+
+    def open_read_only(self) -> None:
+        """Open for reading, also while another process writes.
+
+        Raises:
+          JournalError: if there is no journal to be read.
+        """
+        if not self._exists():
+            raise JournalMissingError(f"there is no journal {self.name!r}")
+        try:
+            self._connect("ro")
+            self.check_version(self.version(), migrates=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Execute a statement, and return its cursor."""
+        assert self._connection is not None
+        return self._connection.execute(statement, arguments)
+
+    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append rows to tables, all or none, and return when they are durable.
+
+        In as few statements as can be. Each gives Python's lock away and has to get it back from
+        the thread of trio, which may keep it for milliseconds when it is busy; so it isn't the
+        work that counts here, but how often it is interrupted. Hence also the token is looked for
+        by the statements themselves, and rows of one table alone are their own transaction.
+        """
+        assert self._owner is not None, "opened for reading"
+        token = self._owner.to_json()
+        inserts: list[tuple[str, list[Any], int]] = []
+        for table, columns in _schema.COLUMNS.items():
+            pending = rows.get(table, ())
+            for start in range(0, len(pending), SIZES[-1]):
+                part = pending[start : start + SIZES[-1]]
+                size = next(size for size in SIZES if size >= len(part))
+                values = [value for row in part for value in row]
+                values += [None] * ((size - len(part)) * len(columns))
+                values.append(token)
+                inserts.append((self._insert(table, size), values, len(part)))
+        try:
+            if len(inserts) > 1:
+                self.execute(self.begin_statement)
+            for statement, values, count in inserts:
+                if self.execute(statement, values).rowcount != count:
+                    left = self.execute(self.token_query).fetchone()
+                    raise self.taken_over(left and left[0])
+            if len(inserts) > 1:
+                self.commit()
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
+
+    def _insert(self, table: str, size: int) -> str:
+        statement = self._inserts.get((table, size))
+        if statement is None:
+            columns = _schema.COLUMNS[table]
+            row = f"({', '.join('?' * len(columns))})"
+            statement = (
+                f"INSERT INTO {table} ({', '.join(columns)}) "
+                f"SELECT * FROM (VALUES {', '.join([row] * size)}) WHERE column1 IS NOT NULL AND "
+                "EXISTS (SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ?)"
+            )
+            self._inserts[table, size] = statement
+        return statement
+
+    def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
+        """Yield the rows of a query, holding few of them in memory."""
+        try:
+            yield from self.execute(query, arguments)
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
+        """Insert the rows of a query into ``index``, without a detour through Python."""
+        try:
+            index.execute("ATTACH ? AS journal", (os.path.abspath(self.name),))
+            try:
+                index.execute(insert + query, arguments)
+            finally:
+                index.execute("DETACH journal")
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def version(self) -> int | None:
+        """Return the version of the tables; 0 if there are none, None if they are foreign."""
+        try:
+            application = self.execute("PRAGMA application_id").fetchone()[0]
+            version: int = self.execute("PRAGMA user_version").fetchone()[0]
+            tables = self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        if application == _schema.APPLICATION_ID:
+            return version
+        return None if tables or application or version else 0
+
+    def set_version(self, version: int) -> None:
+        """Leave the version of the tables in the file's header."""
+        self.execute(f"PRAGMA application_id={_schema.APPLICATION_ID}")
+        self.execute(f"PRAGMA user_version={version}")
+
+    def translate(self, error: Exception) -> Exception:
+        """Return what an error of SQLite means for a journal."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        code = getattr(error, "sqlite_errorname", "") or ""
+        what = f"the journal {self.name!r}"
+        kept = "what was acknowledged stays"
+        if code.startswith("SQLITE_NOTADB"):
+            return JournalFormatError(
+                f"{self.name!r} is not a journal, nor any database ({error}); nothing was "
+                "changed: give the journal a file of its own"
+            )
+        if code.startswith("SQLITE_CORRUPT"):
+            return JournalFormatError(
+                f"{what} is damaged ({error}); nothing was repaired or overwritten: keep a copy, "
+                "and try `sqlite3 FILE .recover`"
+            )
+        if code.startswith("SQLITE_FULL"):
+            return JournalError(
+                f"{what} can't grow: the disk is full ({error}); {kept}: make room, and resume"
+            )
+        if code.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
+            return JournalError(
+                f"{what} can't be written to ({error}); allow this user to write to the file and "
+                "its folder, or copy it elsewhere"
+            )
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return JournalLockedError(
+                f"{what} is held by another program for more than {BUSY_SECONDS:g} s ({error}; "
+                f"the last to write was {self._last_owner()}); {kept}: close that program"
+            )
+        if code.startswith("SQLITE_CANTOPEN"):
+            return JournalError(
+                f"{what} can't be opened ({error}); check that its folder is there and that this "
+                "user may write in it"
+            )
+        return JournalError(f"{what} failed: {error} ({code or type(error).__name__}); {kept}")
+
+    def close(self) -> None:
+        """Close the file, and give its lock back."""
+        connection, self._connection = self._connection, None
+        lock, self._lock = self._lock, None
+        try:
+            if connection is not None:
+                connection.close()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _exists(self) -> bool:
+        return os.path.exists(self.name)
+
+    def _connect(self, mode: str) -> None:
+        try:
+            self._connection = sqlite3.connect(
+                f"file:{quote(os.path.abspath(self.name))}?mode={mode}",
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            # What is sorted while a batch is opened or shown goes to disk, not to memory.
+            self._connection.execute("PRAGMA temp_store=FILE")
+            self._connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def _last_owner(self) -> str:
+        try:
+            return words_for(self.execute(self.token_query).fetchone()[0])
+        except Exception:
+            return words_for(None)

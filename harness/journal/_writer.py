@@ -1,0 +1,291 @@
+"""The one thread that writes a journal, and group commit.
+
+Whoever records something leaves it in a queue. The thread takes all that is in the queue, writes it
+in one transaction, and wakes trio once with all that has become durable. So a commit is shared by
+as many as came while the last one was under way: nobody waits for a batch to fill, and under load
+a commit holds hundreds of records.
+
+The thread is no task and belongs to no run. It is a plain one, and not one of trio's pool: it is
+never given back while the journal is open, and must not take a place from the tools that are.
+
+If a write fails, all who wait hear of it, and so does everybody after them: the file may be full or
+gone, and what comes later must not be recorded while something before it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import attrs
+import outcome
+import trio
+
+from harness.errors import JournalClosedError, JournalError
+from harness.journal._backend import Backend, Row
+from harness.journal._clock_hold import ClockHold
+
+GROUP_ROWS_AT_MOST = 4_096
+"""Rows in one transaction; it bounds how long the first in it waits for the last."""
+
+CLOSE_SECONDS_AT_MOST = 60.0
+"""How long closing waits for the disk."""
+
+T = TypeVar("T")
+
+Acknowledge = Callable[[BaseException | None], None]
+Rows = list[tuple[str, Row]]
+
+
+@attrs.frozen
+class Job:
+    """Something that the thread does with the database, between two groups."""
+
+    run: Callable[[Backend], Any]
+    then: Callable[[outcome.Outcome[Any]], None]
+    """Called in trio's thread with what came of it."""
+
+
+class Writer:
+    """Owns a backend from the first record to the last. Used in one ``trio.run``."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._token = trio.lowlevel.current_trio_token()
+        self._process = os.getpid()
+        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | Job | None]
+        self._queue = queue.SimpleQueue()
+        self._broken: BaseException | None = None
+        """Why nothing can be recorded any more. Set by the thread, read by both."""
+        self._closed = False
+        self._ended = trio.Event()
+        self._hold = ClockHold()
+        self._thread = threading.Thread(
+            target=self._work, name=f"harness journal {backend.name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the journal's block was left; all that was recorded is durable then."""
+        return self._closed
+
+    # In trio's thread -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse to be used from anywhere but the trio run and the process it was opened in.
+
+        Raises:
+          JournalClosedError: if this is somewhere else, or the journal's block was left.
+          JournalError: if a write failed before.
+        """
+        if os.getpid() != self._process:
+            raise JournalClosedError(
+                f"the journal {self._backend.name!r} was opened by process {self._process}, and "
+                f"this is a fork of it ({os.getpid()}); open it again in here, after the other "
+                "has closed it"
+            )
+        if self._closed:
+            raise JournalClosedError(
+                f"the journal {self._backend.name!r} was used outside its block; use it inside "
+                "`async with open_journal(...)`"
+            )
+        if trio.lowlevel.current_trio_token() is not self._token:
+            raise JournalClosedError(
+                f"the journal {self._backend.name!r} was opened in another trio.run; open one in "
+                "each"
+            )
+        if self._broken is not None:
+            raise _again(self._broken)
+
+    def record(self, rows: Rows, then: Acknowledge) -> None:
+        """Write rows; ``then`` is called in trio's thread once they are durable, or can't be.
+
+        To be called after `check`, which isn't repeated: it would be felt, once per record.
+        """
+        self._hold.begin()
+        self._queue.put((rows, then))
+
+    async def recorded(self, rows: Rows) -> None:
+        """Write rows, and return once they are durable; after `check`.
+
+        Cancellation: the rows are written nevertheless; only the wait ends.
+        """
+        wait = _Wait()
+        self.record(rows, wait.acknowledge)
+        await wait.until_acknowledged()
+
+    async def ask(self, job: Callable[[Backend], T]) -> T:
+        """Let the thread do something with the database, after all that was recorded before.
+
+        Cancellation: the job is done nevertheless; only the wait ends.
+        """
+        self.check()
+        done: list[outcome.Outcome[T]] = []
+        wait = _Wait()
+
+        def then(result: outcome.Outcome[T]) -> None:
+            done.append(result)
+            wait.acknowledge(None)
+
+        self._hold.begin()
+        self._queue.put(Job(job, then))
+        await wait.until_acknowledged()
+        return done[0].unwrap()
+
+    async def flush(self) -> None:
+        """Wait until all that was recorded before is durable.
+
+        Raises:
+          JournalError: if it can't be made so.
+        """
+        await self.ask(lambda _: None)
+        if self._broken is not None:
+            raise _again(self._broken)
+
+    async def close(self) -> None:
+        """Write what is in the queue, end the thread, and close the database.
+
+        Raises:
+          JournalError: if something could not be written, or the disk doesn't answer in time.
+
+        Cancellation: shielded, up to a minute; nothing that was recorded is lost.
+        """
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        self._hold.begin()
+        self._queue.put(None)
+        with trio.move_on_after(CLOSE_SECONDS_AT_MOST, shield=True):
+            await self._ended.wait()
+        if not self._ended.is_set():
+            raise JournalError(
+                f"the disk didn't take the last records of the journal {self._backend.name!r} "
+                f"within {CLOSE_SECONDS_AT_MOST:g} s; what was acknowledged before stays"
+            )
+        self._thread.join()  # It has said its last word, and has nothing more to do.
+        if self._broken is not None:
+            raise _again(self._broken)
+
+    def _acknowledge(self, group: list[Acknowledge], error: BaseException | None) -> None:
+        self._hold.end(len(group))
+        for then in group:
+            then(error)
+
+    def _finish(self, job: Job, result: outcome.Outcome[Any]) -> None:
+        self._hold.end(1)
+        job.then(result)
+
+    def _end(self) -> None:
+        self._hold.end(1)
+        self._ended.set()
+
+    # In the thread ----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            following = self._queue.get()
+            after = self._write_group(following) if isinstance(following, tuple) else following
+            if isinstance(after, Job):
+                self._do(after)
+            elif after is None:
+                break
+        try:
+            self._backend.close()
+        except Exception as error:
+            self._broken = self._broken or error
+        self._tell(self._end)
+
+    def _write_group(self, first: tuple[Rows, Acknowledge]) -> Job | tuple[()] | None:
+        """Write all that is in the queue up to a job, in one transaction; return that job.
+
+        Returns:
+          The job that comes next, None if the end does, and ``()`` if the queue was empty.
+        """
+        tables: dict[str, list[Row]] = {}
+        group: list[Acknowledge] = []
+        count = 0
+        following: tuple[Rows, Acknowledge] | Job | None = first
+        after: Job | tuple[()] | None = ()
+        while True:
+            if not isinstance(following, tuple):
+                after = following
+                break
+            for table, row in following[0]:
+                rows = tables.get(table)
+                if rows is None:
+                    tables[table] = [row]
+                else:
+                    rows.append(row)
+            group.append(following[1])
+            count += len(following[0])
+            if count >= GROUP_ROWS_AT_MOST:
+                break
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._broken is None:
+            try:
+                self._backend.write(tables)
+            except BaseException as error:
+                self._broken = error
+        self._tell(self._acknowledge, group, self._broken)
+        return after
+
+    def _do(self, job: Job) -> None:
+        if self._broken is not None:
+            result: outcome.Outcome[Any] = outcome.Error(_again(self._broken))
+        else:
+            result = outcome.capture(job.run, self._backend)
+        self._tell(self._finish, job, result)
+
+    def _tell(self, function: Callable[..., object], *args: Any) -> None:
+        try:
+            self._token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            pass  # Trio ended without leaving the block: nobody is there to hear of it.
+
+
+class _Wait:
+    """One task that waits until it is told."""
+
+    __slots__ = ("_error", "_task")
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self._error: BaseException | None = None
+
+    def acknowledge(self, error: BaseException | None) -> None:
+        self._error = error
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def until_acknowledged(self) -> None:
+        waiting_for = "the disk"  # noqa: F841 (read by `dump`)
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+        if self._error is not None:
+            raise _again(self._error)
+
+    def _abort(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _again(error: BaseException) -> BaseException:
+    """Return an error like the first, for one of many to be raised in.
+
+    Raising one object in many tasks would pile their tracebacks up on it.
+    """
+    copy = (
+        type(error)(*error.args)
+        if isinstance(error, JournalError)
+        else JournalError(f"the journal's writer failed with {type(error).__name__}: {error}")
+    )
+    copy.__cause__ = error
+    return copy

@@ -1,0 +1,165 @@
+"""Let a virtual clock stand still while a thread works.
+
+``MockClock(autojump_threshold=0)`` jumps to the next deadline when all tasks wait, also when one
+waits for a thread that is hard at work: then the timeout around it fires, though no time has
+passed. While the clock is held it jumps only after `PATIENCE_SECONDS` of real time, so a thread
+that waits for the clock in a way that can't be seen ends a test late and not never.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+import attrs
+import trio
+from trio.lowlevel import Task
+from trio.testing import MockClock
+
+PATIENCE_SECONDS = 30.0
+"""Real seconds without any task step, after which a clock that is held jumps all the same."""
+
+
+@attrs.define(eq=False)
+class _Hold:
+    """How often the clock of one ``trio.run`` is held."""
+
+    count: int = 0
+    threshold: float = math.inf
+    """What the clock's threshold was."""
+
+
+_hold: trio.lowlevel.RunVar[_Hold] = trio.lowlevel.RunVar("harness.testing.hold")
+
+
+def _held() -> _Hold:
+    try:
+        return _hold.get()
+    except LookupError:
+        hold = _Hold()
+        _hold.set(hold)
+        return hold
+
+
+def _take(clock: MockClock) -> None:
+    hold = _held()
+    hold.count += 1
+    if hold.count == 1:
+        hold.threshold = clock.autojump_threshold
+        clock.autojump_threshold = max(hold.threshold, PATIENCE_SECONDS)
+
+
+def _give_back(clock: MockClock) -> None:
+    hold = _held()
+    hold.count -= 1
+    # A test that has set the threshold itself meanwhile keeps what it set.
+    if hold.count == 0 and clock.autojump_threshold == max(hold.threshold, PATIENCE_SECONDS):
+        clock.autojump_threshold = hold.threshold
+
+
+@contextmanager
+def hold_clock() -> Iterator[None]:
+    """Keep the virtual clock from jumping inside the block: some thread is at work.
+
+    Threads of `trio.to_thread.run_sync` hold the clock by themselves in tests under the pytest
+    plugin, and wherever `ThreadsHoldClock` is an instrument. This is for other threads: a process,
+    a socket, a worker of a library. On a real clock it does nothing. Blocks may nest and overlap.
+
+    Raises:
+      RuntimeError: outside trio.
+    """
+    clock = trio.lowlevel.current_clock()
+    if not isinstance(clock, MockClock):
+        yield
+        return
+    _take(clock)
+    try:
+        yield
+    finally:
+        _give_back(clock)
+
+
+_RUN_SYNC: CodeType = inspect.unwrap(trio.to_thread.run_sync).__code__
+_WAIT: CodeType = inspect.unwrap(trio.lowlevel.wait_task_rescheduled).__code__
+
+
+class ThreadsHoldClock(trio.abc.Instrument):
+    """A trio instrument that holds the virtual clock while a worker thread is at work.
+
+    ``trio.run(main, clock=MockClock(autojump_threshold=0), instruments=[ThreadsHoldClock()])``. A
+    thread that waits for trio itself, by ``trio.from_thread.run``, holds nothing.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: set[Task] = set()
+        self._in_trio = 0
+        self._holds = False
+
+    def after_task_step(self, task: Task) -> None:
+        """Look what the task waits for. Never raises: code inside an instrument must not."""
+        if _waits_for_thread(task):
+            self._waiting.add(task)
+        elif task in self._waiting:
+            self._waiting.discard(task)
+        elif not self._waiting and not self._holds:
+            return
+        self._look()
+
+    def task_spawned(self, task: Task) -> None:
+        """Count the tasks in which trio runs what an abandoned thread asked for."""
+        if _is_for_thread(task):
+            self._in_trio += 1
+            self._look()
+
+    def task_exited(self, task: Task) -> None:
+        """Forget the task."""
+        self._waiting.discard(task)
+        if _is_for_thread(task):
+            self._in_trio -= 1
+        self._look()
+
+    def after_run(self) -> None:
+        """Be ready for the next ``trio.run``."""
+        self._waiting.clear()
+        self._in_trio = 0
+        self._holds = False
+
+    def let_go(self) -> None:
+        """Give the clock back before the instrument is removed; call it in trio."""
+        self._waiting.clear()
+        self._in_trio = 0
+        self._look()
+
+    def _look(self) -> None:
+        wanted = len(self._waiting) > self._in_trio
+        if wanted == self._holds:
+            return
+        clock = trio.lowlevel.current_clock()
+        if isinstance(clock, MockClock):
+            self._holds = wanted
+            (_take if wanted else _give_back)(clock)
+
+
+def _waits_for_thread(task: Task) -> bool:
+    """Return whether the task waits in `trio.to_thread.run_sync` for the thread, and nothing else.
+
+    While the thread has trio run something, there are frames of that in between.
+    """
+    coroutine: Any = task.coro
+    outer: CodeType | None = None
+    while coroutine is not None:
+        code = getattr(coroutine, "cr_code", None)
+        if code is _WAIT:
+            return outer is _RUN_SYNC
+        outer = code
+        coroutine = getattr(coroutine, "cr_await", None)
+    return False
+
+
+def _is_for_thread(task: Task) -> bool:
+    code = getattr(task.coro, "cr_code", None)
+    return code is not None and code.co_qualname == "Run.run_system"

@@ -1,0 +1,41 @@
+"""Find state that outlives a run: by reading code, and by running it.
+
+`audit_paths` reads files and runs nothing; `audit_function` runs a function and looks at what it
+leaves behind. The second is loaded when first used: it brings the isolation check along.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from harness.testing.audit._finding import Finding, Rule
+from harness.testing.audit._report import Format, report
+from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
+from harness.testing.audit._static import RULES as _STATIC_RULES
+from harness.testing.audit._static import audit_paths, audit_source
+
+if TYPE_CHECKING:
+    from harness.testing.audit._behind import audit_function
+
+__all__ = [
+    "RULES",
+    "Finding",
+    "Format",
+    "Rule",
+    "audit_function",
+    "audit_paths",
+    "audit_source",
+    "report",
+]
+
+RULES: tuple[Rule, ...] = (*_STATIC_RULES, LEFT_BEHIND, RUN_FAILED)
+"""Every rule there is."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "audit_function":
+        return import_module("harness.testing.audit._behind").audit_function
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "audit_function"})

@@ -1,0 +1,54 @@
+"""What an audit finds, as plain values."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Rule:
+    """One kind of state that outlives a run."""
+
+    name: str
+    """Its name, as findings carry it."""
+
+    title: str
+    """What it looks for, in a few words."""
+
+    why: str
+    """What goes wrong because of it."""
+
+    fix: str
+    """What to do instead."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One place in the code, or one object, that is worth a look."""
+
+    rule: str
+    """The name of the `Rule`."""
+
+    path: str
+    """The file, as it was reached from the path that was given."""
+
+    line: int
+    """The line, from 1."""
+
+    column: int
+    """The column, from 1."""
+
+    symbol: str
+    """What is shared: ``Agent.messages``, ``_workspace``, ``Agent.__init__(tools=)``."""
+
+    message: str
+    """What the code does with it."""
+
+    why: str
+    """What goes wrong because of it."""
+
+    fix: str
+    """What to do instead."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"

@@ -1,0 +1,110 @@
+"""What is known of all the files of an audit together, and how a rule reports.
+
+A rule looks at one file at a time. What one file can't say is kept here: whether a plain function
+is called by asynchronous code of another file, and what a class that is imported looks like.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import attrs
+
+from harness.testing.audit._finding import Rule
+from harness.testing.audit._source import FunctionNode, Source
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Hit:
+    """What a rule found, before it is put into words for the reader."""
+
+    node: ast.AST
+    """Where."""
+
+    symbol: str
+    message: str
+    source: Source | None = None
+    """The file, if it is another than the rule was looking at."""
+
+    defined_at: int = 0
+    """The line that makes what is shared, where that is another one; a comment there counts."""
+
+
+class Program:
+    """All the files of one audit."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self.sources = list(sources)
+        self._classes: dict[str, tuple[Source, ast.ClassDef] | None] = {}
+        self._calls_by_name: dict[str, set[str]] = {}
+        called_by_async: set[str] = set()
+        for source in self.sources:
+            for node in source.top_classes.values():
+                known = node.name in self._classes
+                self._classes[node.name] = None if known else (source, node)
+            for function in source.functions:
+                calls = set(_called_names(function, source))
+                if isinstance(function, ast.AsyncFunctionDef):
+                    called_by_async |= calls
+                else:
+                    self._calls_by_name.setdefault(function.name, set()).update(calls)
+        self._called_directly = frozenset(called_by_async)
+        self._called_by_async = self._closure(called_by_async)
+
+    def runs_in_async(self, function: FunctionNode) -> bool:
+        """Return whether a function is asynchronous, or called by such code, as far as names say.
+
+        A name that is called is taken for every function of that name.
+        """
+        return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
+
+    def is_called_by_async(self, function: FunctionNode) -> bool:
+        """Return whether asynchronous code itself calls a function of that name."""
+        return function.name in self._called_directly
+
+    def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
+        """Return the class that ``name`` stands for in ``source``; None if it can't be told."""
+        own = source.top_classes.get(name)
+        if own is not None:
+            return source, own
+        if name in source.imports:
+            return self._classes.get(source.imports[name].rpartition(".")[2])
+        return None
+
+    def _closure(self, names: set[str]) -> frozenset[str]:
+        pending = list(names)
+        while pending:
+            for name in self._calls_by_name.get(pending.pop(), ()):
+                if name not in names:
+                    names.add(name)
+                    pending.append(name)
+        return frozenset(names)
+
+
+def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:
+    for node in source.own_nodes(function):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                yield node.func.id
+            elif isinstance(node.func, ast.Attribute):
+                yield node.func.attr
+            # `nursery.start_soon(work)` and `to_thread.run_sync(save)` call what they are given.
+            for argument in node.args:
+                if isinstance(argument, ast.Name):
+                    yield argument.id
+                elif isinstance(argument, ast.Attribute):
+                    yield argument.attr
+
+
+Check: TypeAlias = Callable[[Source, Program], Iterator[Hit]]
+"""A rule at work: all that it finds in one file."""
+
+
+@attrs.frozen(eq=False)
+class Checker:
+    """A rule and its code."""
+
+    rule: Rule
+    check: Check

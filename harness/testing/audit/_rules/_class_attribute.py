@@ -1,0 +1,112 @@
+"""Find lists, dicts and sets of a class body that its instances change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from harness.testing.audit._changes import (
+    assigned_by,
+    changes_in,
+    is_container,
+    is_undone,
+)
+from harness.testing.audit._finding import Rule
+from harness.testing.audit._program import Checker, Hit, Program
+from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
+from harness.testing.audit._source import (
+    FUNCTIONS,
+    INITIALISERS,
+    Binding,
+    Source,
+    bindings_of,
+    decorator_names,
+    first_parameter,
+    own_nodes,
+)
+
+RULE = Rule(
+    name="mutable-class-attribute",
+    title="a container of a class body that instances change",
+    why="the class has one, and every instance in every run reads and changes that one",
+    fix="make it in __init__, or keep it in a harness.RunLocal",
+)
+
+_COPIED_FOR_EACH_INSTANCE = ("BaseModel", "BaseSettings", "Struct", "TypedDict", "NamedTuple")
+"""Ends of the names of base classes that give each instance a copy of an annotated default."""
+
+
+def check(source: Source, program: Program) -> Iterator[Hit]:
+    """Yield each class attribute that is changed by code that runs."""
+    changes = list(changes_in(source.nodes))
+    for owner in source.classes:
+        copied = _copies_defaults(owner, source)
+        own = _given_to_each_instance(owner)
+        for binding in bindings_of(owner.body):
+            if not is_container(binding.value, source) or is_cache(binding.name):
+                continue
+            if binding.name in own or (copied and _is_field(binding)):
+                continue
+            for change in changes:
+                if not _is_of(change.target, binding.name, owner, source):
+                    continue
+                function = source.method_of(change.node)
+                if function is None or is_set_up(function, source, program):
+                    continue
+                if is_undone(change, source) or is_memo(change, function, source):
+                    continue
+                symbol = f"{owner.name}.{binding.name}"
+                yield Hit(
+                    node=binding.node,
+                    symbol=symbol,
+                    message=f"{symbol} belongs to the class and is changed by "
+                    f"{function.name}() in line {change.node.lineno} ({change.how})",
+                    defined_at=change.node.lineno,
+                )
+                break
+
+
+def _is_of(target: ast.expr, name: str, owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether ``target`` is the attribute ``name`` of ``owner`` or of its instances."""
+    if not (isinstance(target, ast.Attribute) and target.attr == name):
+        return False
+    holder = target.value
+    if isinstance(holder, ast.Name) and holder.id == owner.name:
+        return True
+    method = source.method_of(target)
+    if method is None or source.class_of(method) is not owner:
+        return False
+    itself = first_parameter(method)
+    words = ast.unparse(holder)
+    return words in (itself, f"type({itself})", f"{itself}.__class__", "__class__")
+
+
+def _given_to_each_instance(owner: ast.ClassDef) -> set[str]:
+    """Return the attributes that each instance gets one of its own of."""
+    names: set[str] = set()
+    for method in owner.body:
+        if isinstance(method, FUNCTIONS) and method.name in INITIALISERS:
+            itself = first_parameter(method)
+            for node in own_nodes(method):
+                for target in assigned_by(node):
+                    if isinstance(target, ast.Attribute) and ast.unparse(target.value) == itself:
+                        names.add(target.attr)
+    return names
+
+
+def _copies_defaults(owner: ast.ClassDef, source: Source) -> bool:
+    names = [source.dotted(base).rpartition(".")[2] for base in owner.bases]
+    for name in names:
+        if name.endswith(_COPIED_FOR_EACH_INSTANCE):
+            return True
+        inner = source.top_classes.get(name)
+        if inner is not None and inner is not owner and _copies_defaults(inner, source):
+            return True
+    return any(name.endswith("dataclass") for name in decorator_names(owner, source))
+
+
+def _is_field(binding: Binding) -> bool:
+    return binding.annotation is not None and "ClassVar" not in ast.unparse(binding.annotation)
+
+
+CLASS_ATTRIBUTE = Checker(RULE, check)

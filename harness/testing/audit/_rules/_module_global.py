@@ -1,0 +1,129 @@
+"""Find names of a module that its functions bind anew, and containers that they change."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
+from harness.testing.audit._finding import Rule
+from harness.testing.audit._locks import is_locked
+from harness.testing.audit._program import Checker, Hit, Program
+from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
+from harness.testing.audit._source import FunctionNode, Source
+
+RULE = Rule(
+    name="module-global",
+    title="a name or a container of a module that a function changes",
+    why="there is one per process: what one run leaves in it, the next one finds, and runs side "
+    "by side overwrite each other's",
+    fix="keep it in a harness.RunLocal or pass it as deps; what is shared on purpose belongs into "
+    "harness.shared",
+)
+
+_COUNTER = re.compile(r"count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I)
+
+
+def check(source: Source, program: Program) -> Iterator[Hit]:
+    """Yield each global once: at the first place that changes it."""
+    seen: set[str] = set()
+    flags = _flags(source)
+    for function in source.functions:
+        if is_set_up(function, source, program):
+            continue
+        declared = _declared_global(function, source)
+        for node in source.own_nodes(function):
+            for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
+                if name in seen or name in flags or is_locked(node, source):
+                    continue
+                if how == "binds" and _is_made_once(name, node, function, source):
+                    continue
+                seen.add(name)
+                what = "binds it anew" if how == "binds" else f"changes it ({how})"
+                binding = source.bindings.get(name)
+                yield Hit(
+                    node=node,
+                    symbol=name,
+                    message=f"{name} belongs to the module, and {function.name}() {what}",
+                    defined_at=0 if binding is None else binding.line,
+                )
+
+
+def _declared_global(function: FunctionNode, source: Source) -> set[str]:
+    return {
+        name
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Global)
+        for name in node.names
+    }
+
+
+def _flags(source: Source) -> set[str]:
+    """Return the globals that functions only ever bind to one and the same constant."""
+    values: dict[str, set[str]] = {}
+    for function in source.functions:
+        declared = _declared_global(function, source)
+        for node in source.own_nodes(function):
+            for target in assigned_by(node):
+                if isinstance(target, ast.Name) and target.id in declared:
+                    value = getattr(node, "value", None)
+                    constant = isinstance(node, ast.Assign) and isinstance(value, ast.Constant)
+                    said = ast.unparse(value) if constant and value is not None else "..."
+                    values.setdefault(target.id, set()).add(said)
+    return {name for name, said in values.items() if len(said) == 1 and "..." not in said}
+
+
+def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
+    for target in assigned_by(node):
+        # A number that only grows is of no run: each addition is whole.
+        if not isinstance(target, ast.Name) or target.id not in declared:
+            continue
+        if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
+            yield target.id, "binds"
+
+
+def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
+    for change in changes_by(node):
+        target = change.target
+        if not isinstance(target, ast.Name) or isinstance(target.ctx, ast.Store):
+            continue
+        binding = source.bindings.get(target.id)
+        if binding is None or not is_container(binding.value, source):
+            continue
+        if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
+            continue
+        if not is_memo(change, function, source):
+            yield target.id, change.how
+
+
+def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether the binding is a constant that is made when first asked for.
+
+    ``if x is None: x = make()`` without an await in between, of something that doesn't depend on
+    who asks: everybody gets the same, whoever comes first.
+    """
+    value = getattr(node, "value", None)
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or value is None:
+        return False
+    if any(isinstance(one, ast.Await) for one in ast.walk(function)):
+        return False
+    own = source.bound_in(function)
+    if any(isinstance(one, ast.Name) and one.id in own for one in ast.walk(value)):
+        given = {
+            argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)
+        }
+        if any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(value)):
+            return False
+    if isinstance(value, ast.Constant) and value.value is None:
+        return True
+    tests = [
+        test
+        for test in ast.walk(function)
+        if isinstance(test, ast.If | ast.IfExp | ast.BoolOp)
+        and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(test))
+    ]
+    return bool(tests)
+
+
+MODULE_GLOBAL = Checker(RULE, check)

@@ -1,0 +1,121 @@
+"""Find defaults that are made once and then changed, kept or handed out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from harness.testing.audit._changes import changes_in, is_container
+from harness.testing.audit._finding import Rule
+from harness.testing.audit._program import Checker, Hit, Program
+from harness.testing.audit._rules._names import assigned_name, qualified_name
+from harness.testing.audit._rules._set_up import is_cache
+from harness.testing.audit._source import FunctionNode, Source, defaults
+
+RULE = Rule(
+    name="mutable-default",
+    title="a default that is made once and then changed, kept or handed out",
+    why="a default is made when the function is defined: every call without the argument gets the "
+    "same object, with all that earlier calls put into it",
+    fix="let the default be None and make a new one inside, or give a factory",
+)
+
+_FIELDS = ("attr.ib", "attr.attrib", "attrs.field", "attr.field")
+
+
+def check(source: Source, program: Program) -> Iterator[Hit]:
+    """Yield defaults of parameters, of attrs' fields and of context variables."""
+    for function in source.functions:
+        for name, default in defaults(function):
+            if is_container(default, source) and not is_cache(name):
+                fate = _fate(function, name, source)
+                if fate:
+                    symbol = f"{qualified_name(function, source)}({name}=)"
+                    yield Hit(
+                        node=default,
+                        symbol=symbol,
+                        message=f"the default {ast.unparse(default)} of {symbol} is {fate}",
+                        defined_at=function.lineno,
+                    )
+    for node in source.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        called = source.dotted(node.func)
+        given = next((one.value for one in node.keywords if one.arg == "default"), None)
+        if called in _FIELDS and given is None and node.args:
+            given = node.args[0]
+        if not is_container(given, source):
+            continue
+        symbol = assigned_name(node, source, "default")
+        if called == "contextvars.ContextVar" and _is_changed_when_got(symbol, source):
+            message = f"every context without a {symbol} of its own gets one and the same default"
+            yield Hit(node=node, symbol=symbol, message=message)
+        elif called in _FIELDS:
+            message = f"every instance without a {symbol} of its own gets one and the same default"
+            yield Hit(node=node, symbol=symbol, message=message)
+
+
+def _is_changed_when_got(variable: str, source: Source) -> bool:
+    """Return whether the file changes what it gets of a context variable."""
+    got = f"{variable.rpartition('.')[2]}.get("
+    names = {
+        target.id
+        for node in source.nodes
+        if isinstance(node, ast.Assign) and got in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        got in ast.unparse(change.target)
+        or (isinstance(change.target, ast.Name) and change.target.id in names)
+        for change in changes_in(source.nodes)
+    )
+
+
+def _fate(function: FunctionNode, name: str, source: Source) -> str:
+    """Say what becomes of a default, in words; "" if nothing can come of it."""
+    nodes = source.own_nodes(function)
+    for node in nodes:
+        # `items = list(items)` makes it the call's own.
+        if isinstance(node, ast.Assign | ast.AnnAssign) and any(
+            isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+            for one in ast.walk(node)
+        ):
+            return ""
+    for change in changes_in(nodes):
+        if isinstance(change.target, ast.Name) and change.target.id == name:
+            return f"changed in line {change.node.lineno} ({change.how})"
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_name(node.value, name):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Attribute | ast.Subscript):
+                later = _changed_later(target, function, source)
+                kept = f"kept as {ast.unparse(target)} in line {node.lineno}"
+                if later:
+                    return f"{kept} and changed in line {later}"
+                # Under a private name that its class never changes, it is a constant.
+                if not (isinstance(target, ast.Attribute) and target.attr.startswith("_")):
+                    return kept
+        if isinstance(node, ast.Return | ast.Yield) and _is_name(node.value, name):
+            return f"handed out in line {node.lineno}"
+    return ""
+
+
+def _changed_later(target: ast.expr, function: FunctionNode, source: Source) -> int:
+    """Return the line in which the class changes what was kept; 0 if it doesn't."""
+    owner = source.class_of(function)
+    if owner is None or not isinstance(target, ast.Attribute):
+        return 0
+    for change in changes_in(list(ast.walk(owner))):
+        if isinstance(change.target, ast.Attribute) and change.target.attr == target.attr:
+            return change.node.lineno
+    return 0
+
+
+def _is_name(value: ast.expr | None, name: str) -> bool:
+    if isinstance(value, ast.BoolOp):  # `tools or []` still keeps a default that has entries.
+        value = value.values[0]
+    return isinstance(value, ast.Name) and value.id == name
+
+
+MUTABLE_DEFAULT = Checker(RULE, check)

@@ -1,0 +1,99 @@
+"""Tell code that sets a program up from code that runs.
+
+A table that is filled while modules are imported, and a setting that the program makes at its
+start, are constants by the time that runs begin. Nothing in the code says so but names and shapes,
+so these are guesses, made in favour of silence: a finding should be worth a look.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from harness.testing.audit._changes import Change, is_container, returns_a_callable
+from harness.testing.audit._program import Program
+from harness.testing.audit._source import FunctionNode, Source, decorator_names, parameters
+
+_FILLED_AT_IMPORT = frozenset(
+    ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
+)
+_DECORATED = frozenset(("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped"))
+_SET_UP = re.compile(
+    r"^_*(enable|disable|set|reset|clear|add|use|override|patch|define|declare|load|import"
+    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
+    r"|(^|_)(register|unregister|install|uninstall|configure|config|setup|set_up|init"
+    r"|initiali[sz]e)(_|$)"
+)
+_TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
+_CACHE = re.compile(
+    r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"|logged|printed|reported",
+    re.IGNORECASE,
+)
+
+
+def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
+    """Return whether a function most likely runs before runs do, or between them."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    if function.name in _FILLED_AT_IMPORT:
+        return True
+    if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
+        return True
+    if function.name in source.python_hooks:
+        return True
+    owner = source.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and any(
+        source.dotted(base).endswith(("type", "Meta")) for base in owner.bases
+    ):
+        return True  # A metaclass: it runs when a class is made.
+    if _TEST_FILE.search(source.path):
+        return True  # Between tests, not between runs.
+    if _SET_UP.search(function.name):
+        return not program.is_called_by_async(function)
+    if program.runs_in_async(function):
+        return False
+    return returns_a_callable(function) or _returns_what_it_decorates(function)
+
+
+def _returns_what_it_decorates(function: FunctionNode) -> bool:
+    names = {parameter.arg for parameter in parameters(function)} & _DECORATED
+    return any(
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names
+        for node in ast.walk(function)
+    )
+
+
+def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
+    """Return whether a change keeps what the function computes for a key: the same for everybody.
+
+    ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept is a
+    container to be filled, or was computed from what stood there before.
+    """
+    node = change.node
+    if not isinstance(node, ast.Assign) or isinstance(function, ast.AsyncFunctionDef):
+        return False
+    if is_container(node.value, source) or isinstance(node.value, ast.Constant):
+        return False
+    table = ast.unparse(change.target)
+    if any(ast.unparse(one) == table for one in ast.walk(node.value) if isinstance(one, ast.expr)):
+        return False
+    keys = {
+        ast.unparse(target.slice) for target in node.targets if isinstance(target, ast.Subscript)
+    }
+    for one in ast.walk(function):
+        looked: ast.expr | None = None
+        if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.In | ast.NotIn):
+            looked = one.left if ast.unparse(one.comparators[0]) == table else None
+        elif isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load):
+            looked = one.slice if ast.unparse(one.value) == table else None
+        elif isinstance(one, ast.Call) and one.args and ast.unparse(one.func) == f"{table}.get":
+            looked = one.args[0]
+        if looked is not None and ast.unparse(looked) in keys:
+            return True
+    return False
+
+
+def is_cache(name: str) -> bool:
+    """Return whether a name says that what it holds is the same for everybody, or harmless."""
+    return _CACHE.search(name) is not None

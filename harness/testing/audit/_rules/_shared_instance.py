@@ -1,0 +1,242 @@
+"""Find what the async methods of a shared object keep on it: the state of one run, on one for all.
+
+An object is shared if the module makes it, if a shared object makes it for itself, or if a
+function makes it once and starts tasks on it in a loop.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from harness.testing.audit._changes import Change, changes_by, is_undone
+from harness.testing.audit._finding import Rule
+from harness.testing.audit._locks import is_locked
+from harness.testing.audit._program import Checker, Hit, Program
+from harness.testing.audit._rules._check_then_act import ONE_WAY
+from harness.testing.audit._rules._set_up import is_cache
+from harness.testing.audit._source import (
+    FUNCTIONS,
+    INITIALISERS,
+    FunctionNode,
+    Source,
+    bindings_of,
+    first_parameter,
+)
+
+RULE = Rule(
+    name="shared-instance-state",
+    title="state of a run, kept on an object that runs share",
+    why="the object serves many runs at once, and after each await the attribute may hold what "
+    "another run put there",
+    fix="keep it in local variables or in a harness.RunLocal, or make one object per run",
+)
+
+LIFE_CYCLE = re.compile(
+    r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
+    r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
+)
+_PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queue|Counter)$")
+"""Names of what is made to be shared, and protects itself."""
+
+_STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
+
+
+def check(source: Source, program: Program) -> Iterator[Hit]:
+    """Yield each attribute of a shared object that its async methods set or change."""
+    seen: set[tuple[str, str]] = set()
+    for name, line, home, owner in _shared_objects(source, program):
+        for attribute, node, how, method in _kept(home, owner):
+            if (owner.name, attribute) in seen:
+                continue
+            seen.add((owner.name, attribute))
+            symbol = f"{name}.{attribute}"
+            place = f"line {line}" if home is source else f"{source.path}:{line}"
+            yield Hit(
+                node=node,
+                symbol=symbol,
+                message=f"{owner.name}.{method.name}() {how} {symbol}, "
+                f"and {name.partition('.')[0]} is shared ({place})",
+                source=home,
+                defined_at=line if home is source else 0,
+            )
+
+
+# What is shared --------------------------------------------------------------------------------
+
+
+def _shared_objects(
+    source: Source, program: Program
+) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
+    """Yield the name, the line, the file and the class of each object that runs share."""
+    pending: list[tuple[str, int, Source, ast.ClassDef]] = []
+    seen: set[str] = set()
+    places = list(source.bindings.values())
+    for owner in source.classes:
+        places += [one for one in bindings_of(owner.body) if isinstance(one.value, ast.Call)]
+    for binding in places:
+        pending += _instance(binding.name, binding.line, binding.value, source, program)
+    for function in source.functions:
+        pending += _given_to_many_tasks(function, source, program)
+    while pending:
+        shared = pending.pop(0)
+        name, line, home, owner = shared
+        if owner.name in seen or name.count(".") > 3 or _PRIMITIVE.search(owner.name):
+            continue
+        seen.add(owner.name)
+        yield shared
+        for method in owner.body:
+            if isinstance(method, FUNCTIONS) and method.name in INITIALISERS:
+                for node in source.own_nodes(method):
+                    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                        inner = f"{name}.{node.targets[0].attr}"
+                        pending += _instance(inner, line, node.value, home, program)
+
+
+def _instance(
+    name: str, line: int, value: ast.expr | None, source: Source, program: Program
+) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        found = program.class_named(value.func.id, source)
+        if found is not None:
+            yield name, line, *found
+
+
+def _given_to_many_tasks(
+    function: FunctionNode, source: Source, program: Program
+) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
+    """Yield what ``function`` makes before a loop that starts tasks on it."""
+    made: dict[str, ast.Assign] = {
+        node.targets[0].id: node
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and not _loops_around(node, function, source)
+    }
+    for node in source.own_nodes(function):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if called not in _STARTS_TASKS and called not in ("fan_out", "open_fan_out"):
+            continue
+        many = _loops_around(node, function, source) or called in ("fan_out", "open_fan_out")
+        for argument in node.args:
+            if isinstance(argument, ast.Call):
+                argument = argument.func
+            if not (many and isinstance(argument, ast.Attribute)):
+                continue
+            if isinstance(argument.value, ast.Name) and argument.value.id in made:
+                maker = made[argument.value.id]
+                yield from _instance(argument.value.id, maker.lineno, maker.value, source, program)
+
+
+def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    for outer in source.around(node):
+        if outer is function:
+            return False
+        if isinstance(outer, ast.For | ast.AsyncFor | ast.While | ast.ListComp | ast.GeneratorExp):
+            return True
+    return False
+
+
+# What is kept on it ----------------------------------------------------------------------------
+
+
+def _kept(
+    source: Source, owner: ast.ClassDef
+) -> Iterator[tuple[str, ast.stmt | ast.expr, str, FunctionNode]]:
+    """Yield the attributes that belong to one run: attribute, place, verb and method."""
+    methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
+    read = _read_attributes(owner)
+    for method in _run_methods(methods, source):
+        itself = first_parameter(method)
+        if not itself or LIFE_CYCLE.match(method.name):
+            continue
+        suspends = any(
+            isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in ast.walk(method)
+        )
+        for node in source.own_nodes(method):
+            for attribute, how, change in _changed_attributes(node, itself):
+                if attribute not in read or is_cache(attribute) or attribute in methods:
+                    continue
+                if is_locked(node, source) or (change is not None and is_undone(change, source)):
+                    continue
+                if change is None and not suspends and not _depends_on_call(node, method, itself):
+                    continue
+                if isinstance(node, ast.expr | ast.stmt):
+                    yield attribute, node, how, method
+
+
+def _run_methods(methods: dict[str, FunctionNode], source: Source) -> Iterator[FunctionNode]:
+    """Yield the async methods, and the plain ones that those call on the same object."""
+    pending: list[FunctionNode] = [
+        method for method in methods.values() if isinstance(method, ast.AsyncFunctionDef)
+    ]
+    seen = set(pending)
+    while pending:
+        method = pending.pop(0)
+        yield method
+        itself = first_parameter(method)
+        for node in source.own_nodes(method):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and ast.unparse(node.func.value) == itself
+            ):
+                called = methods.get(node.func.attr)
+                if called is not None and called not in seen and called.name not in INITIALISERS:
+                    seen.add(called)
+                    pending.append(called)
+
+
+def _changed_attributes(node: ast.AST, itself: str) -> Iterator[tuple[str, str, Change | None]]:
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        flat = [one for target in targets for one in _elements(target)]
+        for target in flat:
+            if (
+                isinstance(target, ast.Attribute)
+                and ast.unparse(target.value) == itself
+                and not _is_one_way(target.attr, node.value)
+            ):
+                yield target.attr, "sets", None
+    for change in changes_by(node):
+        target = change.target
+        # A sum of numbers is a statistic: each addition is whole, and it is of no run.
+        if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Subscript):
+            continue
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) == itself:
+            yield target.attr, f"changes ({change.how})", change
+
+
+def _is_one_way(attribute: str, value: ast.expr | None) -> bool:
+    """Return whether an attribute is emptied, or a flag of it is set that is never taken back."""
+    if not isinstance(value, ast.Constant):
+        return False
+    return value.value is None or ONE_WAY.search(attribute) is not None
+
+
+def _elements(target: ast.expr) -> list[ast.expr]:
+    return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def _depends_on_call(node: ast.AST, method: FunctionNode, itself: str) -> bool:
+    """Return whether what is assigned comes from the arguments of the call."""
+    own = {argument.arg for argument in ast.walk(method.args) if isinstance(argument, ast.arg)}
+    value = getattr(node, "value", None)
+    return value is not None and any(
+        isinstance(one, ast.Name) and one.id in own and one.id != itself for one in ast.walk(value)
+    )
+
+
+def _read_attributes(owner: ast.ClassDef) -> set[str]:
+    return {
+        node.attr
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+
+
+SHARED_INSTANCE = Checker(RULE, check)

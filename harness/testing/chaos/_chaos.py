@@ -1,0 +1,423 @@
+"""Let calls of workers, models and tools be late, fail or be cancelled, the same way every time.
+
+A `Chaos` wraps what is to suffer; the code that calls it stays as it is. What happens to a call
+depends on the seed and on the call, never on the order in which calls come, so a failing test fails
+again. A retry is another call, and may get through.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from harness._arguments import check_fraction, check_seconds
+from harness.errors import ChaosError, NoRunError
+from harness.models import ModelRequest, ModelResponse, ModelStream
+from harness.runs import current_run_or_none
+from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
+
+T = TypeVar("T")
+
+Delay: TypeAlias = float | tuple[float, float]
+"""Seconds: always the same, or evenly between two bounds."""
+
+ErrorMaker: TypeAlias = (
+    type[Exception] | Exception | Callable[[], Exception] | Sequence[type[Exception]]
+)
+"""What is raised: a class, an error to copy, a function that makes one, or several classes."""
+
+_WORDS = "chaos made this call fail"
+
+CALLS_REMEMBERED = 65_536
+"""How many different calls are told apart. One that comes again after so many others is new."""
+
+
+@attrs.frozen(kw_only=True)
+class ChaosStatistics:
+    """What was done to how many calls."""
+
+    calls: int = 0
+    """Calls that were made."""
+
+    delayed: int = 0
+    """Those that were held up."""
+
+    failed: int = 0
+    """Those that an error was raised in."""
+
+    cancelled: int = 0
+    """Those whose run was cancelled."""
+
+    delay_seconds: float = 0.0
+    """How long calls were held up, in all."""
+
+    @property
+    def untouched(self) -> int:
+        """Those that nothing happened to."""
+        return self.calls - self.delayed - self.failed - self.cancelled
+
+
+class Chaos:
+    """What goes wrong with the calls of what it wraps::
+
+        chaos = Chaos(7, delay=(0, 30), fail=ConnectionError, rate=0.2)
+        results = await harness.fan_out(chaos.wrap(classify), tickets, policy=BestEffort())
+
+    Give at least one of ``delay``, ``fail`` and ``cancel``. The share ``rate`` of the calls is hit,
+    each by one of those given, evenly; a number from 0 to 1 as ``fail`` or ``cancel`` is that
+    fault's own share instead.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        delay: Delay | None = None,
+        fail: float | ErrorMaker | None = None,
+        cancel: float | bool | str | None = None,
+        rate: float = 0.1,
+        after: float = 0.0,
+    ) -> None:
+        """Say what goes wrong, and how often.
+
+        Args:
+          seed: Another seed, other calls are hit.
+          delay: Hold calls up for so many seconds of trio's clock, or between two numbers of them.
+          fail: Raise this: an exception class, several, an error, or a function that makes one.
+            As a number: raise `ChaosError` in this share of the calls.
+          cancel: Cancel the current run (of a fan-out: the item's attempt). True, a reason in
+            words, or a number as for ``fail``.
+          rate: The share of calls that is hit by a fault without a share of its own.
+          after: The share of errors and cancels that come when the call is over: it was made, and
+            its answer is lost.
+
+        Raises:
+          TypeError: if an argument has the wrong type.
+          ValueError: if a share is not from 0 to 1, all together are above 1, or nothing is asked
+            for.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"Chaos(seed=...) takes a whole number, not {seed!r}")
+        advice = "it is the share of the calls that is hit"
+        rate = check_fraction("Chaos(rate=...)", rate, advice=advice)
+        after = check_fraction("Chaos(after=...)", after, advice="0 is before the call, always")
+        own: dict[str, float] = {}
+        for name, given in (("fail", fail), ("cancel", cancel)):
+            if isinstance(given, int | float) and not isinstance(given, bool):
+                own[name] = check_fraction(f"Chaos({name}=...)", given, advice=advice)
+        wanted = {"delay": delay, "fail": fail, "cancel": cancel}
+        asked = [name for name, given in wanted.items() if given is not None and given is not False]
+        if not asked:
+            raise ValueError(
+                "Chaos() was asked for nothing; give delay=, fail= or cancel=, such as "
+                "Chaos(1, fail=ConnectionError, rate=0.2)"
+            )
+        without = [name for name in asked if name not in own]
+        shares = own | {name: rate / len(without) for name in without}
+        if sum(shares.values()) > 1 + 1e-9:
+            raise ValueError(f"Chaos() hits more calls than there are: {shares} is above 1 in all")
+        self._odds = Odds(**shares, delay_seconds=_bounds(delay), after=after)
+        self._errors = _error_makers(None if "fail" in own else fail)
+        self._reason = cancel if isinstance(cancel, str) else "chaos"
+        self._counted: OrderedDict[str, int] = OrderedDict()
+        self._statistics = ChaosStatistics()
+        self._lock = threading.Lock()  # Plain functions are called in threads, side by side.
+        self.seed: int = seed
+        """What decides which calls are hit."""
+
+    def __repr__(self) -> str:
+        return f"<Chaos seed={self.seed}: {self._statistics}>"
+
+    def statistics(self) -> ChaosStatistics:
+        """Return what was done so far."""
+        return self._statistics
+
+    def reset(self) -> None:
+        """Forget all calls: the next ones meet what the first ones met."""
+        self._counted.clear()
+        self._statistics = ChaosStatistics()
+
+    # Wrapping ----------------------------------------------------------------------------------
+
+    def wrap(self, thing: T) -> T:
+        """Return something to use in the place of ``thing``.
+
+        Args:
+          thing: A worker (any callable that returns an awaitable), a model, a tool, or a plain
+            function that is called in a worker thread. It is left as it is.
+
+        Raises:
+          TypeError: if it is none of these.
+        """
+        if isinstance(thing, type):
+            raise TypeError(
+                f"Chaos.wrap() takes an instance or a function, not the class {thing!r}"
+            )
+        if hasattr(thing, "complete") and hasattr(thing, "stream"):
+            return _ChaosModel(self, thing)  # type: ignore[return-value]
+        if hasattr(thing, "invoke") and hasattr(thing, "parameters"):
+            changed: T = _wrap_tool(self, thing)
+            return changed
+        if not callable(thing):
+            raise TypeError(
+                f"Chaos.wrap() takes an async function, a model or a tool, not {thing!r}"
+            )
+        if inspect.isasyncgenfunction(thing):
+            raise TypeError(
+                f"Chaos.wrap() takes an async function, and {thing!r} is an async generator; wrap "
+                "what it calls"
+            )
+        return self._wrap_function(thing)  # type: ignore[return-value]
+
+    def _wrap_function(self, thing: Callable[..., Any]) -> Callable[..., Any]:
+        name = _name_of(thing)
+        if _is_plain(thing):
+
+            @functools.wraps(thing)
+            def plain(*args: Any, **named: Any) -> Any:
+                return self._around_plain(name, thing, args, named)
+
+            return plain
+
+        async def around(*args: Any, **named: Any) -> Any:
+            async with self._around(name, args, named):
+                return await thing(*args, **named)
+
+        if inspect.isroutine(thing):
+            functools.update_wrapper(around, thing)
+        else:  # The attributes of an object, such as an agent, are not those of a function.
+            around.__name__ = around.__qualname__ = name
+        return around
+
+    # One call ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _around(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> AsyncIterator[None]:
+        fate = self._fate(name, args, named)
+        if fate.kind == "delay":
+            await trio.sleep(fate.delay_seconds)
+        elif not fate.after:
+            await self._strike(fate)
+        yield
+        if fate.after:
+            await self._strike(fate)
+
+    async def _strike(self, fate: Fate) -> None:
+        if fate.kind == "fail":
+            raise self._error(fate)
+        if fate.kind == "cancel":
+            self._cancel()
+            await trio.lowlevel.checkpoint()
+
+    def _around_plain(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """As `_around`, for a function that is called in a worker thread."""
+        fate = self._fate(name, args, named)
+        if fate.kind == "delay":
+            _in_trio(trio.from_thread.run, trio.sleep, fate.delay_seconds)
+        elif not fate.after:
+            self._strike_in_thread(fate)
+        value = fn(*args, **named)
+        if fate.after:
+            self._strike_in_thread(fate)
+        return value
+
+    def _strike_in_thread(self, fate: Fate) -> None:
+        if fate.kind == "fail":
+            raise self._error(fate)
+        if fate.kind == "cancel":
+            _in_trio(trio.from_thread.run_sync, self._cancel)
+            trio.from_thread.check_cancelled()
+
+    def _error(self, fate: Fate) -> Exception:
+        return self._errors[int(fate.which * len(self._errors))]()
+
+    def _cancel(self) -> None:
+        run = current_run_or_none()
+        if run is None:
+            raise NoRunError(
+                "Chaos(cancel=...) cancels the current run, and this call belongs to none; call it "
+                "in a fan-out or inside `async with harness.open_run(...)`"
+            )
+        run.cancel(self._reason)
+
+    def _fate(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Fate:
+        run = current_run_or_none()
+        call = describe_call(self.seed, "" if run is None else run.path, name, args, named)
+        with self._lock:
+            times = self._counted.pop(call, 0)
+            self._counted[call] = times + 1
+            if len(self._counted) > CALLS_REMEMBERED:
+                self._counted.popitem(last=False)
+            fate = fate_of(f"{call}|{times}", self._odds)
+            seen = self._statistics
+            self._statistics = attrs.evolve(
+                seen,
+                calls=seen.calls + 1,
+                delayed=seen.delayed + (fate.kind == "delay"),
+                failed=seen.failed + (fate.kind == "fail"),
+                cancelled=seen.cancelled + (fate.kind == "cancel"),
+                delay_seconds=seen.delay_seconds + fate.delay_seconds,
+            )
+        return fate
+
+
+class _ChaosModel:
+    """A model whose requests meet what a `Chaos` says; for anything else it is the model itself."""
+
+    def __init__(self, chaos: Chaos, model: Any) -> None:
+        self._chaos = chaos
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._model!r} under {self._chaos!r}>"
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Ask the model, unless it is this request's fate not to get so far."""
+        async with self._chaos._around("complete", (_words_of(request),), {}):
+            response: ModelResponse = await self._model.complete(request)
+            return response
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
+        """Open the model's answer; a fault after the call comes where the stream would end."""
+        return self._stream(request)
+
+    @asynccontextmanager
+    async def _stream(self, request: ModelRequest) -> AsyncIterator[ModelStream]:
+        chaos = self._chaos
+        fate = chaos._fate("stream", (_words_of(request),), {})
+        if fate.kind == "delay":
+            await trio.sleep(fate.delay_seconds)
+        elif not fate.after:
+            await chaos._strike(fate)
+        async with self._model.stream(request) as pieces:
+            yield _Cut(pieces, chaos, fate) if fate.after else pieces
+
+
+@attrs.define(eq=False)
+class _Cut:
+    """A stream that breaks before its last piece."""
+
+    _pieces: ModelStream
+    _chaos: Chaos
+    _fate: Fate
+
+    def __aiter__(self) -> _Cut:
+        return self
+
+    async def __anext__(self) -> str | ModelResponse:
+        piece = await self._pieces.__anext__()
+        if isinstance(piece, ModelResponse):
+            await self._chaos._strike(self._fate)
+        return piece
+
+
+def _wrap_tool(chaos: Chaos, tool: Any) -> Any:
+    """Return a copy of a tool, of a class that differs in what a call does."""
+    name = str(getattr(tool, "name", type(tool).__name__))
+
+    async def invoke(self: Any, arguments: Any, call_id: str) -> Any:
+        async with chaos._around(name, (dict(arguments),), {}):
+            return await tool.invoke(arguments, call_id)
+
+    changed = copy.copy(tool)
+    # Without slots of its own, so that the copy can be of it. Past the lock of a frozen class.
+    cls = type(type(tool).__name__, (type(tool),), {"__slots__": (), "invoke": invoke})
+    object.__setattr__(changed, "__class__", cls)
+    return changed
+
+
+def _words_of(request: ModelRequest) -> tuple[str, ...]:
+    """Return what a request says, without the ids that a provider makes up."""
+    said = (
+        f"{message.role}: {message.content}"
+        + "".join(f" {call.name}({call.arguments})" for call in message.tool_calls)
+        for message in request.messages[-2:]
+    )
+    return (str(len(request.messages)), *said)
+
+
+def _name_of(fn: Any) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "name", None) or getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def _is_plain(fn: Any) -> bool:
+    """Return whether a callable is a plain function, which says nothing of an awaitable."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+        return False
+    if not inspect.isroutine(fn):
+        return not inspect.iscoroutinefunction(type(fn).__call__)
+    annotation = getattr(fn, "__annotations__", {}).get("return", "")
+    words = inspect.formatannotation(annotation)
+    return "Awaitable" not in words and "Coroutine" not in words
+
+
+def _bounds(delay: Delay | None) -> tuple[float, float]:
+    if delay is None:
+        return 0.0, 0.0
+    low, high = delay if isinstance(delay, tuple) else (delay, delay)
+    advice = "a number, or two: (0, 30)"
+    check_seconds("Chaos(delay=...)", low, advice=advice)
+    check_seconds("Chaos(delay=...)", high, advice=advice)
+    if low > high:
+        raise ValueError(f"Chaos(delay={delay!r}) has its bounds the wrong way round")
+    return float(low), float(high)
+
+
+def _error_makers(fail: Any) -> list[Callable[[], Exception]]:
+    several = fail if isinstance(fail, Sequence) and not isinstance(fail, str) else [fail]
+    if not several:
+        raise ValueError("Chaos(fail=[]) names no error to raise; name one, or leave it out")
+    return [_error_maker(one) for one in several]
+
+
+def _error_maker(fail: Any) -> Callable[[], Exception]:
+    if fail is None or isinstance(fail, bool):
+        return lambda: ChaosError(_WORDS)
+    if isinstance(fail, Exception):
+        return lambda: copy.copy(fail)  # One of its own: a traceback is written to it.
+    if isinstance(fail, type) and issubclass(fail, Exception):
+        return lambda: _of_class(fail)
+    if callable(fail) and not isinstance(fail, type):
+        return fail  # type: ignore[no-any-return]
+    raise TypeError(
+        f"Chaos(fail=...) takes a share from 0 to 1, an exception class or an error, not {fail!r}"
+    )
+
+
+def _of_class(cls: type[Exception]) -> Exception:
+    try:
+        return cls(_WORDS)
+    except TypeError:
+        return cls()
+
+
+def _in_trio(call: Callable[..., Any], *args: Any) -> None:
+    try:
+        call(*args)
+    except RuntimeError as error:
+        if "thread" not in str(error):
+            raise
+        raise RuntimeError(
+            "chaos delays and cancels a plain function in a worker thread only; call it with "
+            "trio.to_thread.run_sync, or wrap an async function"
+        ) from error

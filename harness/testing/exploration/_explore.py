@@ -1,0 +1,294 @@
+"""Run an async test under many schedules: `explore_schedules` and `explore_arrivals`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import unittest
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, ParamSpec, overload
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from harness.errors import ScheduleError
+from harness.testing.exploration._report import failure, what_went_wrong
+from harness.testing.exploration._state import state_of
+from harness.testing.exploration._thread import in_worker_thread
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._find import Found, find_schedule
+from harness.testing.schedules._run import run_schedule
+from harness.testing.schedules._schedule import Schedule
+
+P = ParamSpec("P")
+
+
+@attrs.frozen(kw_only=True)
+class _Exploration:
+    """How a test is explored."""
+
+    schedules: int
+    seed: int
+    schedule: Schedule | None
+    arrivals_only: bool = False
+
+
+_override: ContextVar[Mapping[str, Any]] = ContextVar(
+    "harness.testing.exploring_with", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def exploring_with(*, schedules: int | None = None, schedule: str | None = None) -> Iterator[None]:
+    """Have tests that are called in the block explored otherwise than their decorators say.
+
+    What a command line's options do: more schedules for a nightly run, one for a replay.
+
+    Args:
+      schedules: How many schedules to run at most; None leaves it.
+      schedule: The replay string of the only one to run; None leaves it.
+
+    Raises:
+      ValueError: if ``schedules`` is less than 1, or the replay string is none.
+    """
+    changes: dict[str, Any] = {}
+    if schedules is not None:
+        changes["schedules"] = _checked_count(schedules)
+    if schedule is not None:
+        changes["schedule"] = Schedule.parse(schedule)
+    token = _override.set(changes)
+    try:
+        yield
+    finally:
+        _override.reset(token)
+
+
+@overload
+def explore_schedules(
+    test: Callable[P, Awaitable[None]], /
+) -> Callable[P, Coroutine[Any, Any, None]]: ...
+
+
+@overload
+def explore_schedules(
+    *, schedules: int = 500, seed: int = 0, schedule: str | None = None
+) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+
+
+def explore_schedules(
+    test: Callable[..., Awaitable[None]] | None = None,
+    /,
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+) -> Callable[..., Any]:
+    """Run an async test under many schedules, until it fails under one.
+
+    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
+    test stays an async test, for pytest-trio, for anyio's plugin, or for ``trio.run``. Each
+    schedule runs it anew in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
+    with a copy of the caller's context. Between two checkpoints code runs undisturbed, as ever.
+
+    A test that is explored best makes everything it uses in its own body. What it reaches beside,
+    in modules, classes, default arguments and fixtures, is put back before every schedule where
+    that can be done; variables of the function around it are left alone, for its notes. A lock or
+    a nursery of a fixture belongs to another ``trio.run``, and the report says so. A
+    `trio.testing.MockClock` is no problem: each schedule gets its own in its place.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      schedules: How many schedules to run at most. A small test has fewer.
+      seed: What the search draws from. The same seed runs the same schedules.
+      schedule: The replay string of a failure: only that schedule is run.
+
+    Raises:
+      ScheduleError: when the test fails, with the replay string; from the test's own error. Also
+        for a replay string of other code: it says at which decision they diverged.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the schedule that runs is finished first; then no other one is started.
+    """
+    exploration = _Exploration(
+        schedules=_checked_count(schedules),
+        seed=seed,
+        schedule=None if schedule is None else Schedule.parse(schedule),
+    )
+    decorate = functools.partial(_decorated, exploration)
+    return decorate if test is None else decorate(test)
+
+
+@overload
+def explore_arrivals(
+    test: Callable[P, Awaitable[None]], /
+) -> Callable[P, Coroutine[Any, Any, None]]: ...
+
+
+@overload
+def explore_arrivals(
+    *, orders: int = 500, seed: int = 0, schedule: str | None = None
+) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+
+
+def explore_arrivals(
+    test: Callable[..., Awaitable[None]] | None = None,
+    /,
+    *,
+    orders: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+) -> Callable[..., Any]:
+    """Run an async test with the replies of models and tools arriving in many orders.
+
+    As `explore_schedules`, but only the order of the replies of functions wrapped by `arriving` is
+    varied, not that of single steps. All orders are run when there are few: three runs of two
+    calls each have 90.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      orders: How many orders to run at most.
+      seed: What the search draws from, where it can't try all.
+      schedule: The replay string of a failure: only that order is run.
+
+    Raises:
+      ScheduleError: when the test fails, as for `explore_schedules`.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``orders`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the order that runs is finished first; then no other one is started.
+    """
+    exploration = _Exploration(
+        schedules=_checked_count(orders, "orders"),
+        seed=seed,
+        schedule=None if schedule is None else Schedule.parse(schedule),
+        arrivals_only=True,
+    )
+    decorate = functools.partial(_decorated, exploration)
+    return decorate if test is None else decorate(test)
+
+
+def _decorated(
+    exploration: _Exploration, test: Callable[..., Awaitable[None]]
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return the async test that explores a test."""
+    _refuse_what_is_not_async(test)
+
+    @functools.wraps(test)
+    async def explored(*args: Any, **kwargs: Any) -> None:
+        asked = attrs.evolve(exploration, **_override.get())
+
+        def explore(go_on: Callable[[], None]) -> None:
+            _explore(test, args, kwargs, asked, go_on)
+
+        await in_worker_thread(explore)
+
+    return explored
+
+
+def _refuse_what_is_not_async(test: object) -> None:
+    function = inspect.unwrap(test) if callable(test) else test
+    plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
+    if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
+        raise TypeError(
+            f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
+            "is only one order"
+        )
+
+
+def _checked_count(count: int, name: str = "schedules") -> int:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name} must be an int, not {count!r}")
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, not {count}")
+    return count
+
+
+def _explore(
+    test: Callable[..., Awaitable[None]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    asked: _Exploration,
+    go_on: Callable[[], None],
+) -> None:
+    """Explore a test in this thread, and raise what was found."""
+    name = getattr(test, "__qualname__", repr(test))
+
+    @functools.wraps(test)
+    async def program() -> None:
+        # A clock that a fixture made belongs to the loop around us.
+        await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+
+    # Modules and classes outlive a test, and so does what one schedule leaves in them.
+    state = state_of(test, [*args, *kwargs.values()])
+    try:
+        if asked.schedule is not None:
+            _replay(name, program, asked.schedule)
+            return
+        found = find_schedule(
+            program,
+            schedules=asked.schedules,
+            seed=asked.seed,
+            judge=judge,
+            prepare=state.put_back,
+            go_on=go_on,
+            arrivals_only=asked.arrivals_only,
+        )
+        if isinstance(found, Found):
+            state.put_back()
+            raise failure(
+                name,
+                program,
+                found,
+                schedules=asked.schedules,
+                seed=asked.seed,
+                decorator="explore_arrivals" if asked.arrivals_only else "explore_schedules",
+            ) from found.error
+    finally:
+        state.put_back()
+
+
+def _own_clock(value: Any) -> Any:
+    return trio.lowlevel.current_clock() if isinstance(value, MockClock) else value
+
+
+def judge(run: ScheduleRun) -> BaseException | None:
+    """Return what a test failed with; let pass what only says that it doesn't count."""
+    error = run.error
+    if error is not None and not isinstance(error, Exception):
+        outcomes = sys.modules.get("_pytest.outcomes")
+        if outcomes is not None and isinstance(
+            error, (outcomes.Skipped, outcomes.Exit, outcomes.XFailed)
+        ):
+            raise error
+    if isinstance(error, unittest.SkipTest):
+        raise error
+    return error
+
+
+def _replay(name: str, program: Callable[[], Awaitable[None]], schedule: Schedule) -> None:
+    """Run one schedule."""
+    run = run_schedule(program, schedule)
+    error = judge(run)
+    diverged = run.diverged_at
+    if error is None and diverged is None:
+        return
+    lines: list[str] = []
+    if error is not None:
+        lines += [f"{name} fails under the schedule that was given", *what_went_wrong(run, error)]
+    if diverged is not None:
+        lines += [
+            f"the schedule {str(schedule)!r} diverged at decision {diverged} of {name}: it was "
+            "recorded with other code (or with inputs that differ), so it doesn't show here what "
+            "it showed there; search again, without schedule="
+        ]
+    raise ScheduleError("\n".join(lines), str(schedule), 1) from error

@@ -1,0 +1,107 @@
+"""Put what an exploration found in words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from harness._words import error_in_words
+from harness.errors import ScheduleError
+from harness.runs._frames import is_plumbing, traceback_frames
+from harness.testing.exploration._timeline import Timeline
+from harness.testing.isolation._locals import LocalsWatch, local_suspects
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._find import Found
+from harness.testing.schedules._run import run_schedule
+
+
+def failure(
+    name: str,
+    program: Callable[[], Awaitable[None]],
+    found: Found,
+    *,
+    schedules: int,
+    seed: int,
+    decorator: str,
+) -> ScheduleError:
+    """Return what says that a test fails, under which schedule, and how to see it again.
+
+    Args:
+      name: What the test is called.
+      program: The test. It is run once more, to see what happens in it.
+      found: The failure.
+      schedules: How many schedules could have been run.
+      seed: What the search drew from.
+      decorator: The name of the decorator that runs it again.
+    """
+    schedule = found.run.schedule
+    replay = str(schedule)
+    timeline = Timeline()
+    locals_watch = LocalsWatch()
+    again = run_schedule(program, schedule, observers=(timeline, locals_watch))
+    suspects = local_suspects(locals_watch.accesses, [task.place for task in again.blocked])
+    lines: list[str] = []
+    if schedule.size[0]:
+        lines.append(
+            f"{name} fails under schedule {found.schedules_run} of at most {schedules} "
+            f"(seed {seed})"
+        )
+    else:
+        lines.append(f"{name} fails without any switch: under the plain schedule")
+    lines += what_went_wrong(found.run, found.error)
+    if again.error is None or again.diverged_at is not None:
+        lines += [
+            "it did not fail again in the same way when this schedule was replayed: it depends on "
+            "something that no schedule controls, such as state that outlives the test, "
+            "randomness, the real time, a thread or a socket"
+        ]
+    else:
+        lines += ["in this order:", *(f"  {line}" for line in timeline.lines())]
+        if suspects:
+            lines.append("what tasks changed behind each other's back (suspected, not proven):")
+        for suspect in suspects:
+            lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
+    lines += [
+        "to run only this schedule:",
+        f'  @{decorator}(schedule="{replay}")',
+    ]
+    paths = list(dict.fromkeys(suspect.path for suspect in suspects))
+    return ScheduleError("\n".join(lines), replay, found.schedules_run, paths)
+
+
+def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
+    """Return the lines about what a run failed with."""
+    lines = [f"  {line}" for line in error_in_words(error).splitlines()]
+    if run.schedule.faults:
+        lines += ["what was made to go wrong:"]
+        lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
+    for task in run.strangers:
+        lines.append(
+            f"task {task!r} mixes two event loops: something that was made outside of the test "
+            "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
+        )
+    if not run.strangers and _was_refused_by_trio(error):
+        lines.append(
+            "something that belongs to another event loop was used: an event, a lock or a channel "
+            "that was made outside of the test, or by another test; make it in the test"
+        )
+    if _starts_trio(error):
+        lines.append("the test is inside of trio already: await the function, don't trio.run it")
+    if run.uncontrolled:
+        lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
+    return lines
+
+
+def _was_refused_by_trio(error: BaseException) -> bool:
+    """Return whether trio's own checks failed; waking a task of another loop fails one."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_was_refused_by_trio, error.exceptions))
+    if not isinstance(error, AssertionError):
+        return False
+    frames = list(traceback_frames(error.__traceback__))
+    return bool(frames) and is_plumbing(frames[-1][0].f_code.co_filename)
+
+
+def _starts_trio(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_starts_trio, error.exceptions))
+    return isinstance(error, RuntimeError) and "call run() from inside" in str(error)

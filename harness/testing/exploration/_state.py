@@ -1,0 +1,57 @@
+"""Find what a test can reach beside its own locals, to put it back before every schedule.
+
+Left as they are: the variables of the function around the test, and the lists, dicts and sets in
+them. There a test keeps its notes about all schedules, such as which orders it has seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+from harness.testing.isolation._places import Place, place_of_definition
+from harness.testing.isolation._reach import Reached
+from harness.testing.isolation._shared_state import SharedState
+
+_NOT_THE_TESTS_OWN = ("trio", "outcome", "pytest", "_pytest", "anyio", "asyncio")
+"""Packages whose objects a fixture may hand to a test, and that nobody should put back."""
+
+
+def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> SharedState:
+    """Return what a test shares with its other runs, as it is now.
+
+    Args:
+      test: The test: its globals, closure and defaults are walked, and so on from there.
+      arguments: What it is called with: fixtures.
+    """
+    reached = Reached()
+    function = inspect.unwrap(test)
+    if inspect.ismethod(function):
+        reached.add(Place("self"), function.__self__)
+        function = function.__func__
+    notes: set[int] = set()
+    if inspect.isfunction(function):
+        reached.add(place_of_definition(function), function)
+        notes = _notes(function)
+    for number, value in enumerate(arguments):
+        if type(value).__module__.partition(".")[0] not in _NOT_THE_TESTS_OWN:
+            reached.add(Place("fixtures").item(number), value)
+    reached.parts = [part for part in reached.parts if id(part.thing) not in notes]
+    return SharedState(reached)
+
+
+def _notes(test: FunctionType) -> set[int]:
+    """Return the ids of the variables that a test closes over, and of plain containers in them."""
+    notes: set[int] = set()
+    for cell in test.__closure__ or ():
+        notes.add(id(cell))
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            continue  # It is given its value later.
+        if isinstance(held, list | dict | set | deque):
+            notes.add(id(held))
+    return notes

@@ -1,0 +1,74 @@
+"""Tell a schedule as a story: who went on, and how far.
+
+A replay string is for machines. What a person wants to read is which task made how many steps, in
+which order, and where each stood when the next one took over.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from harness.runs._frames import describe_wait
+from harness.testing.schedules._blocked import task_name
+from harness.testing.schedules._control import frames_of, is_cut_short
+
+LINES_AT_MOST = 24
+"""Lines of a story; a longer one loses its middle."""
+
+
+@attrs.define
+class _Turn:
+    """Steps that one task made in a row."""
+
+    task: trio.lowlevel.Task
+    name: str
+    steps: int
+    stands_in: str
+
+
+@attrs.define(eq=False)
+class Timeline:
+    """Watches a run, and can tell what happened."""
+
+    _over: bool = attrs.field(default=False, init=False)
+    _turns: list[_Turn] = attrs.field(factory=list[_Turn], init=False)
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Count a step."""
+        self._over = is_cut_short(task)
+        if self._over:
+            return
+        if not self._turns or self._turns[-1].task is not task:
+            self._turns.append(_Turn(task, task_name(task), 0, ""))
+        self._turns[-1].steps += 1
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """Note where the task stands."""
+        if self._over:
+            return
+        frames = frames_of(task)
+        turn = self._turns[-1]
+        turn.stands_in = f"to {describe_wait(frames)}" if frames else "to its end"
+
+    def lines(self) -> list[str]:
+        """Return the story, a line for each turn."""
+        # Tasks of the same name are told apart by a number.
+        names: dict[trio.lowlevel.Task, str] = {}
+        of_name: dict[str, list[trio.lowlevel.Task]] = {}
+        for turn in self._turns:
+            same = of_name.setdefault(turn.name, [])
+            if turn.task not in same:
+                same.append(turn.task)
+        for name, tasks in of_name.items():
+            for number, task in enumerate(tasks, 1):
+                names[task] = repr(name if number == 1 else f"{name} #{number}")
+        told = [
+            f"{names[turn.task]} goes on for {turn.steps} step{'s'[: turn.steps != 1]}, "
+            f"{turn.stands_in}"
+            for turn in self._turns
+        ]
+        if len(told) > LINES_AT_MOST:
+            half = LINES_AT_MOST // 2
+            told[half:-half] = [f"... {len(told) - 2 * half} more ..."]
+        return told

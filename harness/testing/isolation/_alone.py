@@ -1,0 +1,162 @@
+"""Find out what each run gives alone, and whether that is always the same.
+
+Only what a run gives alone, each time, can be compared with what it gives among others. So each
+input is run more than once, with everything put back in between, and under other orders of the
+run's own tasks if it has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import attrs
+
+from harness._words import repr_of
+from harness.errors import ScheduleError
+from harness.testing.isolation._outputs import (
+    IncomparableError,
+    Outcome,
+    by_identity_words,
+    compared_by_identity,
+    first_difference,
+)
+from harness.testing.isolation._program import run_name
+from harness.testing.isolation._trials import Subject
+from harness.testing.schedules._choosers import Walk
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._search import Attempt
+
+OTHER_ORDERS = 5
+"""Random orders of a run's own tasks that are tried, if it has several."""
+
+REPETITIONS = 2
+
+
+@attrs.frozen
+class AloneFindings:
+    """What was seen beside the outcomes."""
+
+    outliving: tuple[str, ...]
+    """Paths of what some run leaves changed behind."""
+
+    uncontrolled: tuple[str, ...]
+    """What runs waited for that no schedule controls."""
+
+
+def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
+    """Fill in ``subject.alone``.
+
+    Raises:
+      ScheduleError: if some run doesn't give the same each time, or never ends.
+      TypeError: if the function is no async function.
+      ValueError: if no input can be run at all, or outputs can't be compared.
+    """
+    outliving: dict[str, None] = {}
+    uncontrolled: set[str] = set()
+    for member in range(len(subject.inputs)):
+        how: list[Schedule | Attempt] = [Schedule()] * REPETITIONS
+        while how:
+            subject.state.put_back()
+            first_time = member not in subject.alone
+            what = how.pop()
+            program, run = subject.run((member,), what)
+            uncontrolled |= run.uncontrolled
+            _refuse_two_loops(subject, member, run)
+            if run.error is not None:
+                raise ScheduleError(
+                    f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
+                    f"to compare with: {run.error}"
+                ) from run.error
+            outcome = program.outcomes[member]
+            if first_time:
+                subject.alone[member] = outcome
+                _refuse_no_coroutine(outcome)
+                if any(width > 1 for width in run.widths):
+                    how += [Attempt(Walk(Random(seed + extra))) for extra in range(OTHER_ORDERS)]
+                for suspect in subject.state.left_behind():
+                    outliving.setdefault(suspect.path)
+            else:
+                _compare(subject, member, outcome, what)
+    _refuse_only_errors(subject)
+    return AloneFindings(tuple(outliving), tuple(sorted(uncontrolled)))
+
+
+def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt) -> None:
+    alone = subject.alone[member]
+    cls = None
+    if subject.comparison.equal is None and outcome.kind == "returned":
+        cls = compared_by_identity(outcome.value)
+    try:
+        same = subject.comparison.same(outcome, alone)
+    except IncomparableError as error:
+        raise ValueError(f"assert_isolated: {error}") from error
+    if same:
+        return
+    if cls is not None:
+        raise ValueError(f"assert_isolated: {by_identity_words(cls)}")
+    words = _words(subject, member)
+    if isinstance(how, Schedule):
+        changed = [suspect.path for suspect in subject.state.left_behind()]
+        raise ScheduleError(
+            f"{words} is not deterministic alone: it gave {alone}, then {outcome}"
+            f"{_where(alone, outcome)}. "
+            "Take out what differs each time (the clock, random numbers, ids, the order of a set), "
+            "give it a seed, or pass equal=, a function of two outputs that looks past it"
+            + _not_put_back(subject),
+            objects=changed,
+        )
+    raise ScheduleError(
+        f"{words} is not deterministic alone: it gave {alone}, and {outcome} when its own tasks "
+        f"went on in another order{_where(alone, outcome)}. Make it give the same in every order "
+        "(@explore_schedules finds out where), or pass equal=, a function of two outputs that "
+        "looks past it"
+    )
+
+
+def _where(one: Outcome, other: Outcome) -> str:
+    words = first_difference(one.value, other.value)
+    return f" (the first difference is {words})" if words else ""
+
+
+def _not_put_back(subject: Subject) -> str:
+    listed = subject.state.not_put_back
+    if not listed:
+        return ""
+    return f"; what could not be put back between the two: {', '.join(listed)}"
+
+
+def _refuse_two_loops(subject: Subject, member: int, run: ScheduleRun) -> None:
+    """Refuse what can't work: each run has an event loop of its own."""
+    if run.strangers:
+        raise ScheduleError(
+            f"{_words(subject, member)} uses something that belongs to the event loop around the "
+            f"check: a nursery, an event, a lock or a channel (it woke or started "
+            f"{', '.join(map(repr, run.strangers))}). Each run is a trio.run of its own; make such "
+            "things in the function that is checked"
+        ) from run.error
+
+
+def _refuse_no_coroutine(outcome: Outcome) -> None:
+    """Let the error for a plain function out: no comparison makes sense of it."""
+    error = outcome.error
+    if isinstance(error, TypeError) and "can't be used in 'await' expression" in str(error):
+        raise TypeError(
+            f"assert_isolated(agent_fn, ...) takes an async function of one argument: {error}; "
+            "define it with `async def`, or wrap it in a function that is"
+        ) from error
+
+
+def _refuse_only_errors(subject: Subject) -> None:
+    outcomes: Sequence[Outcome] = list(subject.alone.values())
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(errors) == len(outcomes):
+        raise ValueError(
+            f"every run failed alone, {run_name(0)} with {errors[0]!r}, so there is nothing to "
+            "compare; give inputs that the function can take"
+        ) from errors[0]
+
+
+def _words(subject: Subject, member: int) -> str:
+    return f"{run_name(member)} (input {repr_of(subject.inputs[member])})"

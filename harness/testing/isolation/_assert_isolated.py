@@ -1,0 +1,303 @@
+"""Assert that runs of an agent function share nothing that changes what they give."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+import attrs
+
+from harness.errors import ScheduleError
+from harness.runs._functions import check_callable, name_of
+from harness.testing._asked import asked
+from harness.testing.exploration._thread import in_worker_thread
+from harness.testing.isolation._alone import AloneFindings, run_each_alone
+from harness.testing.isolation._causes import (
+    Candidate,
+    Causes,
+    candidates_of,
+    find_causes,
+    other_trials,
+    raced,
+)
+from harness.testing.isolation._declared import checks_of
+from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
+from harness.testing.isolation._lines import LineWatch
+from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
+from harness.testing.isolation._parts import WHOLE
+from harness.testing.isolation._places import Place, function_name, place_of_definition
+from harness.testing.isolation._program import AgentFunction, run_name
+from harness.testing.isolation._reach import Reached, local_place
+from harness.testing.isolation._report import Findings, report
+from harness.testing.isolation._shared_state import SharedState, Suspect
+from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
+from harness.testing.isolation._watch import StepWatch
+
+
+@attrs.frozen
+class Isolation:
+    """What `assert_isolated` saw when it found nothing wrong."""
+
+    runs: int
+    """How many inputs were run."""
+
+    schedules_run: int
+    """How many schedules they were run under, all at once."""
+
+    objects: int
+    """How many objects the function can reach that could be shared."""
+
+    outliving: tuple[str, ...] = ()
+    """Paths of what a run leaves changed behind. It made no difference to the runs after it."""
+
+    not_put_back: tuple[str, ...] = ()
+    """What could not be put back between runs, so runs may have met what others left there."""
+
+    uncontrolled: tuple[str, ...] = ()
+    """What runs waited for that no schedule controls, such as worker threads."""
+
+
+async def assert_isolated(
+    agent_fn: AgentFunction,
+    inputs: Iterable[Any],
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+    shared: Mapping[str, Callable[[Any], object]] | None = None,
+    equal: Equal | None = None,
+) -> Isolation:
+    """Assert that each run gives the same alone, after others, and at once with others.
+
+    Each input is run alone, with everything that the function can reach put back before; then
+    after the others; then at once with the others under many schedules, in some of which one of
+    them is cancelled. If some run gives something else than alone, the error's text names the
+    object that the runs share, who wrote and who read it, and the proof. When this returns,
+    everything is as it was before.
+
+    Args:
+      agent_fn: An async function of one argument, or anything that is called like one: a bound
+        method, a partial, an agent.
+      inputs: What it is called with: one input for each run. A single one is run twice at once.
+      schedules: How many schedules to try.
+      seed: What they are drawn from: the same seed tries the same schedules.
+      schedule: A replay string, as a failure prints it; then only that is run.
+      shared: What runs share on purpose: functions by object path, ``"module.NAME.attr"``. Each
+        gets the object after every step and must return true: it is in order.
+      equal: A function of two outputs that is true if they are the same; by default ``==``.
+
+    Returns:
+      What was seen: also what runs leave behind without harm.
+
+    Raises:
+      ScheduleError: if runs are not isolated, or one isn't deterministic alone.
+      TypeError: if an argument is of the wrong type, or ``agent_fn`` is no async function.
+      ValueError: if there are no inputs, outputs can't be compared, every run fails alone, or the
+        replay string or a path of ``shared`` fits nothing here.
+
+    Checkpoint: always.
+
+    Cancellation: the schedule that is being run is finished first. Everything is put back.
+    """
+    check_callable("assert_isolated(agent_fn, ...)", agent_fn)
+    _check_count("schedules", schedules, at_least=1)
+    _check_count("seed", seed)
+    if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
+        raise TypeError(f"assert_isolated(inputs) takes a list of inputs, not {inputs!r}")
+    if equal is not None and not callable(equal):
+        raise TypeError(f"assert_isolated(equal=...) takes a function of two, not {equal!r}")
+    given = list(inputs)
+    if not given:
+        raise ValueError("assert_isolated got no inputs; give at least one, better three")
+    if len(given) == 1:
+        given.append(copy.deepcopy(given[0]))
+    wanted = asked()  # On the command line of pytest: it goes over what the test says.
+    schedules = wanted.schedules or schedules
+    schedule = wanted.schedule or schedule
+    trial = None if schedule is None else trial_of(schedule, len(given))
+    declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
+    caller = sys._getframe(1)
+
+    def work(go_on: Callable[[], None]) -> Isolation:
+        return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
+
+    return await in_worker_thread(work)
+
+
+def _check_count(name: str, value: object, *, at_least: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"assert_isolated({name}=...) takes an int, not {value!r}")
+    if at_least is not None and value < at_least:
+        raise ValueError(f"assert_isolated({name}=...) must be at least {at_least}, not {value}")
+
+
+def _check(
+    agent_fn: AgentFunction,
+    inputs: list[Any],
+    schedules: int,
+    seed: int,
+    trial: Trial | None,
+    shared: Mapping[str, Callable[[Any], object]],
+    equal: Equal | None,
+    caller: FrameType,
+    go_on: Callable[[], None],
+) -> Isolation:
+    """Do all of it, in a thread that has no event loop."""
+    reached = reach_from(agent_fn, inputs, caller)
+    state = SharedState(reached)
+    try:
+        checks = checks_of(shared, reached.namespaces())
+        subject = Subject(agent_fn, inputs, state, Comparison(equal), checks)
+        alone = run_each_alone(subject, seed)
+        if trial is not None:
+            return _replay(subject, trial, alone)
+        found = hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
+        if isinstance(found, Found):
+            raise _failure(subject, found, alone, seed)
+        return _isolation(subject, found, alone)
+    except IncomparableError as error:
+        raise ValueError(f"assert_isolated: {error}") from error
+    finally:
+        state.put_back()
+
+
+def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) -> Reached:
+    """Return all that an agent function and its inputs can reach."""
+    reached = Reached()
+    thing: Any = agent_fn
+    while isinstance(thing, functools.partial):
+        for argument in (*thing.args, *thing.keywords.values()):
+            reached.add(_place_in(argument, {}, caller), argument)
+        thing = thing.func
+    if inspect.ismethod(thing):
+        reached.add(place_of_definition(thing.__func__), thing.__func__)
+        reached.add(_place_in(thing.__self__, thing.__func__.__globals__, caller), thing.__self__)
+    if inspect.isfunction(thing):
+        reached.add(place_of_definition(thing), thing)
+    reached.add(_place_in(agent_fn, {}, caller), agent_fn)
+    for index, value in enumerate(inputs):
+        reached.add(Place("inputs").item(index), value)
+    return reached
+
+
+def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
+    """Return where an object hangs that was given to us, by its name in the code around."""
+    for namespace in (names, caller.f_globals):
+        for name, value in list(namespace.items()):
+            if value is thing:
+                return Place(f"{namespace.get('__name__', '__main__')}.{name}")
+    function = function_name(caller.f_code.co_qualname)
+    for name, value in caller.f_locals.items():
+        if value is thing:
+            return local_place(name, thing, function)
+    return Place(type(thing).__qualname__, local_of=function)
+
+
+def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolation:
+    state = subject.state
+    return Isolation(
+        len(subject.inputs),
+        schedules,
+        len(state.parts),
+        alone.outliving,
+        tuple(state.not_put_back),
+        alone.uncontrolled,
+    )
+
+
+def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
+    verdict = trial.play(subject)
+    diverged = verdict.run.diverged_at if verdict.run is not None else None
+    if diverged is not None:
+        raise ScheduleError(
+            f"the replay string {trial.replay!r} is of other code: the replay diverged at "
+            f"decision {diverged}; search again without schedule= to get a new one",
+            trial.replay,
+        )
+    if verdict.failed:
+        raise _failure(subject, Found(trial, verdict, 1), alone, seed=0)
+    return _isolation(subject, 1, alone)
+
+
+def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) -> ScheduleError:
+    """Find out all that can be said about a failing trial, and say it."""
+    trial = found.trial
+    watch = StepWatch(subject.state.parts)
+    _replay_watched(subject, trial, watch)
+    others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
+    candidates = candidates_of(watch.steps)
+    causes = find_causes(subject, trial, candidates, other_trials(trial, others))
+    if not causes.proven:
+        candidates = [*_used_by_several(subject, trial), *candidates]
+        causes = Causes(tuple(candidates), proven=False)
+    lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
+    _replay_watched(subject, trial, lines)
+    if causes.proven and not raced(causes.candidates, lines.accesses):
+        causes = attrs.evolve(causes, raced=tuple(raced(candidates, lines.accesses)))
+    subject.state.put_back()
+    broken = found.verdict.broken
+    named = (*causes.candidates, *causes.raced)
+    initial = {one.path: _initial(subject, one) for one in named}
+    paths = [broken.path] if broken is not None else []
+    paths += [one.path for one in named if one.path not in paths]
+    notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
+    if subject.state.reached.cut_short:
+        notes.append("the function reaches more objects than were looked at")
+    if not isinstance(trial, AtOnce) and len(trial.members) > 2:
+        names = ", ".join(run_name(member) for member in trial.members)
+        notes.append(f"it takes all of these, one after the other: {names}")
+    findings = Findings(
+        function=name_of(subject.agent),
+        inputs=subject.inputs,
+        trial=trial,
+        verdict=found.verdict,
+        causes=causes,
+        steps=watch.steps,
+        accesses=lines.accesses,
+        initial=initial,
+        outliving=alone.outliving,
+        not_put_back=subject.state.not_put_back,
+        schedules_run=found.schedules_run,
+        notes=notes,
+    )
+    error = ScheduleError(report(findings), trial.replay, found.schedules_run, paths)
+    error.__cause__ = _first_error(found)
+    return error
+
+
+def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
+    """Return what can't be looked into and is used by more than one run."""
+    suspects = [Suspect(part) for part in subject.state.reached.opaque]
+    lines = LineWatch(suspects)
+    _replay_watched(subject, trial, lines)
+    return [
+        Candidate(suspect.path, (suspect,))
+        for suspect in suspects
+        if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
+    ]
+
+
+def _initial(subject: Subject, candidate: Candidate) -> Any:
+    """Return what a guilty thing held at first."""
+    suspect = candidate.suspects[0]
+    if suspect.key is not WHOLE:
+        return subject.state.initial_of(suspect.part).get(suspect.key)
+    return suspect.part.thing
+
+
+def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWatch) -> None:
+    subject.state.put_back()
+    observer.begin()
+    trial.play(subject, [observer])
+
+
+def _first_error(found: Found) -> BaseException | None:
+    for difference in found.verdict.differences:
+        if difference.got.error is not None:
+            return difference.got.error
+    return found.verdict.error

@@ -1,0 +1,102 @@
+"""Tell which code is the user's, and which names a function uses.
+
+What a function can reach through its globals is the whole module. What it does reach are the few
+names that stand in its code, so these are read off the code.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import attrs
+
+from harness.runs._frames import is_user_code
+
+
+@attrs.frozen
+class NamesUsed:
+    """The names in a function's code, and in the functions and classes defined inside of it."""
+
+    globals: tuple[str, ...]
+    """Read or written as a global."""
+
+    globals_written: tuple[str, ...]
+
+    attributes: tuple[str, ...]
+    """Read or written as an attribute, of whatever object."""
+
+    attributes_written: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def names_used(code: CodeType) -> NamesUsed:
+    """Return the names that stand in ``code``."""
+    # Dicts for sets that keep their order, so that every walk goes the same way.
+    loaded: dict[str, None] = {}
+    stored: dict[str, None] = {}
+    attributes_loaded: dict[str, None] = {}
+    attributes_stored: dict[str, None] = {}
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        pending.extend(const for const in current.co_consts if isinstance(const, CodeType))
+        for instruction in dis.get_instructions(current):
+            operation, name = instruction.opname, instruction.argval
+            if operation in ("LOAD_NAME", "LOAD_GLOBAL"):
+                loaded[name] = None
+            elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                loaded[name] = stored[name] = None
+            elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
+                attributes_loaded[name] = None
+            elif operation in ("STORE_ATTR", "DELETE_ATTR"):
+                attributes_loaded[name] = attributes_stored[name] = None
+    return NamesUsed(
+        tuple(loaded), tuple(stored), tuple(attributes_loaded), tuple(attributes_stored)
+    )
+
+
+def is_users_file(filename: str) -> bool:
+    """Return whether this file is neither harness's nor an installed package's nor Python's.
+
+    Code typed into an interpreter or given as text has no file, and is the user's.
+    """
+    if filename.startswith("<"):
+        return not filename.startswith("<frozen")
+    return is_user_code(filename)
+
+
+def is_users_module(name: str | None) -> bool:
+    """Return whether the module of this name is the user's."""
+    if name is None or name == "__main__":
+        return True
+    module = sys.modules.get(name)
+    if module is None:  # Loaded by hand and never registered: no package does that.
+        return True
+    filename = getattr(module, "__file__", None)
+    # Modules written in C or built into Python have none; a namespace package has no code.
+    return isinstance(filename, str) and is_users_file(filename)
+
+
+def is_users_function(function: FunctionType) -> bool:
+    """Return whether a function's code is the user's."""
+    filename = function.__code__.co_filename
+    if filename.startswith("<"):  # Generated, as the __init__ of a dataclass is: see who asked.
+        return is_users_module(function.__globals__.get("__name__"))
+    return is_users_file(filename)
+
+
+def is_users_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs the user's code."""
+    filename = frame.f_code.co_filename
+    if filename.startswith("<"):
+        return is_users_module(frame.f_globals.get("__name__"))
+    return is_users_file(filename)
+
+
+def is_users_class(cls: type[Any]) -> bool:
+    """Return whether a class is defined in the user's code."""
+    return is_users_module(cls.__module__)

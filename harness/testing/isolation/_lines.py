@@ -1,0 +1,108 @@
+"""Find the lines that write and that read some shared things, in a replay.
+
+The runs' steps are traced line by line. Before each line the things are compared with how they
+were before the line before: if they differ, that line wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CellType, CodeType, FrameType
+from typing import Any
+
+import attrs
+import trio
+
+from harness.runs._frames import place
+from harness.testing.isolation._loads import Spot, Touch, touches
+from harness.testing.isolation._parts import WHOLE
+from harness.testing.isolation._shared_state import Suspect
+from harness.testing.isolation._tracing import LineTrace
+from harness.testing.isolation._watch import member_of
+
+
+@attrs.frozen(eq=False)
+class Access:
+    """A line that wrote or read one of the things."""
+
+    suspect: Suspect
+    member: int
+    step: int
+    """Which step of the program, from 1, as in `Step`."""
+
+    where: str
+    """Function, file and line, in words."""
+
+    is_write: bool
+
+
+class LineWatch:
+    """An observer that traces steps and collects who wrote and who read ``suspects``."""
+
+    def __init__(self, suspects: Sequence[Suspect]) -> None:
+        self.accesses: list[Access] = []
+        self._suspects = list(suspects)
+        self._last: list[Any] = []
+        self._steps = 0
+        self._member: int | None = None
+        self._trace = LineTrace(self._note_writes, self._note_reads)
+
+    def begin(self) -> None:
+        """Take everything as it is now for how it was before the first step."""
+        self._last = [suspect.part.take() for suspect in self._suspects]
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Begin to trace, if the step is a run's."""
+        self._member = member_of(task)
+        if self._member is not None:
+            self._steps += 1
+            self._last = [suspect.part.take() for suspect in self._suspects]
+            self._trace.begin()
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """End tracing."""
+        if self._member is not None:
+            self._trace.end()
+
+    def _note_writes(self) -> None:
+        for index, suspect in enumerate(self._suspects):
+            now = suspect.part.take()
+            keys = suspect.part.changed(self._last[index], now)
+            if not keys:
+                continue
+            self._last[index] = now
+            if suspect.key is WHOLE or suspect.key in keys:
+                self._note(suspect, self._trace.line, is_write=True)
+
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+        for touch in touches(frame, spot):
+            for suspect in self._suspects:
+                if _is_touched(suspect, touch, frame):
+                    self._note(suspect, (frame.f_code, spot.line), is_write=False)
+
+    def _note(self, suspect: Suspect, line: tuple[CodeType, int] | None, *, is_write: bool) -> None:
+        where = "code of a library" if line is None else place(*line)
+        member = self._member
+        assert member is not None
+        self.accesses.append(Access(suspect, member, self._steps, where, is_write))
+
+
+def _is_touched(suspect: Suspect, touch: Touch, frame: FrameType) -> bool:
+    thing = suspect.part.thing
+    if suspect.part.names_things and suspect.key is not WHOLE:
+        if isinstance(thing, CellType):
+            # Nothing tells which cell a variable is kept in; that it holds the same has to do.
+            code = frame.f_code
+            names = code.co_freevars + code.co_cellvars
+            held = suspect.part.take().get(suspect.key)
+            return touch.owner is code and touch.name in names and touch.value is held
+        if suspect.place.sealed:
+            return _hangs_there(suspect, touch)
+        return touch.name == suspect.key and touch.owner is thing
+    return touch.value is thing or (suspect.place.sealed and _hangs_there(suspect, touch))
+
+
+def _hangs_there(suspect: Suspect, touch: Touch) -> bool:
+    """Tell whether a line loads the object of somebody else's class that a thing is inside of."""
+    last = str(suspect.place).partition(" (local of")[0].rpartition(".")[2]
+    return touch.name == last

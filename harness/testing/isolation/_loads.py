@@ -1,0 +1,168 @@
+"""Tell which objects a line of code touches, by the names that stand in it.
+
+A line that says ``self.pool.replies`` loads a variable and then two attributes. Such chains are
+read off the bytecode, which is there even if the source is not, and followed in the frame that is
+about to run the line, without running any code of the user's: no property, no ``__getattr__``.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Iterator
+from types import CodeType, FrameType, MemberDescriptorType
+from typing import Any
+
+import attrs
+
+MISSING = object()
+"""Stands where a chain can't be followed further."""
+
+
+@attrs.frozen
+class Chain:
+    """A variable and the attributes that a line loads from it, one from the other."""
+
+    variable: str
+    attributes: tuple[str, ...]
+    offset: int
+    """Where in the bytecode it begins."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _halts(code: CodeType) -> tuple[int, ...]:
+    """Return the places in the bytecode where the code may be left for a while."""
+    return tuple(
+        instruction.offset
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("YIELD_VALUE", "SEND", "YIELD_FROM")
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _awaits(code: CodeType) -> tuple[int, ...]:
+    """Return the places in the bytecode where what comes behind may have to wait."""
+    found: list[int] = []
+    awaiting = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("SEND", "YIELD_FROM"):
+            found.append(instruction.offset)
+            awaiting = True
+        elif instruction.opname == "YIELD_VALUE":
+            if not awaiting:  # Else it is the one that belongs to the SEND.
+                found.append(instruction.offset)
+            awaiting = False
+    return tuple(found)
+
+
+def is_at_await(frame: FrameType) -> bool:
+    """Return whether a frame that is left waits, or one that is entered has waited."""
+    halts = _halts(frame.f_code)
+    # Python may be one instruction further already, of two bytes.
+    return frame.f_lasti in halts or frame.f_lasti - 2 in halts
+
+
+@functools.lru_cache(maxsize=4096)
+def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
+    """Return the chains that each line of ``code`` loads."""
+    by_line: dict[int, list[Chain]] = {}
+    line = code.co_firstlineno
+    offset = 0
+    open_chain: list[str] = []
+
+    def close() -> None:
+        if open_chain:
+            chain = Chain(open_chain[0], tuple(open_chain[1:]), offset)
+            by_line.setdefault(line, []).append(chain)
+            open_chain.clear()
+
+    for instruction in dis.get_instructions(code):
+        positions = instruction.positions
+        here = positions.lineno if positions is not None and positions.lineno else line
+        operation = instruction.opname
+        if operation.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL")):
+            close()
+            line = here
+            offset = instruction.offset
+            names = instruction.argval  # Two of them, where an instruction loads two at once.
+            for name in names if isinstance(names, tuple) else (names,):
+                close()
+                open_chain.append(str(name))
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD") and open_chain and here == line:
+            open_chain.append(str(instruction.argval))
+        elif operation not in ("CACHE", "PUSH_NULL", "PRECALL", "COPY", "NOP", "RESUME"):
+            close()
+            line = here
+    close()
+    return {line: tuple(chains) for line, chains in by_line.items()}
+
+
+@attrs.frozen(eq=False)
+class Touch:
+    """An object that a line loads: what it was loaded from, by which name, and the object."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+@attrs.frozen
+class Spot:
+    """Where a frame is in its code."""
+
+    line: int
+    offset: int
+    """In the bytecode."""
+
+
+def spot_of(frame: FrameType) -> Spot:
+    """Return where a frame is now."""
+    return Spot(frame.f_lineno, frame.f_lasti)
+
+
+def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
+    """Yield what the rest of a line loads, as far as can be told without running it.
+
+    Only what it loads up to its next ``await``: what comes after that is loaded later.
+    """
+    following = next((place for place in _awaits(frame.f_code) if place > spot.offset), None)
+    for chain in chains_of(frame.f_code).get(spot.line, ()):
+        if chain.offset < spot.offset or (following is not None and chain.offset > following):
+            continue
+        name = chain.variable
+        owner: Any
+        if name in frame.f_locals:
+            owner, value = frame.f_code, frame.f_locals[name]
+        else:
+            owner, value = frame.f_globals, frame.f_globals.get(name, MISSING)
+        yield Touch(owner, name, value)
+        for name in chain.attributes:
+            if value is MISSING:
+                break
+            owner, value = _attribute(value, name)
+            yield Touch(owner, name, value)
+
+
+def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
+    """Return where an attribute is kept, and its value, without calling anything."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        own = {}
+    if isinstance(thing, type):
+        for cls in thing.__mro__:
+            if name in vars(cls):
+                return cls, vars(cls)[name]
+        return thing, MISSING
+    if isinstance(own, dict) and name in own:
+        return thing, own[name]
+    for cls in type(thing).__mro__:
+        if name in vars(cls):
+            value = vars(cls)[name]
+            if isinstance(value, MemberDescriptorType):
+                try:
+                    return thing, value.__get__(thing)
+                except AttributeError:
+                    return thing, MISSING
+            return cls, value
+    return thing, MISSING

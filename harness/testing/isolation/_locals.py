@@ -1,0 +1,287 @@
+"""Name what the tasks of a failing test share, where the objects are local variables.
+
+The objects of a test are made anew in each run of it, so nothing can be walked before it begins.
+Here a replay is watched: the variables of the test's functions are walked as they appear, and each
+line that reads or writes what they reach is put down to its task. What is looked for are the marks
+of a task that acted on what another task had changed behind its back.
+
+This names suspects, and proves nothing: a test makes its tasks share some objects on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from harness._words import repr_of
+from harness.runs._frames import place
+from harness.testing.isolation._code import is_users_frame
+from harness.testing.isolation._loads import Spot, touches
+from harness.testing.isolation._parts import WHOLE
+from harness.testing.isolation._places import function_name
+from harness.testing.isolation._reach import Reached, local_place
+from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.isolation._tracing import LineTrace
+from harness.testing.schedules._control import frames_of
+
+FRAMES_AT_MOST = 1_000
+"""Calls of the user's functions whose variables are walked."""
+
+MAIN = "the test"
+"""What the task of the test itself is called."""
+
+STEPS_AT_MOST = 2_000
+"""Steps that are watched; a failure is shown by fewer, once its schedule is shrunk."""
+
+
+@attrs.frozen(eq=False)
+class LocalAccess:
+    """A line that read or wrote what tasks share."""
+
+    path: str
+    thing: tuple[int, str]
+    """Which object, and what of it: objects of two tasks may go by one path."""
+    task: str
+    step: int
+    kind: Literal["read", "write"]
+    where: str
+    before: Any = None
+    """What was there before a write, as far as it is kept: see `Part.take`."""
+    after: Any = None
+
+
+@attrs.frozen
+class LocalSuspect:
+    """A shared object that a failure may be about."""
+
+    path: str
+    lines: tuple[str, ...]
+    """Who wrote and who read it, in words."""
+
+
+class LocalsWatch:
+    """An observer of a replay that collects who reads and who writes what, by line."""
+
+    def __init__(self) -> None:
+        self.accesses: list[LocalAccess] = []
+        self._reached = Reached()
+        self._frames: list[FrameType] = []
+        """Kept, so that no other frame gets the id of one that was walked."""
+        self._walked: set[int] = set()
+        self._last: list[Any] = []
+        self._by_thing: dict[int, list[int]] = {}
+        self._steps = 0
+        self._task = ""
+        self._names: dict[trio.lowlevel.Task, str] = {}
+        self._count: dict[str, int] = {}
+        self._watching = False
+        self._trace = LineTrace(self._note_writes, self._note_reads, self._enter)
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Walk the variables that there are, and begin to trace."""
+        self._steps += 1
+        self._watching = self._steps <= STEPS_AT_MOST
+        if self._watching:
+            self._task = self._name_of(task)
+            self._walk(task)
+            self._trace.begin()
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """End tracing, and walk the variables that have appeared."""
+        if self._watching:
+            self._trace.end()
+            self._walk(task)
+
+    def _name_of(self, task: trio.lowlevel.Task) -> str:
+        """Return a name that tells this task from others of the same function."""
+        name = self._names.get(task)
+        if name is None:
+            plain = MAIN if _is_main(task) else function_name(task.name)
+            self._count[plain] = count = self._count.get(plain, 0) + 1
+            name = self._names[task] = plain if count == 1 else f"{plain} #{count}"
+        return name
+
+    # Which objects there are -----------------------------------------------------------------
+
+    def _walk(self, task: trio.lowlevel.Task) -> None:
+        # The test's own function first: an object is known best by the name it has there.
+        for one in reversed(list(_with_parents(task))):
+            for frame, _ in frames_of(one):
+                if is_users_frame(frame):
+                    self._walk_frame(frame)
+        self._keep_up()
+
+    def _enter(self, frame: FrameType) -> None:
+        self._walk_frame(frame)
+        self._keep_up()
+
+    def _walk_frame(self, frame: FrameType) -> None:
+        if id(frame) not in self._walked:
+            if len(self._frames) >= FRAMES_AT_MOST:
+                return
+            self._walked.add(id(frame))
+            self._frames.append(frame)
+            self._reached.add_code(frame.f_code, frame.f_globals)
+        function = function_name(frame.f_code.co_qualname)
+        for name, value in list(frame.f_locals.items()):
+            self._reached.add(local_place(name, value, function), value)
+
+    def _keep_up(self) -> None:
+        """Take note of what the parts hold that were just found."""
+        for part in self._reached.parts[len(self._last) :]:
+            self._by_thing.setdefault(id(part.thing), []).append(len(self._last))
+            self._last.append(part.take())
+
+    # Who does what with them -----------------------------------------------------------------
+
+    def _note_writes(self) -> None:
+        for index, before in enumerate(list(self._last)):
+            part = self._reached.parts[index]
+            after = part.take()
+            for suspect in suspects_of(part, before, after):
+                self._note(suspect, "write", before, after)
+                self._walk_new(suspect, after)
+            self._last[index] = after
+        self._keep_up()
+
+    def _walk_new(self, suspect: Suspect, after: Any) -> None:
+        """Walk what was put in the place of something else."""
+        if suspect.key is not WHOLE and isinstance(after, dict) and suspect.key in after:
+            self._reached.add(suspect.place, after[suspect.key])
+
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+        for touch in touches(frame, spot):
+            for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
+                for index in self._by_thing.get(id(thing), ()):
+                    part = self._reached.parts[index]
+                    if part.names_things == (key is not WHOLE):
+                        self._note(Suspect(part, key), "read")
+
+    def _note(
+        self,
+        suspect: Suspect,
+        kind: Literal["read", "write"],
+        before: Any = None,
+        after: Any = None,
+    ) -> None:
+        line = self._trace.line
+        where = "code of a library" if line is None else place(*line)
+        named = suspect.part.names_things
+        path = suspect.path if named else str(suspect.part.place)
+        thing = (id(suspect.part.thing), str(suspect.key) if named else "")
+        self.accesses.append(
+            LocalAccess(path, thing, self._task, self._steps, kind, where, before, after)
+        )
+
+
+def _is_main(task: trio.lowlevel.Task) -> bool:
+    """Tell whether a task is the first one of its `trio.run`."""
+    nursery = task.parent_nursery
+    return nursery is not None and nursery.parent_task.parent_nursery is None
+
+
+def _with_parents(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    """Yield a task and those above it, up to the test's own."""
+    while True:
+        yield task
+        nursery = task.parent_nursery
+        if nursery is None or _is_main(task):
+            return
+        task = nursery.parent_task
+
+
+def local_suspects(
+    accesses: Sequence[LocalAccess], waiting: Iterable[str] = ()
+) -> list[LocalSuspect]:
+    """Return what tasks changed behind each other's back, the worst kind that there is.
+
+    Args:
+      accesses: What a `LocalsWatch` has collected.
+      waiting: In a deadlock, the functions that tasks wait in for ever: then only what is read
+        there counts.
+    """
+    by_thing: dict[tuple[int, str], list[LocalAccess]] = {}
+    for access in accesses:
+        by_thing.setdefault(access.thing, []).append(access)
+    waiting = set(waiting)
+    scores: dict[tuple[int, str], int] = {}
+    for thing, own in by_thing.items():
+        if len({access.task for access in own if access.kind == "write"}) < 2:
+            continue
+        if waiting and not any(access.where in waiting for access in own):
+            functions = {where.partition(" (")[0] for where in waiting}
+            if not any(access.where.partition(" (")[0] in functions for access in own):
+                continue
+        scores[thing] = max(_score(own), default=0) + (1 if waiting else 0)
+    worst = max(scores.values(), default=0)
+    if worst == 0:
+        return []
+    return [
+        LocalSuspect(by_thing[thing][0].path, tuple(_in_words(by_thing[thing])))
+        for thing, score in scores.items()
+        if score == worst
+    ]
+
+
+def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
+    """Yield how bad what a task did was.
+
+    4: it undid what another one had done since its last look. 3: it wrote after a look that
+    another one had made stale. 2: it saw something change between two looks. 1: it read what
+    another one had left.
+    """
+    writes = [access for access in accesses if access.kind == "write"]
+    for between in writes:
+        mine = [access for access in accesses if access.task != between.task]
+        for act in mine:
+            if act.step <= between.step or (act.kind == "read" and act.task == MAIN):
+                continue  # The test itself looks at what its tasks have made of it.
+            looks = [a for a in mine if a.task == act.task and a.step < between.step]
+            if not looks:
+                if act.kind == "read":
+                    yield 1
+            elif act.kind == "read":
+                yield 2
+            elif _undoes(act, between):
+                yield 4
+            elif not any(
+                w.step == look.step and w.task == look.task for look in looks for w in writes
+            ):
+                yield 3
+
+
+def _undoes(act: LocalAccess, between: LocalAccess) -> bool:
+    """Tell whether a write took away what another one had put there."""
+    if isinstance(act.after, tuple | frozenset):
+        put = [thing for thing in between.after if not _has(between.before, thing)]
+        return any(_has(act.before, thing) and not _has(act.after, thing) for thing in put)
+    if isinstance(act.after, dict):
+        put_keys = [
+            key
+            for key, value in between.after.items()
+            if key not in between.before or between.before[key] is not value
+        ]
+        return any(
+            act.before.get(key) is between.after[key] and act.after.get(key) is not act.before[key]
+            for key in put_keys
+            if key in act.before
+        )
+    return False
+
+
+def _has(things: Iterable[Any], thing: Any) -> bool:
+    return any(one is thing for one in things)
+
+
+def _in_words(accesses: Sequence[LocalAccess]) -> Iterator[str]:
+    for kind in ("write", "read"):
+        verb = "written" if kind == "write" else "read"
+        done = dict.fromkeys((a.task, a.where) for a in accesses if a.kind == kind)
+        written_at = {a.where for a in accesses if a.kind == "write"}
+        for task, where in done:
+            if kind == "write" or where not in written_at:
+                yield f"{verb} by task {repr_of(task)} at {where}"

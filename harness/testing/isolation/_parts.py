@@ -1,0 +1,347 @@
+"""Look at one mutable thing, compare it with how it was, and put it back in place.
+
+A part is a list, the attributes of an object, the globals that code uses: anything that can change
+while its identity stays. What it holds is looked at one level deep; what hangs deeper has parts of
+its own. Things are compared by identity, so a comparison never runs code of the user's, and costs
+nanoseconds per element.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum
+from operator import is_
+from types import CellType, MemberDescriptorType
+from typing import Any, ClassVar
+
+from harness.testing.isolation._places import Place
+
+
+class Whole(Enum):
+    """Stands for all of a part where a key would name one thing in it."""
+
+    WHOLE = "whole"
+
+
+WHOLE = Whole.WHOLE
+
+
+class Part(abc.ABC):
+    """One mutable thing that runs may share.
+
+    What `take` returns is a copy that nobody changes; `put` makes the thing hold that again.
+    """
+
+    __slots__ = ("kind", "place", "thing")
+
+    names_things: ClassVar[bool] = False
+    """Whether what stands under its keys are things in their own right, such as attributes."""
+
+    def __init__(self, place: Place, kind: str, thing: Any) -> None:
+        self.place = place
+        self.kind = kind
+        """What it is, in words: ``"list"``, ``"class attribute"``."""
+        self.thing = thing
+        """The object that it is a part of: the list, the instance, the globals of the module."""
+
+    @abc.abstractmethod
+    def take(self) -> Any:
+        """Return what the part holds now."""
+
+    @abc.abstractmethod
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        """Make the part hold ``contents`` again; of a part with keys, only under ``keys``."""
+
+    @abc.abstractmethod
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        """Return the keys under which two takes differ, or `WHOLE`, or nothing."""
+
+    def fresh(self, contents: Any) -> Any:
+        """Return contents like ``contents`` for somebody who shall have the part to himself."""
+        return contents
+
+    def place_of(self, key: Any) -> Place:
+        """Return the place of what stands under ``key``."""
+        return self.place
+
+
+class WholePart(Part):
+    """A part without keys: it has changed or it hasn't.
+
+    Elements are compared by identity, unless each take makes new ones.
+    """
+
+    __slots__ = ("_by_value", "_put", "_take")
+
+    def __init__(
+        self,
+        place: Place,
+        kind: str,
+        thing: Any,
+        take: Callable[[], Any],
+        put: Callable[[Any], object],
+        *,
+        by_value: bool = False,
+    ) -> None:
+        super().__init__(place, kind, thing)
+        self._by_value = by_value
+        self._take = take
+        self._put = put
+
+    def take(self) -> Any:
+        return self._take()
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        self._put(contents)
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        if type(before) is tuple and not self._by_value:
+            same = len(before) == len(after) and all(map(is_, before, after))
+        else:
+            same = before == after
+        return () if same else (WHOLE,)
+
+
+class KeyedPart(Part):
+    """A part that holds things under keys or names; its contents are a dict."""
+
+    __slots__ = ()
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        if (
+            len(before) == len(after)
+            and all(map(is_, before.values(), after.values()))
+            and all(map(is_, before, after))
+        ):
+            return ()
+        keys = [key for key in after if key not in before or before[key] is not after[key]]
+        keys += [key for key in before if key not in after]
+        return tuple(keys) or (WHOLE,)  # The same things in another order.
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        if keys is None:
+            self._replace(contents)
+            return
+        for key in keys:
+            if key in contents:
+                self._set(key, contents[key])
+            else:
+                self._delete(key)
+
+    def _replace(self, contents: dict[Any, Any]) -> None:
+        now = self.take()
+        for key in now:
+            if key not in contents:
+                self._delete(key)
+        for key, value in contents.items():
+            if key not in now or now[key] is not value:
+                self._set(key, value)
+
+    @abc.abstractmethod
+    def _set(self, key: Any, value: Any) -> None: ...
+
+    @abc.abstractmethod
+    def _delete(self, key: Any) -> None:
+        """Take ``key`` away, if it is there."""
+
+
+class MappingPart(KeyedPart):
+    """What a dict holds, through the methods of the plain class: no override may run."""
+
+    __slots__ = ("_cls", "_mapping")
+
+    def __init__(self, place: Place, mapping: dict[Any, Any]) -> None:
+        super().__init__(place, type(mapping).__name__, mapping)
+        self._mapping = mapping
+        self._cls: type[dict[Any, Any]] = OrderedDict if isinstance(mapping, OrderedDict) else dict
+
+    def take(self) -> dict[Any, Any]:
+        mapping = self._mapping
+        return dict(mapping) if type(mapping) is dict else dict(self._cls.items(mapping))
+
+    def place_of(self, key: Any) -> Place:
+        return self.place if key is WHOLE else self.place.item(key)
+
+    def _replace(self, contents: dict[Any, Any]) -> None:
+        self._cls.clear(self._mapping)  # So that the order comes back, too.
+        for key, value in contents.items():
+            self._set(key, value)
+
+    def _set(self, key: Any, value: Any) -> None:
+        self._cls.__setitem__(self._mapping, key, value)
+
+    def _delete(self, key: Any) -> None:
+        self._cls.pop(self._mapping, key, None)
+
+
+class NamesPart(KeyedPart):
+    """Names that are bound in a dict: the attributes of an object, or some globals of a module."""
+
+    __slots__ = ("_get", "names")
+
+    names_things = True
+
+    def __init__(
+        self,
+        place: Place,
+        kind: str,
+        thing: Any,
+        get: Callable[[], dict[str, Any]],
+        names: set[str] | None = None,
+    ) -> None:
+        super().__init__(place, kind, thing)
+        self._get = get  # Asked each time: what a threading.local holds depends on the thread.
+        self.names = names
+
+    def take(self) -> dict[str, Any]:
+        bound = self._get()
+        if self.names is None:
+            return dict(bound)
+        return {name: bound[name] for name in self.names if name in bound}
+
+    def place_of(self, key: Any) -> Place:
+        return self.place if key is WHOLE else self.place.attribute(str(key))
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        keys = super().changed(before, after)
+        return () if keys == (WHOLE,) else keys  # The order of names means nothing.
+
+    def _set(self, key: Any, value: Any) -> None:
+        self._get()[key] = value
+
+    def _delete(self, key: Any) -> None:
+        self._get().pop(key, None)
+
+
+class SlotsPart(KeyedPart):
+    """The slots of an object. A frozen one is put back all the same: the slot is set, not it."""
+
+    __slots__ = ("_instance", "_slots")
+
+    names_things = True
+
+    def __init__(
+        self, place: Place, kind: str, instance: object, slots: dict[str, MemberDescriptorType]
+    ) -> None:
+        super().__init__(place, kind, instance)
+        self._instance = instance
+        self._slots = slots
+
+    def take(self) -> dict[str, Any]:
+        held = {}
+        for name, slot in self._slots.items():
+            try:
+                held[name] = slot.__get__(self._instance)
+            except AttributeError:
+                pass  # Empty.
+        return held
+
+    def place_of(self, key: Any) -> Place:
+        return self.place if key is WHOLE else self.place.attribute(str(key))
+
+    def _set(self, key: Any, value: Any) -> None:
+        self._slots[key].__set__(self._instance, value)
+
+    def _delete(self, key: Any) -> None:
+        try:
+            self._slots[key].__delete__(self._instance)
+        except AttributeError:
+            pass
+
+
+class ClassPart(KeyedPart):
+    """The attributes of a class, set past whatever its metaclass says about that."""
+
+    __slots__ = ("_owner",)
+
+    names_things = True
+
+    def __init__(self, place: Place, cls: type[Any]) -> None:
+        super().__init__(place, "class attribute", cls)
+        self._owner = cls
+
+    def take(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
+
+    def place_of(self, key: Any) -> Place:
+        return self.place if key is WHOLE else self.place.attribute(str(key))
+
+    def _set(self, key: Any, value: Any) -> None:
+        type.__setattr__(self._owner, key, value)
+
+    def _delete(self, key: Any) -> None:
+        try:
+            type.__delattr__(self._owner, key)
+        except AttributeError:
+            pass
+
+
+class CellPart(KeyedPart):
+    """A variable of a function that the functions inside of it share, and may bind anew."""
+
+    __slots__ = ("_cell", "_name")
+
+    names_things = True
+
+    def __init__(self, place: Place, name: str, cell: CellType) -> None:
+        super().__init__(place, "variable", cell)
+        self._name = name
+        self._cell = cell
+
+    def take(self) -> dict[str, Any]:
+        try:
+            return {self._name: self._cell.cell_contents}
+        except ValueError:  # Not bound yet.
+            return {}
+
+    def _set(self, key: Any, value: Any) -> None:
+        self._cell.cell_contents = value
+
+    def _delete(self, key: Any) -> None:
+        try:
+            del self._cell.cell_contents
+        except ValueError:
+            pass
+
+
+def is_dunder(name: str) -> bool:
+    """Return whether a name is Python's own, such as ``__module__``."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def items_part(place: Place, items: Any) -> Part:
+    """Return the part of a list, deque, set, bytearray or array, by the plain class's methods."""
+    kind = type(items).__name__
+    if isinstance(items, list):
+
+        def put_list(contents: Iterable[Any]) -> None:
+            list.__setitem__(items, slice(None), contents)
+
+        return WholePart(place, kind, items, lambda: tuple(list.__iter__(items)), put_list)
+    if isinstance(items, deque):
+
+        def put_deque(contents: Iterable[Any]) -> None:
+            deque.clear(items)
+            deque.extend(items, contents)
+
+        return WholePart(place, kind, items, lambda: tuple(deque.__iter__(items)), put_deque)
+    if isinstance(items, set):
+
+        def put_set(contents: Iterable[Any]) -> None:
+            set.clear(items)
+            set.update(items, contents)
+
+        return WholePart(place, kind, items, lambda: frozenset(set.__iter__(items)), put_set)
+    if isinstance(items, bytearray):
+
+        def put_bytes(contents: Iterable[int]) -> None:
+            bytearray.__setitem__(items, slice(None), contents)
+
+        return WholePart(place, kind, items, lambda: bytes(items), put_bytes)
+
+    def put_array(contents: Any) -> None:
+        items[:] = contents
+
+    return WholePart(place, kind, items, lambda: items[:], put_array)

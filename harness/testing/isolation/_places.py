@@ -1,0 +1,71 @@
+"""Name the place where an object hangs, as reports print it.
+
+``module.NAME.attr[key]`` begins at a module. What no module holds begins at a local variable of a
+function: ``Type.attr (local of func)`` if it is an instance of a class of the user's, else the
+variable itself, ``history (local of func)``.
+
+What lies behind a private attribute of an object that somebody else's class made has no name of
+its own: it is a part of that object, and is called by that object's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from harness._words import repr_of
+
+
+@attrs.frozen
+class Place:
+    """Where an object hangs, step by step from a name that code uses."""
+
+    text: str
+
+    local_of: str | None = None
+    """The function whose local variable the path begins with; None if it begins at a module."""
+
+    foreign: bool = False
+    """Whether the object that hangs here is of a class that isn't the user's."""
+
+    sealed: bool = False
+    """Whether this is the inside of such an object, which goes by the object's name."""
+
+    def __str__(self) -> str:
+        return self.text if self.local_of is None else f"{self.text} (local of {self.local_of})"
+
+    def attribute(self, name: str) -> Place:
+        """Return the place of an attribute of the object that hangs here."""
+        if self.sealed:
+            return self
+        if self.foreign and name.startswith("_"):
+            return attrs.evolve(self, sealed=True)
+        return attrs.evolve(self, text=f"{self.text}.{name}", foreign=False)
+
+    def item(self, key: Any) -> Place:
+        """Return the place of what stands under ``key`` in the container that hangs here."""
+        if self.sealed:
+            return self
+        return attrs.evolve(self, text=f"{self.text}[{repr_of(key)}]", foreign=False)
+
+    def called(self) -> Place:
+        """Return the place of what a call of the object that hangs here returns."""
+        return self if self.sealed else attrs.evolve(self, text=f"{self.text}()", foreign=False)
+
+    def of_foreign_object(self) -> Place:
+        """Return this place, where an object of somebody else's class is known to hang."""
+        return self if self.sealed else attrs.evolve(self, foreign=True)
+
+
+def place_of_definition(thing: Any) -> Place:
+    """Return the place of a class or function: where it was defined."""
+    owner, _, name = str(thing.__qualname__).rpartition(".<locals>.")
+    if owner:
+        return Place(name, local_of=function_name(owner))
+    return Place(f"{thing.__module__}.{name}")
+
+
+def function_name(qualname: str) -> str:
+    """Return a function's name as far as people use it: without what it is nested in."""
+    return qualname.rpartition("<locals>.")[2]

@@ -1,0 +1,103 @@
+"""Follow the steps of tasks through the lines of the user's code.
+
+Built on `sys.settrace`, for the length of a step. What makes it less simple than it looks:
+
+- When a task goes on, every coroutine on its stack is entered again, the outermost first, though
+  only the innermost one gets anywhere. The others stand still in the middle of a line.
+- When it halts, every one of them is left again, as if it returned.
+- A call returns into the middle of a line, and what the rest of that line does is done then.
+
+So what a line *reads* is told at three moments: when it begins, when the await in it is over, and
+when a call in it has returned. What it *writes* is told by whoever compares, before every one of
+these. What a library does counts as done by the line that called it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from harness.testing.isolation._code import is_users_frame
+from harness.testing.isolation._loads import Spot, is_at_await, spot_of
+
+Trace = Callable[[FrameType, str, Any], Any]
+
+
+class LineTrace:
+    """Calls back for what the user's code does in a step.
+
+    Args:
+      compare: Called whenever a line may have written something; `line` is that line.
+      read: Called with a frame and the spot from which it runs the rest of its line.
+      enter: Called with a frame that is entered, at first or again.
+    """
+
+    def __init__(
+        self,
+        compare: Callable[[], None],
+        read: Callable[[FrameType, Spot], None],
+        enter: Callable[[FrameType], None] | None = None,
+    ) -> None:
+        self.line: tuple[CodeType, int] | None = None
+        """The line of the user's code that is being run; None before the first."""
+        self._compare = compare
+        self._read = read
+        self._enter = enter
+        self._resumed: tuple[FrameType, Spot] | None = None
+        """The innermost frame that was entered again, and has not got anywhere yet."""
+        self._outer: Any = None
+        """The trace function that was there before: a debugger's, or one that measures coverage."""
+
+    def begin(self) -> None:
+        """Begin to trace."""
+        self.line = None
+        self._resumed = None
+        self._outer = sys.gettrace()
+        sys.settrace(self._on_call)
+
+    def end(self) -> None:
+        """End tracing, and compare for the last line."""
+        sys.settrace(self._outer)
+        self._compare()
+        self._resumed = None
+
+    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
+        if not is_users_frame(frame):
+            return None
+        self._compare()
+        resumed = is_at_await(frame)
+        if not resumed:
+            self._go_on()
+        if self._enter is not None:
+            self._enter(frame)
+        self.line = (frame.f_code, frame.f_lineno)
+        self._resumed = (frame, spot_of(frame)) if resumed else None
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Trace:
+        if event == "opcode":
+            return self._on_line
+        self._compare()
+        if event == "return" and is_at_await(frame):
+            return self._on_line
+        self._go_on()
+        if event == "line":
+            self.line = (frame.f_code, frame.f_lineno)
+            self._read(frame, spot_of(frame))
+        elif event == "return":
+            caller = frame.f_back
+            while caller is not None and not is_users_frame(caller):
+                caller = caller.f_back
+            if caller is not None:
+                self.line = (caller.f_code, caller.f_lineno)
+                if caller is frame.f_back:
+                    self._read(caller, spot_of(caller))
+        return self._on_line
+
+    def _go_on(self) -> None:
+        """The innermost frame has got somewhere: its await is over."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            self._read(*resumed)

@@ -1,0 +1,261 @@
+"""Try one way of running some of the inputs, and judge what came of it.
+
+Runs can be tried at once, under a schedule, or one after the other with nothing put back between
+them. Either way what each gave is compared with what it gives alone. A trial has a replay string,
+and gives the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from harness.testing.isolation._outputs import Comparison, Outcome
+from harness.testing.isolation._private import PrivateContents
+from harness.testing.isolation._program import AgentFunction, Program
+from harness.testing.isolation._shared_state import SharedState
+from harness.testing.isolation._watch import Broken, OrderWatch
+from harness.testing.schedules._backend import Observer
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._run import run_attempt, run_schedule
+from harness.testing.schedules._schedule import VERSION, Schedule
+from harness.testing.schedules._search import Attempt
+
+IN_ORDER = "o1"
+"""What the replay string of runs one after the other begins with."""
+
+AT_ONCE = "i1"
+"""What the replay string of runs at once begins with; behind the members stands a schedule's."""
+
+
+STEPS_AT_MOST = 20_000
+"""Steps after which a program is said to go on for ever."""
+
+
+@attrs.frozen
+class Difference:
+    """A run that gave something else than it gives alone."""
+
+    member: int
+    alone: Outcome
+    got: Outcome
+
+    later: bool = False
+    """Whether it returned the right thing, which was changed afterwards."""
+
+
+@attrs.frozen(eq=False)
+class Verdict:
+    """What is wrong with a trial, if anything."""
+
+    outcomes: Mapping[int, Outcome]
+    differences: tuple[Difference, ...]
+    broken: Broken | None = None
+    """A declared shared object that was found out of order."""
+
+    error: BaseException | None = None
+    """What went wrong with the whole program."""
+
+    blocked: tuple[str, ...] = ()
+    """What tasks wait for that will wait for ever."""
+
+    run: ScheduleRun | None = None
+    """The controlled run, if there was just one."""
+
+    position: int = 0
+    """Which of several runs in order it ended with, from 0."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.differences or self.broken or self.error)
+
+
+@attrs.define(eq=False)
+class Subject:
+    """An agent function with its inputs, and what is known of how it should behave."""
+
+    agent: AgentFunction
+    inputs: Sequence[Any]
+    state: SharedState
+    comparison: Comparison
+    checks: Mapping[str, Callable[[], object]]
+    alone: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome])
+    """How each run ends alone, by index of its input."""
+
+    def run(
+        self,
+        members: Sequence[int],
+        how: Schedule | Attempt,
+        observers: Iterable[Observer] = (),
+    ) -> tuple[Program, ScheduleRun]:
+        """Run some of the inputs at once, from the state as it is."""
+        program = Program(self.agent, self.inputs, members)
+        self.state.begin_run()
+        watching = tuple(observers)
+        if isinstance(how, Schedule):
+            run = run_schedule(program, how, observers=watching, most_steps=STEPS_AT_MOST)
+        else:
+            run = run_attempt(program, how, observers=watching, most_steps=STEPS_AT_MOST)
+        return program, run
+
+    def judge(
+        self,
+        outcomes: Mapping[int, Outcome],
+        expected: Iterable[int],
+        private: PrivateContents | None = None,
+    ) -> tuple[Difference, ...]:
+        """Return which of the runs ``expected`` to end as they do alone don't."""
+        found: list[Difference] = []
+        for member in expected:
+            got, alone = outcomes[member], self.alone[member]
+            if not self.comparison.same(got, alone):
+                found.append(Difference(member, alone, got))
+                continue
+            if got.kind == "returned":
+                if private is not None:
+                    private.load(member)
+                if got.live is not got.value and not self.comparison.same_values(
+                    got.live, alone.value
+                ):
+                    now = attrs.evolve(got, value=got.live)
+                    found.append(Difference(member, alone, now, later=True))
+        return tuple(found)
+
+
+@attrs.frozen
+class AtOnce:
+    """Some of the inputs at once, under a schedule."""
+
+    members: tuple[int, ...]
+    schedule: Schedule
+
+    @property
+    def replay(self) -> str:
+        """The replay string."""
+        return f"{AT_ONCE}:{_numbers(self.members)}:{self.schedule}"
+
+    def play(
+        self,
+        subject: Subject,
+        observers: Iterable[Observer] = (),
+        private: PrivateContents | None = None,
+    ) -> Verdict:
+        """Put everything back, run it, and judge."""
+        return try_at_once(subject, self.members, self.schedule, observers, private)
+
+
+def try_at_once(
+    subject: Subject,
+    members: Sequence[int],
+    how: Schedule | Attempt,
+    observers: Iterable[Observer] = (),
+    private: PrivateContents | None = None,
+) -> Verdict:
+    """Put everything back, run ``members`` at once, and judge."""
+    subject.state.put_back()
+    order = OrderWatch(subject.checks) if subject.checks else None
+    watchers: list[Observer] = [*observers]
+    if private is not None:
+        watchers.append(private)
+    if order is not None:
+        watchers.append(order)
+    program, run = subject.run(members, how, watchers)
+    outcomes = dict(program.outcomes)
+    struck = {fault.run - 1 for fault in run.schedule.faults}
+    waits = {task.name: task.place for task in run.blocked}
+    for member in members:
+        if member not in outcomes:
+            where = waits.get(f"run {member + 1}", "")
+            outcomes[member] = Outcome("unfinished", where=where)
+    differences = subject.judge(
+        outcomes, [member for member in members if member not in struck], private
+    )
+    return Verdict(
+        outcomes,
+        differences,
+        order.broken if order is not None else None,
+        run.error,
+        tuple(str(task) for task in run.blocked),
+        run,
+    )
+
+
+@attrs.frozen
+class InOrder:
+    """Some of the inputs one after the other, each in a ``trio.run`` of its own."""
+
+    members: tuple[int, ...]
+
+    @property
+    def replay(self) -> str:
+        """The replay string."""
+        return f"{IN_ORDER}:{_numbers(self.members)}"
+
+    def play(
+        self,
+        subject: Subject,
+        observers: Iterable[Observer] = (),
+        private: PrivateContents | None = None,
+    ) -> Verdict:
+        """Put everything back once, run one after the other, and judge each when it has ended."""
+        observers = tuple(observers)
+        if private is not None:
+            observers = (*observers, private)
+        subject.state.put_back()
+        last: dict[int, Outcome] = {}
+        for position, member in enumerate(self.members):
+            program, run = subject.run((member,), Schedule(), observers)
+            outcome = program.outcomes.get(member) or Outcome("unfinished")
+            last[member] = outcome
+            differences = subject.judge({member: outcome}, (member,), private)
+            if differences or run.error is not None:
+                blocked = tuple(str(task) for task in run.blocked)
+                return Verdict(
+                    last, differences, error=run.error, blocked=blocked, position=position
+                )
+        return Verdict(last, ())
+
+
+Trial = AtOnce | InOrder
+
+
+def trial_of(text: str, inputs: int) -> Trial:
+    """Return the trial that a replay string stands for.
+
+    Args:
+      text: What a report printed.
+      inputs: How many inputs there are.
+
+    Raises:
+      TypeError: if it is no string.
+      ValueError: if it is no replay string of this function, or is for more inputs.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"schedule= takes a replay string, not {text!r}")
+    if text.strip().startswith(f"{VERSION}:"):
+        return AtOnce(tuple(range(inputs)), Schedule.parse(text))
+    kind, _, rest = text.strip().partition(":")
+    numbers, _, schedule = rest.partition(":")
+    if kind not in (IN_ORDER, AT_ONCE) or not all(
+        number.isdecimal() for number in numbers.split(",")
+    ):
+        raise ValueError(
+            f"{text!r} is no replay string of assert_isolated; one begins with '{AT_ONCE}:' or "
+            f"'{IN_ORDER}:' and is printed by every failure"
+        )
+    members = tuple(int(number) - 1 for number in numbers.split(","))
+    if not all(0 <= member < inputs for member in members):
+        raise ValueError(
+            f"the replay string {text!r} is about runs {numbers}, and there are {inputs} inputs; "
+            "give the inputs that it was found with"
+        )
+    if kind == IN_ORDER:
+        return InOrder(members)
+    return AtOnce(members, Schedule.parse(schedule))
+
+
+def _numbers(members: Iterable[int]) -> str:
+    return ",".join(str(member + 1) for member in members)

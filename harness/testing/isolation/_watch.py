@@ -1,0 +1,119 @@
+"""See after every step what that step changed in what runs share.
+
+Between two checkpoints only one task runs, so whatever differs after a step was written by the run
+whose step it was: no proxy, no tracing, and no doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import attrs
+import trio
+
+from harness._words import error_in_words
+from harness.runs._frames import describe_wait
+from harness.testing.isolation._parts import Part
+from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.schedules._control import frames_of
+
+member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
+"""Which of the runs that are checked the code belongs to: the number of its input."""
+
+
+def member_of(task: trio.lowlevel.Task) -> int | None:
+    """Return which of the runs a task belongs to, if any."""
+    return task.context.get(member)
+
+
+@attrs.define(eq=False)
+class Step:
+    """One step of one run."""
+
+    number: int
+    """Which step of the program, from 1."""
+
+    member: int
+    waits_in: str
+    """Where the task came to a halt, in words; empty if it ended."""
+
+    writes: list[Suspect] = attrs.field(factory=list[Suspect])
+
+
+class StepWatch:
+    """An observer that writes down which step wrote what."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.steps: list[Step] = []
+        self._parts = list(parts)
+        self._last: list[Any] = []
+
+    def begin(self) -> None:
+        """Take everything as it is now for how it was before the first step."""
+        self._last = [part.take() for part in self._parts]
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Do nothing."""
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """Compare everything with how it was after the step before."""
+        writes = list(self._changes())
+        run = member_of(task)
+        if run is not None:
+            self.steps.append(Step(len(self.steps) + 1, run, _halt(task), writes))
+
+    def _changes(self) -> Iterable[Suspect]:
+        for index, part in enumerate(self._parts):
+            now = part.take()
+            yield from suspects_of(part, self._last[index], now)
+            self._last[index] = now
+
+
+def _halt(task: trio.lowlevel.Task) -> str:
+    frames = frames_of(task)
+    return describe_wait(frames) if frames else ""
+
+
+@attrs.frozen
+class Broken:
+    """A declared shared object was found out of order."""
+
+    path: str
+    member: int
+    step: int
+    waits_in: str
+    why: str
+
+
+class OrderWatch:
+    """An observer that asks after every step whether what is shared on purpose is in order."""
+
+    def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
+        self.broken: Broken | None = None
+        self._checks = checks
+        self._steps = 0
+
+    def before_step(self, task: trio.lowlevel.Task) -> None:
+        """Do nothing."""
+
+    def after_step(self, task: trio.lowlevel.Task) -> None:
+        """Ask each check, until one says no."""
+        run = member_of(task)
+        if run is None or self.broken is not None:
+            return
+        self._steps += 1
+        for path, check in self._checks.items():
+            why = out_of_order(check)
+            if why is not None:
+                self.broken = Broken(path, run, self._steps, _halt(task), why)
+                return
+
+
+def out_of_order(check: Callable[[], object]) -> str | None:
+    """Return why a check isn't content; None if it is."""
+    try:
+        return None if check() else "its function returned false"
+    except Exception as error:
+        return f"its function raised {error_in_words(error)}"

@@ -1,0 +1,248 @@
+"""What the pytest plugin does around each trio test; loaded when the first one runs.
+
+The hooks are in `harness_pytest`, which imports nothing, since pytest loads it in every project and
+before coverage is measured. Here is what needs trio: threads hold the virtual clock, limiters begin
+anew, a test that takes too long says what everything waits for, and with ``--leak-check`` nothing
+may be left behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import trio
+from trio.lowlevel import Task
+from trio.testing import MockClock
+
+from harness.limits import Limiter
+from harness.runs import Run, StrayTasks, current_run_or_none, dump
+from harness.testing._clock import ThreadsHoldClock
+from harness.testing.isolation._places import place_of_definition
+from harness.testing.isolation._reach import Reached
+from harness.testing.isolation._shared_state import SharedState
+
+_GRACE_SECONDS = 1.0
+"""How long the event loop may take to answer before it counts as blocked."""
+
+
+class LiveRuns(trio.abc.Instrument):
+    """A trio instrument that remembers the runs it saw, to ask which of them go on."""
+
+    def __init__(self) -> None:
+        self._before = set(_runs_around())
+        self._seen: dict[int, Run] = {}
+
+    def after_task_step(self, task: Task) -> None:
+        """Look whose the task is. Never raises: code inside an instrument must not."""
+        run = task.context.run(current_run_or_none)
+        if run is not None:
+            self._seen[id(run)] = run
+
+    def live(self) -> list[Run]:
+        """Return the runs that began since and haven't ended."""
+        return [
+            run
+            for run in self._seen.values()
+            if run.status == "running" and run not in self._before
+        ]
+
+
+def _runs_around() -> Iterator[Run]:
+    run = current_run_or_none()
+    while run is not None:
+        yield run
+        run = run.parent
+
+
+@attrs.define(eq=False, kw_only=True)
+class WatchedTest:
+    """One test, and what is watched around it."""
+
+    name: str
+    """The test's node id."""
+
+    limiters: Callable[[], list[Limiter]]
+    """Finds the limiters that tests share."""
+
+    leak_check: bool = False
+    """Whether to fail the test for what it leaves behind."""
+
+    timeout_seconds: float | None = None
+    """Real seconds after which the test is cancelled, and fails with the dump."""
+
+    dump_after_seconds: float | None = None
+    """Real seconds after which the dump is printed: just before somebody else ends the test."""
+
+    shared_state: Callable[[], Callable[[], list[str]]] | None = None
+    """Takes a snapshot of what the test can reach; the result says what has changed since."""
+
+    async def run(self, fn: Callable[..., Awaitable[object]], named: dict[str, Any]) -> None:
+        """Run the test's own function.
+
+        Raises:
+          AssertionError: if it took too long, or left something behind.
+        """
+        if not _in_trio():  # anyio's plugin runs tests on asyncio, too.
+            await fn(**named)
+            return
+        for limiter in self.limiters():
+            limiter.reset()
+        changed = None
+        if self.leak_check and self.shared_state is not None:
+            changed = self.shared_state()
+        strays, live, clock = StrayTasks(), LiveRuns(), ThreadsHoldClock()
+        instruments: list[trio.abc.Instrument] = []
+        if isinstance(trio.lowlevel.current_clock(), MockClock):
+            instruments.append(clock)  # A real clock needs no holding, and no instrument.
+        if self.leak_check:
+            instruments += [strays, live]
+        with _instruments(instruments), _timers(self) as timed, trio.CancelScope() as scope:
+            timed.scope = scope
+            try:
+                await fn(**named)
+            finally:
+                clock.let_go()
+        if timed.ran_out:
+            raise AssertionError(
+                f"{self.name} timed out after {self.timeout_seconds:g} s\n\n{timed.text}"
+            )
+        if self.leak_check:
+            left = [f"run {run.path!r} goes on" for run in live.live()]
+            left += [
+                f"stray task {stray.task_name!r}, which carries run {stray.run_path!r}: "
+                f"{stray.reason}"
+                for stray in strays.strays
+            ]
+            left += changed() if changed is not None else []
+            if left:
+                raise AssertionError(
+                    "\n".join([f"{self.name} left something behind:", *(f"  {x}" for x in left)])
+                )
+
+
+def _in_trio() -> bool:
+    try:
+        return trio.lowlevel.current_root_task() is not None
+    except RuntimeError:
+        return False
+
+
+@contextmanager
+def _instruments(instruments: list[trio.abc.Instrument]) -> Iterator[None]:
+    for instrument in instruments:
+        trio.lowlevel.add_instrument(instrument)
+    try:
+        yield
+    finally:
+        for instrument in instruments:
+            trio.lowlevel.remove_instrument(instrument)
+
+
+# Time --------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Timed:
+    """What the timers of a test did."""
+
+    scope: trio.CancelScope | None = None
+    ran_out: bool = False
+    text: str = ""
+
+
+@contextmanager
+def _timers(test: WatchedTest) -> Iterator[_Timed]:
+    """Have threads look at the real time, which goes on when the virtual one stands still."""
+    timed = _Timed()
+    token = trio.lowlevel.current_trio_token()
+    thread_id = threading.get_ident()
+    over = threading.Event()
+
+    def end_it() -> None:
+        if not over.is_set():
+            timed.ran_out = True
+            timed.text = dump()
+            if timed.scope is not None:
+                timed.scope.cancel()
+
+    def print_it() -> None:
+        if not over.is_set():
+            sys.stderr.write(f"\n{test.name} is about to be ended\n\n{dump()}\n")
+
+    def after(seconds: float | None, what: Callable[[], None]) -> None:
+        if seconds is None or over.wait(seconds):
+            return
+        answered = threading.Event()
+
+        def in_trio() -> None:
+            answered.set()
+            what()
+
+        try:
+            token.run_sync_soon(in_trio)
+        except trio.RunFinishedError:
+            return
+        if not answered.wait(_GRACE_SECONDS) and not over.is_set():
+            frame = sys._current_frames().get(thread_id)
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+            sys.stderr.write(
+                f"\n{test.name} blocks the event loop, so no task can run and none be cancelled; "
+                f"it is here:\n\n{stack}\n"
+            )
+
+    threads = [
+        threading.Thread(target=after, args=wanted, name="harness test timer", daemon=True)
+        for wanted in ((test.timeout_seconds, end_it), (test.dump_after_seconds, print_it))
+        if wanted[0] is not None
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield timed
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+# Limiters ----------------------------------------------------------------------------------------
+
+
+def limiters_of(modules: list[Any]) -> list[Limiter]:
+    """Return the limiters that modules hold: by name, or as an attribute of what has a name."""
+    found: dict[int, Limiter] = {}
+    for module in modules:
+        for value in list(vars(module).values()):
+            held = getattr(value, "__dict__", None)
+            inner = list(held.values()) if type(held) is dict else []
+            for one in [value, *inner]:
+                if isinstance(one, Limiter):
+                    found[id(one)] = one
+    return list(found.values())
+
+
+# Shared state ------------------------------------------------------------------------------------
+
+
+def watch_shared_state(test: Any) -> Callable[[], list[str]]:
+    """Take a snapshot of what a test can reach, and return a function that says what has changed.
+
+    Args:
+      test: The test's function.
+    """
+    reached = Reached()
+    function = inspect.unwrap(getattr(test, "__func__", test))
+    reached.add(place_of_definition(function), function)
+    state = SharedState(reached)
+
+    def changed() -> list[str]:
+        return [f"{suspect.path} was changed" for suspect in state.left_behind()]
+
+    return changed

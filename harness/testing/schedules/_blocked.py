@@ -1,0 +1,83 @@
+"""Say in words what the tasks of a program wait for.
+
+Used when all of them wait and nothing can wake them, or when they never stop. Told apart are also
+the waits that end by themselves: those for a worker thread and for a socket, which no schedule
+controls.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from harness.runs._frames import describe_wait
+from harness.testing.schedules._control import Control
+
+_THREAD_WAITS = {"to_thread_run_sync", "run_process"}
+"""Functions of trio whose wait ends when something outside of the loop does."""
+
+_QUIET_WAITS = {"wait_all_tasks_blocked"}
+"""With no wish for real time it would have ended when everything waits; so it has one. Code that
+works in threads of its own holds a virtual clock still in this way."""
+
+_SOCKET_WAITS = {"wait_readable", "wait_writable", "_epoll_wait"}
+
+
+@attrs.frozen
+class BlockedTask:
+    """A task that waits, in words."""
+
+    name: str
+    """The task's name."""
+
+    place: str
+    """The innermost function of the user's code, with file and line."""
+
+    holder: str | None = None
+    """The task that holds the lock it waits for, where trio knows."""
+
+    def __str__(self) -> str:
+        what = f", for a lock that task {self.holder!r} holds" if self.holder is not None else ""
+        return f"task {self.name!r} waits in {self.place}{what}"
+
+
+def blocked_tasks(control: Control) -> list[BlockedTask]:
+    """Return those tasks that wait for something else than the tasks they started."""
+    found: list[BlockedTask] = []
+    for task in control.live_tasks():
+        frames = control.frames(task)
+        if not frames or any(
+            frame.f_code.co_qualname == "NurseryManager.__aexit__" for frame, _ in frames
+        ):
+            continue
+        holder: str | None = None
+        for frame, _ in frames:
+            if frame.f_code.co_name in ("acquire", "acquire_on_behalf_of"):
+                held = frame.f_locals.get("self")
+                if isinstance(held, trio.Lock) and isinstance(
+                    owner := held.statistics().owner, trio.lowlevel.Task
+                ):
+                    holder = task_name(owner)
+        found.append(BlockedTask(task_name(task), describe_wait(frames), holder))
+    return found
+
+
+def task_name(task: trio.lowlevel.Task) -> str:
+    """Return a task's name as its author would say it: ``ask``, not ``app.main.<locals>.ask``."""
+    return task.name.rpartition("<locals>.")[2]
+
+
+def waits_outside(control: Control) -> set[str]:
+    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
+    found: set[str] = set()
+    for task in control.live_tasks():
+        # The functions of trio that wait are within a few frames of the end.
+        for frame, _ in control.frames(task)[-4:]:
+            name = frame.f_code.co_name
+            if name in _THREAD_WAITS:
+                found.add("worker threads")
+            elif name in _QUIET_WAITS:
+                found.add("real time")
+            elif name in _SOCKET_WAITS:
+                found.add("sockets")
+    return found

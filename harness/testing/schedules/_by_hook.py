@@ -1,0 +1,229 @@
+"""Control steps through trio's own hook for deterministic scheduling; by private names.
+
+Each turn of trio's loop takes all tasks that can go on as one batch. If deterministic scheduling
+is on, it sorts the batch and has ``_r.shuffle(batch)`` put it in order. Here that call leaves one
+task in the batch, and puts the others back in line for the next turn.
+
+Both the switch and ``_r`` belong to the whole process, so for as long as a controlled run lasts
+they are replaced by objects that ask *whose* loop it is: only a controlled loop finds the switch
+on. Every other loop, in whatever thread, takes the path it would have taken, and draws from the
+same random object in the same way.
+
+Private names: ``_run._r``, ``_run._ALLOW_DETERMINISTIC_SCHEDULING``,
+``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``; and to end tasks that take no cancel,
+``Task._next_send_fn`` and ``Task._next_send``. They are tried before they are relied on (see
+`_backends`), and there is another way if they are gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+import attrs
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from harness.testing.schedules._backend import Guests, Observer, Watchers
+from harness.testing.schedules._control import Control, GiveUp
+
+T = TypeVar("T")
+
+
+class HookBackend:
+    """Steps are chosen where trio would shuffle them."""
+
+    name: str = "hook"
+
+    def session(
+        self, control: Control, guests: Guests, observers: tuple[Observer, ...]
+    ) -> HookSession:
+        """Return the control of one run."""
+        return HookSession(control, guests, Watchers(observers, guests.fail))
+
+
+@attrs.define(eq=False)
+class HookSession(trio.abc.Instrument):
+    """The control of one ``trio.run``; also the instrument that sees its tasks spawned."""
+
+    control: Control
+    guests: Guests
+    watchers: Watchers
+
+    runner: Any = attrs.field(default=None, init=False)
+    beside_driver: bool = attrs.field(default=False, init=False)
+    """Whether a task of the program could go on in the turn in which the driver woke."""
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Have trio ask us for as long as the block lasts."""
+        _replacement.begin()
+        _replacement.here.session = self
+        try:
+            yield
+        finally:
+            _replacement.here.session = None
+            if self.runner is not None:
+                _replacement.sessions.pop(self.runner, None)
+            _replacement.end()
+
+    def instruments(self) -> list[trio.abc.Instrument]:
+        """Return ourselves, and what sees each step if somebody wants to know of them."""
+        if self.watchers.observers or self.control.faults:
+            return [self, _Steps(self.control, self.watchers)]
+        return [self]
+
+    async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
+        """Take control of the tasks that are started from now on, and run the main function."""
+        self.guests.begin()
+        self.control.steps += 1  # The one that is being made.
+        return await async_fn()
+
+    async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
+        """Only wait for idle moments: trio's loop makes the steps."""
+        while True:
+            await wait_all_tasks_blocked()
+            # A task of the program that waits for the same moment as we do isn't idle then.
+            if not self.beside_driver:
+                await idle()
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        """Take in a task of the program."""
+        self.guests.admit(task)
+
+    def arrange(self, batch: list[trio.lowlevel.Task]) -> None:
+        """Leave one of the program's tasks in the batch, and all others that are there."""
+        control = self.control
+        runq = self.runner.runq
+        numbers = control.numbers
+        ready = [task for task in batch if task in numbers]
+        self.beside_driver = bool(ready)
+        others = [task for task in batch if task not in numbers] if len(ready) < len(batch) else []
+        if not ready:
+            batch[:] = others
+            return
+        chosen = control.pick(ready)
+        if control.giving_up:
+            if control.hopeless:
+                raise GiveUp
+            chosen._next_send_fn = chosen.coro.throw
+            chosen._next_send = GiveUp()
+        runq.extend(task for task in ready if task is not chosen)
+        batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
+
+
+@attrs.define(eq=False)
+class _Steps(trio.abc.Instrument):
+    """Calls observers around the steps of the program, and does what waits for their end."""
+
+    control: Control
+    watchers: Watchers
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task in self.control.numbers:
+            self.watchers.before(task)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task in self.control.numbers:
+            self.watchers.after(task)
+            self.control.step_ended()
+
+
+class _Replacement:
+    """What stands in trio's module while a controlled run lasts."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Any, HookSession] = {}
+        """The controlled loops, by runner."""
+
+        # harness: shared (it is about threads: each starts one loop at a time)
+        self.here = threading.local()
+        """Whose session waits for the loop that this thread is about to start."""
+
+        self.trio_run: Any = None
+        self._lock = threading.Lock()
+        self._users = 0
+        self._random: _Random | None = None
+        self._switch: _Switch | None = None
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                trio_run: Any = import_module("trio._core._run")
+                self.trio_run = trio_run
+                self._random = _Random(self, trio_run._r)
+                self._switch = _Switch(self, trio_run._ALLOW_DETERMINISTIC_SCHEDULING)
+                trio_run._r = self._random
+                trio_run._ALLOW_DETERMINISTIC_SCHEDULING = self._switch
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                # Somebody else's replacement of our replacement stays.
+                assert self._random is not None
+                assert self._switch is not None
+                if self.trio_run._r is self._random:
+                    self.trio_run._r = self._random.original
+                if self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING is self._switch:
+                    self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING = self._switch.original
+
+    def session_here(self) -> HookSession | None:
+        """Return who controls the loop of this thread, if anybody does."""
+        runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
+        session = self.sessions.get(runner)
+        if session is None and runner is not None:
+            session = getattr(self.here, "session", None)
+            if session is not None:  # The first turn of its loop.
+                self.here.session = None
+                session.runner = runner
+                self.sessions[runner] = session
+        return session
+
+
+class _Switch:
+    """Is true for controlled loops, and for others what it was."""
+
+    def __init__(self, replacement: _Replacement, original: Any) -> None:
+        self.replacement = replacement
+        self.original = original
+
+    def __bool__(self) -> bool:
+        return self.replacement.session_here() is not None or bool(self.original)
+
+
+class _Random:
+    """Arranges the batches of controlled loops, and is the original in everything else."""
+
+    def __init__(self, replacement: _Replacement, original: Any) -> None:
+        self.replacement = replacement
+        self.original = original
+
+    def shuffle(self, batch: list[trio.lowlevel.Task]) -> None:
+        session = self.replacement.session_here()
+        if session is None:
+            self.original.shuffle(batch)
+            return
+        before = list(batch)
+        try:
+            session.arrange(batch)
+        except GiveUp:
+            raise  # The one way to end a loop whose tasks can't be ended.
+        except BaseException as exc:
+            # An error here would end trio in the middle of its loop. Without control the run can
+            # still end in order, and then it fails with what went wrong.
+            self.replacement.sessions.pop(session.runner, None)
+            runq = session.runner.runq
+            batch[:] = dict.fromkeys([*before, *batch, *runq])
+            runq.clear()
+            session.guests.fail(exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+_replacement = _Replacement()

@@ -1,0 +1,414 @@
+"""Decide at every step of a controlled run which task goes on, and write down what was decided.
+
+A `Control` knows the tasks of one ``trio.run`` by numbers, in the order in which they were
+spawned; under control that order is the same in every run of a schedule. It is told which tasks
+could go on, asks its chooser, and returns one. How tasks are held back until then is the
+business of a backend.
+
+Three rules stand above every chooser:
+
+- *Nobody starves.* A task that was passed over at `PATIENCE` decisions in a row goes first.
+  Without that, a program in which one task polls until another has done something would look
+  like an endless loop under a schedule that never switches.
+- *Faults strike in time.* The steps of each run are counted (see `faultable`), and what the
+  schedule wants to go wrong at one of them does.
+- *Nothing is endless.* After so many steps the program is cut short and called a livelock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import attrs
+
+from harness.testing.schedules._choosers import Chooser
+from harness.testing.schedules._schedule import Fault, Marks, Schedule
+
+if TYPE_CHECKING:
+    from trio.lowlevel import Task
+    from trio.testing import MockClock
+
+PATIENCE = 250
+"""Decisions at which a task can be passed over before it must go on."""
+
+STEPS_TO_END = 5_000
+"""Steps that a program has for ending, once it was cut short."""
+
+
+class GiveUp(BaseException):
+    """Thrown into the tasks of a program that was cut short and takes no cancel."""
+
+
+_HASH_SEED = 0x811C9DC5
+_HASH_PRIME = 0x01000193
+
+
+@attrs.define(eq=False)
+class Target:
+    """One of the runs that faults can strike."""
+
+    number: int
+    cancel: Callable[[], None]
+    steps: int = 0
+    """Steps that its tasks have made."""
+
+    calls: int = 0
+    """Calls it has made of functions that can be made to fail."""
+
+    struck: list[Fault] = attrs.field(factory=list[Fault])
+    """What was made to go wrong in it."""
+
+
+@attrs.frozen
+class Wait:
+    """A step after which a run had to wait for others: where a cancel is most likely to hurt."""
+
+    run: int
+    """The run, by the number of its target."""
+
+    step: int
+    """The run's step, from 1."""
+
+    decisions: int
+    """How many decisions had been made by then."""
+
+
+TIME_PASSES = -(1 << 30)
+"""Stands among the replies that could arrive for none of them."""
+
+
+@attrs.frozen(eq=False)
+class Reply:
+    """A reply of a model or a tool that is held back until it is its turn to arrive."""
+
+    number: int
+    """Which one, in the order in which they were asked for."""
+
+    label: str
+    """What was asked, in words that are the same in every run."""
+
+    deliver: Callable[[], None]
+
+
+target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
+"""The run that code belongs to, for faults. Set by `faultable`."""
+
+
+@attrs.define(eq=False)
+class Control:
+    """The decisions of one controlled run."""
+
+    chooser: Chooser
+    most_steps: int
+    on_too_many_steps: Callable[[Control], None]
+    """Cuts the program short."""
+
+    faults: tuple[Fault, ...] = ()
+    plan: Schedule | None = None
+    """The schedule that is replayed, if there is one; its marks are compared on the way."""
+
+    numbers: dict[Task, int] = attrs.field(factory=dict, init=False)
+    coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
+    """What the tasks run, where that isn't what trio thinks they run."""
+
+    cut_short: bool = attrs.field(default=False, init=False)
+    """Whether the program is being ended: what it does now isn't its own doing."""
+
+    steps: int = attrs.field(default=0, init=False)
+    order: list[int] = attrs.field(factory=list[int], init=False)
+    """The task of every step that was picked."""
+
+    choices: list[int] = attrs.field(factory=list[int], init=False)
+    widths: list[int] = attrs.field(factory=list[int], init=False)
+    picks: list[int] = attrs.field(factory=list[int], init=False)
+    """The task that was picked at every decision."""
+
+    diverged_at: int | None = attrs.field(default=None, init=False)
+    targets: dict[int, Target] = attrs.field(init=False)
+    """What faults can strike, by number; 0 is the program itself."""
+
+    pending: list[Reply] = attrs.field(factory=list, init=False)
+    """The replies that are held back, in the order in which they were asked for."""
+
+    arrivals: set[int] = attrs.field(factory=set[int], init=False)
+    """The decisions that were about which reply arrives."""
+
+    waits: list[Wait] = attrs.field(factory=list[Wait], init=False)
+    """The steps of targets after which they had to wait for others."""
+
+    _stepped: tuple[Target, Task] | None = attrs.field(default=None, init=False)
+    _replies: int = attrs.field(default=0, init=False)
+    _codes: list[int] = attrs.field(factory=list[int], init=False)
+    _last: int = attrs.field(default=-1, init=False)
+    _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _hash: int = attrs.field(default=_HASH_SEED, init=False)
+    _hashes: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
+    """The decisions that switched, each with the hash up to it."""
+
+    _expected: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _by_step: dict[tuple[int, int], list[Fault]] = attrs.field(factory=dict, init=False)
+    _by_call: dict[tuple[int, int], list[Fault]] = attrs.field(factory=dict, init=False)
+    _after_step: list[Target] = attrs.field(factory=list[Target], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.targets = {0: Target(0, lambda: None)}
+        for fault in self.faults:
+            table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
+            table.setdefault((fault.run, fault.at), []).append(fault)
+        if self.plan is not None and self.plan.marks is not None:
+            marks = self.plan.marks.at_deviations
+            position = -1
+            for (gap, _), mark in zip(self.plan.deviations, marks, strict=True):
+                position += gap + 1
+                self._expected[position] = mark
+
+    # Tasks --------------------------------------------------------------------------------------
+
+    def admit(self, task: Task) -> None:
+        """Give a task its number. From now on it is under control."""
+        self.numbers[task] = len(self._codes)
+        code = getattr(task.coro, "cr_code", None)
+        name = code.co_qualname if code is not None else type(task.coro).__name__
+        # Not the task's own name: it may hold an address or a random id. And a hash that is
+        # the same in every process, which that of a str is not.
+        self._codes.append(crc32(name.encode()) | 1)
+
+    def live_tasks(self) -> list[Task]:
+        """Return the program's tasks that have not ended."""
+        return [task for task in self.numbers if getattr(task.coro, "cr_frame", None) is not None]
+
+    def frames(self, task: Task) -> list[tuple[FrameType, int]]:
+        """Return the frames of a suspended task with their lines, outermost first."""
+        coro = self.coroutines.get(task)
+        return list(task.iter_await_frames() if coro is None else _await_frames(coro))
+
+    @property
+    def giving_up(self) -> bool:
+        """Whether the program was cut short long ago, and still goes on."""
+        return self.steps >= self.most_steps + STEPS_TO_END
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it goes on although `GiveUp` was thrown at it again and again."""
+        return self.steps >= self.most_steps + 2 * STEPS_TO_END
+
+    # Decisions ----------------------------------------------------------------------------------
+
+    def pick(self, ready: Iterable[Task]) -> Task:
+        """Return which of the tasks that can go on does.
+
+        Args:
+          ready: Tasks that were admitted, at least one, in any order.
+        """
+        numbers = self.numbers
+        by_number = {numbers[task]: task for task in ready}
+        if self._stepped is not None:
+            self._note_wait(by_number)
+        if len(by_number) == 1:
+            ((number, task),) = by_number.items()
+            self._passed_over_since.pop(number, None)
+        else:
+            number = self._decide(sorted(by_number))
+            task = by_number[number]
+        self._last = number
+        self.order.append(number)
+        self.steps += 1
+        if self.steps >= self.most_steps:
+            self.on_too_many_steps(self)
+        if len(self.targets) > 1:
+            self.count_step(task)
+        return task
+
+    def _decide(self, tasks: list[int]) -> int:
+        decision = len(self.choices)
+        since = self._passed_over_since
+        mixed = self._hash
+        longest = decision
+        for number in tasks:
+            waited_since = since.setdefault(number, decision)
+            if waited_since < longest:
+                longest = waited_since
+            mixed = (mixed ^ self._codes[number] ^ number) * _HASH_PRIME & 0xFFFFFFFF
+        self._hash = mixed
+        if self._last in since and self._last in tasks and tasks[0] != self._last:
+            tasks.remove(self._last)
+            tasks.insert(0, self._last)
+        starving = decision - longest >= PATIENCE
+        if starving:
+            first = next(number for number in tasks if since[number] == longest)
+            tasks.remove(first)
+            tasks.insert(0, first)
+        number = tasks[self._choose(tasks, forced=starving)]
+        del since[number]
+        return number
+
+    def _choose(self, options: list[int], *, forced: bool = False) -> int:
+        """Make a decision, and write it down; ``forced`` is the choice 0 whatever is wished."""
+        decision = len(self.choices)
+        self._mix(len(options))
+        mark = _short(self._hash)
+        if self._expected.get(decision, mark) != mark and self.diverged_at is None:
+            self.diverged_at = decision
+        choice = self.chooser.choose(options)  # Also if it is forced: choosers count decisions.
+        if forced:
+            choice = 0
+        self.choices.append(choice)
+        self.widths.append(len(options))
+        self.picks.append(options[choice])
+        if choice:
+            self._hashes.append((decision, mark))
+        return choice
+
+    def _mix(self, value: int) -> None:
+        """Take something that was seen into the hash of all that was seen."""
+        self._hash = (self._hash ^ value) * _HASH_PRIME & 0xFFFFFFFF
+
+    # Arrivals -----------------------------------------------------------------------------------
+
+    def expect(self, label: str, deliver: Callable[[], None]) -> Reply:
+        """Hold back a reply until it is its turn to arrive."""
+        reply = Reply(self._replies, label, deliver)
+        self._replies += 1
+        self.pending.append(reply)
+        return reply
+
+    def deliver_one(self, *, time_could_pass: bool) -> bool:
+        """Let one of the replies that are held back arrive, when nothing else can go on.
+
+        Args:
+          time_could_pass: Whether the clock could move instead, and bring more replies.
+
+        Returns:
+          False if the clock is to move, or there is no reply.
+        """
+        if not self.pending:
+            return False
+        # Replies have numbers below 0, where they can't be mixed up with those of tasks.
+        options = [~reply.number for reply in self.pending]
+        for reply in self.pending:
+            self._mix(crc32(reply.label.encode()))
+        if time_could_pass:
+            options.append(TIME_PASSES)
+        choice = 0
+        if len(options) > 1:
+            self.arrivals.add(len(self.choices))
+            choice = self._choose(options)
+        if choice >= len(self.pending):
+            return False
+        self.pending.pop(choice).deliver()
+        return True
+
+    # Faults -------------------------------------------------------------------------------------
+
+    def count_step(self, task: Task) -> None:
+        """Count a step for the run that a task belongs to, and strike if it is time."""
+        target = task.context.get(target_of_task)
+        if target is None or self.targets.get(target.number) is not target:
+            return
+        target.steps += 1
+        self._stepped = (target, task)
+        for fault in self._by_step.get((target.number, target.steps), ()):
+            target.struck.append(fault)
+            if fault.kind == "cancel_waking":
+                target.cancel()
+            else:
+                self._after_step.append(target)
+
+    def _note_wait(self, ready: Mapping[int, Task]) -> None:
+        """Write down whether the target that made the last step has to wait now."""
+        assert self._stepped is not None
+        target, task = self._stepped
+        self._stepped = None
+        if self.numbers[task] not in ready and getattr(task.coro, "cr_frame", None) is not None:
+            self.waits.append(Wait(target.number, target.steps, len(self.choices)))
+
+    def step_ended(self) -> None:
+        """Do what waits for the end of the step that was picked last."""
+        while self._after_step:
+            self._after_step.pop().cancel()
+
+    def call(self, target: Target) -> Sequence[Fault]:
+        """Count a call of a function that can be made to go wrong; return what should."""
+        target.calls += 1
+        faults = self._by_call.get((target.number, target.calls), ())
+        target.struck.extend(faults)
+        return faults
+
+    @property
+    def struck(self) -> tuple[Fault, ...]:
+        """All faults that struck."""
+        return tuple(fault for target in self.targets.values() for fault in target.struck)
+
+    # The record ---------------------------------------------------------------------------------
+
+    def divergence(self) -> int | None:
+        """Return the decision at which a replay met other code; None if it never did.
+
+        Ask when the run has ended: then it is known how many decisions there were.
+        """
+        if self.diverged_at is not None:
+            return self.diverged_at
+        marks = self.plan.marks if self.plan is not None else None
+        if marks is None:
+            return None
+        if marks.decisions != len(self.choices):
+            return min(marks.decisions, len(self.choices))
+        return None if marks.at_end == _short(self._hash) else len(self.choices)
+
+    def schedule(self) -> Schedule:
+        """Return what was decided and what struck, as a value that replays."""
+        schedule = Schedule.of_choices(
+            ((decision, self.choices[decision]) for decision, _ in self._hashes), self.struck
+        )
+        marks = Marks(
+            tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)
+        )
+        return attrs.evolve(schedule, marks=marks)
+
+
+@attrs.frozen(eq=False)
+class Controlled:
+    """The controlled program that code is part of."""
+
+    control: Control
+    clock: MockClock
+    """The clock of its ``trio.run``."""
+
+
+controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
+
+
+def frames_of(task: Task) -> list[tuple[FrameType, int]]:
+    """Return the frames of a suspended task of a controlled program; none if it has ended."""
+    if getattr(task.coro, "cr_frame", None) is None:
+        return []
+    here = task.context.get(controlled)
+    return list(task.iter_await_frames()) if here is None else here.control.frames(task)
+
+
+def is_cut_short(task: Task) -> bool:
+    """Return whether the controlled program of a task is being ended."""
+    here = task.context.get(controlled)
+    return here is not None and here.control.cut_short
+
+
+def _short(mixed: int) -> int:
+    """Fold a hash into the 16 bits that a replay string shows."""
+    return (mixed ^ mixed >> 16) & 0xFFFF
+
+
+def _await_frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a suspended coroutine, as `trio.lowlevel.Task.iter_await_frames` does."""
+    while awaitable is not None:
+        for prefix, following in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
+            frame = getattr(awaitable, f"{prefix}_frame", None)
+            if frame is not None:
+                yield frame, frame.f_lineno
+                awaitable = getattr(awaitable, following, None)
+                break
+        else:
+            return

@@ -1,0 +1,89 @@
+"""Let a schedule make things go wrong: say what can be struck, and strike it.
+
+Inside ``with faultable(number):`` the code is a *run* that faults can strike by that number: a
+cancel, at any of its steps. A function wrapped by `faulty` can be made to raise or to take longer,
+at any of its calls. Which of these happen is written in the `Schedule`, so they repeat with it and
+are shrunk with it. Outside of a controlled program both do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+import trio
+
+from harness.errors import InjectedFault
+from harness.testing.schedules._control import Target, controlled, target_of_task
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def faultable(number: int) -> Iterator[trio.CancelScope]:
+    """Make the block a run that faults can strike by this number.
+
+    Tasks that are started in the block belong to it. A cancel that strikes is caught here: the
+    block is left quietly, and the scope's ``cancelled_caught`` is true.
+
+    Args:
+      number: The number, from 1; 0 is the program outside of all such blocks.
+
+    Yields:
+      The scope that a fault cancels.
+
+    Raises:
+      ValueError: if the number is less than 1, or was used before in this program.
+    """
+    if number < 1:
+        raise ValueError(f"runs that faults can strike are numbered from 1, not {number}")
+    here = controlled.get()
+    with trio.CancelScope() as scope:
+        if here is None:
+            yield scope
+            return
+        targets = here.control.targets
+        if number in targets:
+            raise ValueError(f"there was a run number {number} already; use each number once")
+        targets[number] = Target(number, scope.cancel)
+        token = target_of_task.set(targets[number])
+        here.control.count_step(trio.lowlevel.current_task())  # The one that is being made.
+        try:
+            yield scope
+        finally:
+            target_of_task.reset(token)
+
+
+def faulty(
+    fn: Callable[P, Awaitable[T]],
+    *,
+    error: Callable[[], Exception] = InjectedFault,
+    delay_seconds: float = 1.0,
+) -> Callable[P, Awaitable[T]]:
+    """Wrap an async function, so that a schedule can make its calls fail or take longer.
+
+    Args:
+      fn: A worker, a model call, a tool: what really fails at times.
+      error: Makes the error that a failing call raises, before ``fn`` is called.
+      delay_seconds: How much longer a delayed call takes, on the program's virtual clock.
+
+    Returns:
+      The wrapped function. Outside of a controlled program it only passes calls on.
+    """
+
+    @functools.wraps(fn)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        here = controlled.get()
+        if here is not None:
+            control = here.control
+            for fault in control.call(target_of_task.get() or control.targets[0]):
+                if fault.kind == "fail":
+                    await trio.lowlevel.checkpoint()
+                    raise error()
+                await trio.sleep(delay_seconds)
+        return await fn(*args, **kwargs)
+
+    return call

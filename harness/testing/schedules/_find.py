@@ -1,0 +1,143 @@
+"""Find a failing schedule of a program, and shrink it: search, judge, shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+
+from harness.testing.schedules._backend import Observer
+from harness.testing.schedules._controlled import ScheduleRun
+from harness.testing.schedules._run import MOST_STEPS, refuse_inside_trio, run_attempt
+from harness.testing.schedules._search import Attempt, Search
+from harness.testing.schedules._shrink import Shrinking
+
+LEAST_STEPS = 10_000
+"""Where a livelock begins at the earliest, however short the plain run was."""
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """A failure, in its simplest form."""
+
+    run: ScheduleRun
+    """The failing run, after shrinking."""
+
+    error: BaseException
+    """What the judge said about it."""
+
+    schedules_run: int
+    """How many schedules were run until it was found, shrinking left out."""
+
+    first: ScheduleRun
+    """The failing run as it was found."""
+
+
+@attrs.frozen(eq=False)
+class NotFound:
+    """What a search can say that found no failure."""
+
+    schedules_run: int
+    """How many schedules were run."""
+
+    exhausted: bool
+    """Whether every order of the program's steps was run, faults left out."""
+
+    plain: ScheduleRun
+    """The run without a switch."""
+
+
+def find_schedule(
+    async_fn: Callable[[], Awaitable[Any]],
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    judge: Callable[[ScheduleRun], BaseException | None] | None = None,
+    prepare: Callable[[], None] | None = None,
+    go_on: Callable[[], None] | None = None,
+    cancels: bool = True,
+    arrivals_only: bool = False,
+    observers: tuple[Observer, ...] = (),
+    shrink: bool = True,
+) -> Found | NotFound:
+    """Run a program under many schedules until it fails under one, and shrink that one.
+
+    Blocks its thread, which must have no event loop.
+
+    Args:
+      async_fn: The program: an async function without arguments.
+      schedules: How many schedules to run at most.
+      seed: What the search draws from.
+      judge: Says what is wrong with a run, if anything is; by default what the program raised.
+      prepare: Called before every run, also when shrinking: puts back what runs share.
+      go_on: Called before every run of the search; ends it by raising.
+      cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
+      arrivals_only: Whether only the order is varied in which replies arrive (see `arriving`).
+      observers: Who looks on between the steps.
+      shrink: Whether the failing schedule is shrunk.
+
+    Returns:
+      The failure, or what can be said without one.
+
+    Raises:
+      ValueError: if ``schedules`` is less than 1.
+      RuntimeError: if this thread has an event loop, or trio can't be controlled.
+    """
+    if schedules < 1:
+        raise ValueError(f"schedules must be at least 1, not {schedules}")
+    refuse_inside_trio("find_schedule")
+    judged = judge or (lambda run: run.error)
+    most_steps = MOST_STEPS
+
+    def run(attempt: Attempt) -> ScheduleRun:
+        if prepare is not None:
+            prepare()
+        return run_attempt(async_fn, attempt, observers=observers, most_steps=most_steps)
+
+    search = Search(seed, cancels, arrivals_only)
+    plain: ScheduleRun | None = None
+    schedules_run = 0
+    for attempt in search.attempts():
+        if schedules_run >= schedules:
+            break
+        if go_on is not None:
+            go_on()
+        made = run(attempt)
+        schedules_run += 1
+        error = judged(made)
+        if error is not None:
+            simplest = made
+            if shrink:
+                simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
+            return Found(simplest, judged(simplest) or error, schedules_run, made)
+        if plain is None:
+            plain = made
+            # Far more steps than the plain run made, and the program is thought to go on for ever.
+            most_steps = max(LEAST_STEPS, 20 * made.steps)
+        search.learn(attempt, made)
+    assert plain is not None
+    return NotFound(schedules_run, search.exhausted, plain)
+
+
+def _fails_like(
+    error: BaseException, judge: Callable[[ScheduleRun], BaseException | None]
+) -> Callable[[ScheduleRun], bool]:
+    """Return what tells whether a run fails in the same manner."""
+    kind = kind_of(error)
+
+    def fails(run: ScheduleRun) -> bool:
+        said = judge(run)
+        return said is not None and kind_of(said) == kind
+
+    return fails
+
+
+def kind_of(error: BaseException) -> frozenset[type[BaseException]]:
+    """Return by what two failures count as the same: the types of the errors, out of all groups."""
+    if isinstance(error, BaseExceptionGroup):
+        kinds: frozenset[type[BaseException]] = frozenset()
+        for inner in error.exceptions:
+            kinds |= kind_of(inner)
+        return kinds
+    return frozenset({type(error)})

@@ -1,0 +1,96 @@
+"""Run a program once under a given schedule: what searches, replays and checks are built on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any
+
+import trio
+
+from harness.testing.schedules._backend import Backend, Observer
+from harness.testing.schedules._backends import backend as best_backend
+from harness.testing.schedules._choosers import Planned
+from harness.testing.schedules._controlled import ScheduleRun, run_controlled
+from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._search import Attempt
+
+MOST_STEPS = 100_000
+"""Steps after which a program is called a livelock, if nobody says otherwise."""
+
+
+def run_schedule(
+    async_fn: Callable[[], Awaitable[Any]],
+    schedule: Schedule | str = Schedule(),  # noqa: B008 - frozen
+    *,
+    observers: tuple[Observer, ...] = (),
+    most_steps: int = MOST_STEPS,
+    context: Context | None = None,
+) -> ScheduleRun:
+    """Run a program once under a schedule, in a ``trio.run`` of its own on a virtual clock.
+
+    The call blocks its thread until the program has ended. Inside of trio, call it in a worker
+    thread: ``await trio.to_thread.run_sync(run_schedule, program)``.
+
+    Args:
+      async_fn: The program: an async function without arguments.
+      schedule: The schedule or its replay string; by default the plain one, without a switch.
+      observers: Who looks on between the steps.
+      most_steps: Where to cut the program short and call it a livelock.
+      context: The context variables that the program starts with; by default a copy of the
+        caller's.
+
+    Returns:
+      What came of it. What the program raises is not raised here, but stands in
+      `ScheduleRun.outcome`; so does a deadlock or livelock.
+
+    Raises:
+      ValueError: if the replay string is none.
+      RuntimeError: if this thread has an event loop, or trio can't be controlled.
+    """
+    if isinstance(schedule, str):
+        schedule = Schedule.parse(schedule)
+    refuse_inside_trio("run_schedule")
+    return run_controlled(
+        async_fn,
+        Planned(schedule.choices()),
+        backend=best_backend(),
+        faults=schedule.faults,
+        plan=schedule,
+        observers=observers,
+        most_steps=most_steps,
+        context=context,
+    )
+
+
+def run_attempt(
+    async_fn: Callable[[], Awaitable[Any]],
+    attempt: Attempt,
+    *,
+    observers: tuple[Observer, ...] = (),
+    most_steps: int = MOST_STEPS,
+    context: Context | None = None,
+    backend: Backend | None = None,
+) -> ScheduleRun:
+    """Run a program as a search wants to see it run; else as `run_schedule`."""
+    return run_controlled(
+        async_fn,
+        attempt.chooser,
+        backend=best_backend() if backend is None else backend,
+        faults=attempt.faults,
+        observers=observers,
+        most_steps=most_steps,
+        context=context,
+    )
+
+
+def refuse_inside_trio(what: str) -> None:
+    """Refuse to start a loop in a thread that has one."""
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        f"{what} starts a trio.run of its own, and this thread is inside of one already; call it "
+        f"in a worker thread: `await trio.to_thread.run_sync({what}, ...)`"
+    )

@@ -1,0 +1,266 @@
+"""The hooks of harness for pytest: options, fixtures, and a watch around each trio test.
+
+pytest loads this in every project of an environment, and before coverage is measured. So nothing
+is imported here but what pytest has loaded itself; `harness.testing.pytest_plugin` does the work,
+and is loaded when the first trio test runs, or when a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import zlib
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from harness.models import ScriptedModel
+    from harness.testing.chaos import Chaos
+    from harness.testing.provider import Provider
+    from harness.testing.pytest_plugin import WatchedTest
+
+_dump_after = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options and settings."""
+    group = parser.getgroup("harness", "many agents at once (trio-harness)")
+    group.addoption(
+        "--schedules",
+        type=_count,
+        metavar="N",
+        help="try N schedules in each test that explores them, in place of what the test says",
+    )
+    group.addoption(
+        "--schedule",
+        metavar="STRING",
+        help="replay the schedule that a failure printed, and no other",
+    )
+    group.addoption(
+        "--leak-check",
+        action="store_true",
+        help="fail a trio test that leaves a live run, a stray task or changed shared state",
+    )
+    group.addoption(
+        "--harness-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="cancel a trio test after so many real seconds, and print what each task waits for",
+    )
+    parser.addini("harness_timeout", "as --harness-timeout", default="")
+    parser.addini("harness_leak_check", "as --leak-check", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
+    config.addinivalue_line(
+        "markers", "harness_timeout(seconds): cancel the test after so many real seconds"
+    )
+    config.addinivalue_line(
+        "markers", "leaks(reason): what the test leaves behind is meant; --leak-check is silent"
+    )
+    if setting := config.getini("harness_timeout"):
+        try:
+            _seconds(setting)
+        except ValueError as error:
+            raise pytest.UsageError(f"harness_timeout = {setting}: {error}") from error
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Pass on what was asked of schedules."""
+    schedules = session.config.getoption("schedules")
+    schedule = session.config.getoption("schedule")
+    if schedules is not None or schedule is not None:
+        from harness.testing._asked import ask
+
+        ask(schedules=schedules, schedule=schedule)
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError("a whole number from 1 upwards is wanted")
+    return count
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise ValueError("seconds above 0 are wanted")
+    return seconds
+
+
+# Each trio test ----------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    """Put the watch around the test's own function, whoever runs it."""
+    function = getattr(item, "obj", None)
+    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    if "trio" not in sys.modules or not iscoroutinefunction(inner):
+        yield
+        return
+    watched = _watched(inner)
+    if inner is function:
+        item.obj = watched  # type: ignore[attr-defined]
+    else:
+        function.hypothesis.inner_test = watched  # type: ignore[union-attr]
+    _watches.append(_watch(item))
+    try:
+        with _exploring(item.config):
+            yield
+    finally:
+        _watches.pop()
+        if inner is function:
+            item.obj = function  # type: ignore[attr-defined]
+        elif function.hypothesis.inner_test is watched:  # type: ignore[union-attr]
+            function.hypothesis.inner_test = inner  # type: ignore[union-attr]
+
+
+def _exploring(config: pytest.Config) -> AbstractContextManager[None]:
+    """Pass on to `harness.testing.explore_schedules` what was asked on the command line."""
+    schedules, schedule = config.getoption("schedules"), config.getoption("schedule")
+    if schedules is None and schedule is None:
+        return nullcontext()
+    from harness.testing import exploring_with
+
+    # The strings of assert_isolated say first which inputs they are about; see `_asked`.
+    is_plain = schedule is not None and re.match(r"h\d+:", schedule)
+    return exploring_with(schedules=schedules, schedule=schedule if is_plain else None)
+
+
+_watches: list[WatchedTest] = []
+"""The test that runs. Asked when its function is called: pytest-trio keeps what it has wrapped of a
+Hypothesis test, and calls it for the next parameter, too."""
+
+
+def _watched(inner: Any) -> Any:
+    @functools.wraps(inner)
+    async def watched(**named: Any) -> None:
+        if _watches:
+            await _watches[-1].run(inner, named)
+        else:
+            await inner(**named)
+
+    return watched
+
+
+def _watch(item: pytest.Item) -> WatchedTest:
+    from harness.testing.pytest_plugin import WatchedTest, limiters_of
+
+    leak_check = item.config.getoption("leak_check") or item.config.getini("harness_leak_check")
+    leak_check = leak_check and item.get_closest_marker("leaks") is None
+    return WatchedTest(
+        name=item.nodeid,
+        limiters=lambda: limiters_of(_own_modules(item.config)),
+        leak_check=leak_check,
+        timeout_seconds=_timeout(item),
+        dump_after_seconds=item.stash.get(_dump_after, None),
+        shared_state=functools.partial(_shared_state, item) if leak_check else None,
+    )
+
+
+def _shared_state(item: pytest.Item) -> Any:
+    from harness.testing.pytest_plugin import watch_shared_state
+
+    return watch_shared_state(item.function)  # type: ignore[attr-defined]
+
+
+def _timeout(item: pytest.Item) -> float | None:
+    marker = item.get_closest_marker("harness_timeout")
+    if marker is not None:
+        if len(marker.args) != 1 or marker.kwargs:
+            raise pytest.UsageError(f"{item.nodeid}: write harness_timeout(SECONDS)")
+        return float(marker.args[0])
+    option: float | None = item.config.getoption("harness_timeout")
+    if option is not None:
+        return option
+    setting = item.config.getini("harness_timeout")
+    return float(setting) if setting else None
+
+
+@pytest.hookimpl(hookwrapper=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, None]:
+    """Learn when pytest-timeout will end the test, to print the dump just before."""
+    if settings.timeout:
+        item.stash[_dump_after] = settings.timeout - min(1.0, settings.timeout / 4)
+    yield
+
+
+_module_cache: dict[str, Any] = {}
+
+
+def _own_modules(config: pytest.Config) -> list[Any]:
+    """Return the loaded modules of the project under test, and not those that are installed."""
+    if _module_cache.get("count") != len(sys.modules):
+        root = str(config.rootpath)
+        found = []
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and path.startswith(root):
+                parts = Path(path).parts
+                if "site-packages" not in parts and "dist-packages" not in parts:
+                    found.append(module)
+        _module_cache.update(count=len(sys.modules), modules=found)
+    own: list[Any] = _module_cache["modules"]
+    return own
+
+
+# Fixtures ----------------------------------------------------------------------------------------
+
+
+class ChaosMaker:
+    """Makes `harness.testing.Chaos` whose seed belongs to the test, so that it repeats."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __call__(self, seed: int | None = None, **faults: Any) -> Chaos:
+        """Return chaos with these faults; see `harness.testing.Chaos`."""
+        from harness.testing.chaos import Chaos
+
+        return Chaos(self.seed if seed is None else seed, **faults)
+
+    def wrap(self, thing: Any, **faults: Any) -> Any:
+        """Wrap one thing; by default a fifth of its calls is late or fails."""
+        return self(**(faults or {"delay": (0.0, 10.0), "fail": True, "rate": 0.2})).wrap(thing)
+
+
+@pytest.fixture
+def chaos(request: pytest.FixtureRequest) -> ChaosMaker:
+    """Make chaos with a seed of this test's own: ``chaos(fail=ConnectionError, rate=0.3)``."""
+    return ChaosMaker(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def scripted_model() -> type[ScriptedModel]:
+    """Make a model that answers from a script: ``scripted_model(["Hello", "Bye"])``."""
+    from harness.models import ScriptedModel
+
+    return ScriptedModel
+
+
+@pytest.fixture
+def sim_provider() -> Any:
+    """Open a simulated provider in the test: ``async with sim_provider(...) as provider``.
+
+    It takes what `harness.testing.provider.open_provider` takes. By default it says what it was
+    told, and has no socket, so it works on a virtual clock.
+    """
+    from harness.testing.provider import open_provider
+
+    def open_one(**settings: Any) -> AbstractAsyncContextManager[Provider]:
+        settings.setdefault("answer", lambda request: request.prompt)
+        settings.setdefault("http", False)
+        return open_provider(**settings)
+
+    return open_one

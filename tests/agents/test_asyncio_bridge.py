@@ -1,0 +1,485 @@
+"""Asyncio code runs for a trio task: its context, its cancel, its errors and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+import harness
+from harness.agents.asyncio_bridge import AsyncioLoop, call_trio, open_asyncio, run_asyncio
+from harness.errors import AsyncioBridgeError, RunTimedOut
+from tests.support.context import planted, third_party
+
+pytestmark = pytest.mark.real_clock
+"""A loop in another thread has a clock of its own."""
+
+FOR_EVER_SECONDS = 3600.0
+
+
+async def double(number: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+async def hang() -> None:
+    await asyncio.sleep(FOR_EVER_SECONDS)
+
+
+@asynccontextmanager
+async def no_thread_left() -> AsyncIterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() <= before
+
+
+# Values and errors -------------------------------------------------------------------------------
+
+
+async def test_value_comes_back() -> None:
+    async with no_thread_left():
+        assert await run_asyncio(double, 21) == 42
+
+
+async def test_arguments_by_name_are_passed_on() -> None:
+    async def subtract(a: int, *, b: int) -> int:
+        return a - b
+
+    assert await run_asyncio(subtract, 5, b=3) == 2
+
+
+async def test_error_comes_out_as_itself() -> None:
+    """A caller that expects a KeyError must be able to catch one."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("ticket")
+
+    with pytest.raises(KeyError, match="ticket"):
+        await run_asyncio(fail)
+
+
+async def test_keyboard_interrupt_in_asyncio_doesnt_end_the_loop_for_others() -> None:
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async with open_asyncio() as loop:
+        with pytest.raises(KeyboardInterrupt):
+            await loop.run(interrupt)
+        assert await loop.run(double, 4) == 8
+
+
+async def test_error_of_the_body_is_not_wrapped() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with open_asyncio():
+            raise ZeroDivisionError
+
+
+async def test_many_calls_share_one_thread() -> None:
+    threads: set[int] = set()
+
+    async def note(number: int) -> int:
+        threads.add(threading.get_ident())
+        await asyncio.sleep(0.001)
+        return number
+
+    async with open_asyncio() as loop:
+
+        async def one(number: int) -> int:
+            return await loop.run(note, number)
+
+        results = await harness.fan_out(one, range(50), limit=50)
+    assert results.values() == list(range(50))
+    assert len(threads) == 1
+
+
+# Whose context? ----------------------------------------------------------------------------------
+
+
+async def test_asyncio_code_sees_its_callers_run_and_variables() -> None:
+    """With one loop for all, each call must still see its own caller, not the loop's opener."""
+
+    async def look() -> tuple[str, str]:
+        await asyncio.sleep(0)
+        return harness.current_run().name, third_party.get()
+
+    async with harness.open_run("opener"), open_asyncio() as loop:
+
+        async def one(number: int) -> tuple[str, str]:
+            with planted(f"planted {number}"):
+                return await loop.run(look)
+
+        results = await harness.fan_out(one, range(5), key=str)
+        assert results.values() == [(str(n), f"planted {n}") for n in range(5)]
+
+
+async def test_loop_opened_in_a_run_doesnt_keep_its_context() -> None:
+    seen: list[str] = []
+
+    async with open_asyncio() as loop:
+
+        async def plant() -> None:
+            with planted("of the first caller"):
+                await loop.run(double, 1)
+
+        await plant()
+
+        async def look() -> None:
+            seen.append(third_party.get())
+
+        await loop.run(look)
+    assert seen == ["unset"]
+
+
+# Cancel and deadline -----------------------------------------------------------------------------
+
+
+async def test_cancel_reaches_the_asyncio_task_and_waits_for_its_cleanup() -> None:
+    events: list[str] = []
+
+    async def work() -> None:
+        try:
+            await hang()
+        finally:
+            await asyncio.sleep(0.02)
+            events.append("cleaned up")
+
+    async with open_asyncio() as loop:
+        with trio.move_on_after(0.05) as scope:
+            await loop.run(work)
+        events.append("left")
+    assert scope.cancelled_caught
+    assert events == ["cleaned up", "left"]
+
+
+async def test_deadline_of_the_run_is_a_timeout() -> None:
+    with pytest.raises(RunTimedOut):
+        async with harness.open_run("slow", timeout=0.05):
+            await run_asyncio(hang)
+
+
+async def test_cancelling_one_run_leaves_the_others_alone() -> None:
+    async with open_asyncio() as loop:
+        done: list[int] = []
+
+        async def short(number: int) -> int:
+            await asyncio.sleep(0.05)
+            return number
+
+        async def one(number: int) -> None:
+            async with harness.open_run(f"run {number}") as run:
+                if number == 1:
+                    harness.start_soon(nursery, cancel_soon, run, run=None)
+                    await loop.run(hang)
+                done.append(await loop.run(short, number))
+
+        async def cancel_soon(run: harness.Run) -> None:
+            await trio.sleep(0.01)
+            run.cancel("enough")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(one, number)
+    assert sorted(done) == [0, 2, 3]
+
+
+async def test_cancel_before_the_first_step_never_hangs() -> None:
+    """The asyncio task is cancelled before it has begun, so no line of it ever runs."""
+    started: list[bool] = []
+
+    async def work() -> None:
+        started.append(True)
+
+    async with open_asyncio() as loop:
+        await loop.run(double, 0)
+        loop_thread_busy = threading.Event()
+
+        async def block() -> None:
+            loop_thread_busy.wait(5)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run, block)
+            await trio.sleep(0.01)
+            with trio.CancelScope() as scope:
+                nursery.start_soon(set_later, loop_thread_busy, scope)
+                await loop.run(work)
+    assert scope.cancelled_caught
+    assert started == []
+
+
+async def set_later(event: threading.Event, scope: trio.CancelScope) -> None:
+    await trio.sleep(0.01)
+    scope.cancel()
+    await trio.sleep(0.01)
+    event.set()
+
+
+async def test_value_returned_in_spite_of_a_cancel_is_kept() -> None:
+    async def stubborn() -> str:
+        try:
+            await hang()
+        except asyncio.CancelledError:
+            return "late, but here"
+        return "never"
+
+    async with open_asyncio() as loop:
+        with trio.move_on_after(0.02):
+            assert await loop.run(stubborn) == "late, but here"
+
+
+async def test_swallowed_cancel_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio cancels once; a retry loop that catches everything would then run for ever."""
+    monkeypatch.setattr("harness.agents._asyncio_call.CANCEL_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("harness.agents._asyncio_call.CLEANUP_SECONDS", 0.02)
+    swallowed = 0
+
+    async def swallow() -> None:
+        nonlocal swallowed
+        for _ in range(3):
+            try:
+                await hang()
+            except asyncio.CancelledError:
+                swallowed += 1
+        await hang()
+
+    async with open_asyncio() as loop:
+        with trio.move_on_after(0.02) as scope:
+            await loop.run(swallow)
+    assert scope.cancelled_caught
+    assert swallowed == 3
+
+
+async def test_self_cancel_is_an_error_that_says_so() -> None:
+    """An asyncio.CancelledError is no Exception; loose in trio it would crash the program."""
+
+    async def cancel_self() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    with pytest.raises(AsyncioBridgeError, match=r"cancel_self\(\) was cancelled inside asyncio"):
+        await run_asyncio(cancel_self)
+
+
+# The end of the loop -----------------------------------------------------------------------------
+
+
+async def test_tasks_left_behind_end_with_the_loop() -> None:
+    ended: list[str] = []
+
+    async def leave_a_task() -> None:
+        async def stay() -> None:
+            try:
+                await hang()
+            finally:
+                ended.append("stay")
+
+        task = asyncio.create_task(stay())
+        await asyncio.sleep(0)
+        assert not task.done()
+
+    async with no_thread_left():
+        async with open_asyncio() as loop:
+            await loop.run(leave_a_task)
+            assert ended == []
+    assert ended == ["stay"]
+
+
+async def test_call_that_outlives_the_block_is_told() -> None:
+    errors: list[BaseException] = []
+
+    async def outlive(loop: AsyncioLoop) -> None:
+        try:
+            await loop.run(hang)
+        except AsyncioBridgeError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        async with open_asyncio() as loop:
+            nursery.start_soon(outlive, loop)
+            await loop.run(double, 1)
+    assert len(errors) == 1
+    assert "its asyncio loop was closed" in str(errors[0])
+
+
+async def test_cancel_of_the_block_ends_the_thread() -> None:
+    async with no_thread_left():
+        with trio.move_on_after(0.02) as scope:
+            async with open_asyncio() as loop:
+                await loop.run(hang)
+    assert scope.cancelled_caught
+
+
+# Calling back into trio --------------------------------------------------------------------------
+
+
+async def test_trio_function_called_from_asyncio_runs_in_the_callers_run() -> None:
+    async def tool(question: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"{question} in {harness.current_run().path}"
+
+    async def framework() -> str:
+        return await call_trio(tool, "asked")
+
+    async with harness.open_run("outer"), open_asyncio() as loop:
+        assert await loop.run(framework) == "asked in outer"
+
+
+async def test_error_of_a_trio_function_reaches_the_asyncio_code() -> None:
+    async def tool() -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("no such ticket")
+
+    async def framework() -> str:
+        try:
+            await call_trio(tool)
+        except KeyError as error:
+            return f"caught {error.args[0]}"
+        return "nothing"
+
+    assert await run_asyncio(framework) == "caught no such ticket"
+
+
+async def test_cancel_of_the_caller_reaches_a_trio_function_in_asyncio() -> None:
+    """Both sides are told of the one cancel, and each has ended before the block is left."""
+    events: list[str] = []
+
+    async def tool() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            events.append("tool")
+
+    async def framework() -> None:
+        try:
+            await call_trio(tool)
+        finally:
+            events.append("framework")
+
+    with trio.move_on_after(0.05) as scope:
+        await run_asyncio(framework)
+    assert scope.cancelled_caught
+    assert events == ["tool", "framework"]
+
+
+async def test_asyncio_timeout_cancels_a_trio_function() -> None:
+    ended = threading.Event()
+
+    async def tool() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async def framework() -> str:
+        try:
+            async with asyncio.timeout(0.02):
+                await call_trio(tool)
+        except TimeoutError:
+            return "in time" if ended.is_set() else "too early"
+        return "never"
+
+    assert await run_asyncio(framework) == "in time"
+
+
+async def test_trio_functions_called_side_by_side() -> None:
+    async def tool(number: int) -> int:
+        await trio.sleep(0.01)
+        return number
+
+    async def framework() -> list[int]:
+        return await asyncio.gather(*(call_trio(tool, number) for number in range(20)))
+
+    assert await run_asyncio(framework) == list(range(20))
+
+
+async def test_left_behind_task_cant_call_trio_for_an_ended_call() -> None:
+    said: list[str] = []
+
+    async def tool() -> None:  # pragma: no cover (never called)
+        raise AssertionError
+
+    async def leave() -> None:
+        async def later() -> None:
+            await asyncio.sleep(0.02)
+            try:
+                await call_trio(tool)
+            except AsyncioBridgeError as error:
+                said.append(str(error))
+
+        strays.append(asyncio.create_task(later()))
+
+    strays: list[asyncio.Task[None]] = []
+    async with open_asyncio() as loop:
+        await loop.run(leave)
+        await trio.sleep(0.1)
+    assert len(said) == 1
+    assert "left behind when it ended" in said[0]
+
+
+# Bad input ---------------------------------------------------------------------------------------
+
+
+def plain(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: plain, "asyncio can't wait for"),
+        (lambda: "fn", "not 'fn'"),
+        (lambda: double(1), "not the coroutine double()"),
+    ],
+)
+async def test_what_is_no_asyncio_function_is_refused(make: Callable[[], Any], words: str) -> None:
+    call: Any = run_asyncio
+    with pytest.raises(TypeError) as refused:
+        await call(make(), *([1] if words.startswith("asyncio") else []))
+    assert words in str(refused.value)
+
+
+async def test_loop_outside_of_its_block_is_refused() -> None:
+    loop = open_asyncio()
+    with pytest.raises(RuntimeError, match="it isn't open"):
+        await loop.run(double, 1)
+    async with loop:
+        pass
+    with pytest.raises(RuntimeError, match="its block has been left"):
+        await loop.run(double, 1)
+    with pytest.raises(RuntimeError, match="opened before"):
+        async with loop:
+            pass  # pragma: no cover
+
+
+def test_call_trio_outside_of_a_bridge_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="outside of what a run called in asyncio"):
+        asyncio.run(call_trio(trio.sleep, 0))
+
+
+async def test_dump_says_what_is_waited_for() -> None:
+    async with harness.open_run("waits") as run, open_asyncio() as loop:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run, hang)
+            await trio.sleep(0.01)
+            text = harness.dump()
+            nursery.cancel_scope.cancel()
+    assert "hang() in asyncio" in text, run
+
+
+def test_hundred_calls_take_as_long_as_one() -> None:
+    async def main() -> float:
+        async with open_asyncio() as loop:
+            started_at = time.perf_counter()
+            await harness.fan_out(lambda _: loop.run(asyncio.sleep, 0.1), range(100))
+            return time.perf_counter() - started_at
+
+    assert trio.run(main) < 2.0

@@ -1,0 +1,222 @@
+"""``harness batch module:agent``: an agent on every record, with the model that is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.cli._models import made_up, simulated
+from harness.testing.provider import Answer
+
+AGENT = """
+import attrs
+from harness.agents import Agent, tool
+from harness.models import FunctionModel, ModelResponse, OpenAIModel, ScriptedModel, ToolCall
+from harness.limits import Limiter
+
+def loud(request):
+    return request.messages[-1].content.upper()
+
+@attrs.frozen
+class Label:
+    name: str
+    sure: bool
+
+@tool
+def look_up(card: str, days: int) -> str:
+    "Look a card up."
+    return f"{card} for {days}"
+
+agent = Agent("loud", model=FunctionModel(loud))
+labels = Agent("labels", model=ScriptedModel(['{"name": "card", "sure": true}']), output_type=Label)
+openai = Agent("openai", model=OpenAIModel("gpt-4o-mini"))
+limited = Agent("limited", model=FunctionModel(loud, limiter=Limiter("own", concurrent=1)))
+with_tool = Agent("with_tool", model=FunctionModel(loud), tools=[look_up])
+called = 0
+
+class Own:
+    "A model of the user's own class."
+    async def complete(self, request):
+        return ModelResponse(request.messages[-1].content)
+    def stream(self, request):
+        raise NotImplementedError
+
+own = Agent("own", model=Own())
+
+async def function(record):
+    return record
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(clean_imports: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (clean_imports / "app.py").write_text(AGENT)
+    (clean_imports / "in.csv").write_text("id,text\n1,late card\n2,lost card\n")
+    (clean_imports / "in.txt").write_text("late card\nlost card\n")
+    return clean_imports
+
+
+def batch(target: str, *arguments: str, source: str = "in.csv") -> int:
+    ways = ("--input", source, "--output", "out.jsonl", "--quiet")
+    return main(["batch", f"app.py:{target}", *ways, *arguments])
+
+
+def values() -> dict[str, Any]:
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    return {line["key"]: line["value"] for line in lines}
+
+
+# What it is run with -----------------------------------------------------------------------------
+
+
+def test_prompt_of_a_record_and_output_of_the_reply() -> None:
+    assert batch("agent", "--prompt", "text", "--key", "id") == 0
+    assert values() == {"1": "LATE CARD", "2": "LOST CARD"}
+
+
+def test_plain_lines_and_json_strings_are_prompts() -> None:
+    assert batch("agent", source="in.txt") == 0
+    assert sorted(values().values()) == ["LATE CARD", "LOST CARD"]
+    Path("in.jsonl").write_text('"a"\n"b"\n')
+    assert batch("agent", "--overwrite", source="in.jsonl") == 0
+    assert sorted(values().values()) == ["A", "B"]
+
+
+def test_output_with_a_type_is_written_as_json() -> None:
+    assert batch("labels", "--prompt", "text") == 0
+    assert list(values().values()) == [{"name": "card", "sure": True}] * 2
+
+
+def test_simulated_model_calls_each_tool_once() -> None:
+    assert batch("with_tool", "--prompt", "text", "--key", "id", "--model", "sim") == 0
+    assert values()["1"] == "simulated answer to: late card (the tools say: late card for 1)"
+
+
+def test_limits_hold_per_call_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """An item with a tool takes two calls, and both count."""
+    arguments = ("--prompt", "text", "--model", "sim", "--rpm", "600", "--summary", "s.json")
+    assert batch("with_tool", *arguments) == 0
+    assert json.loads(Path("s.json").read_text())["limits"]["granted"] == 4
+
+
+@pytest.mark.parametrize("target", ["agent", "own"])
+def test_tokens_per_minute_need_no_count_for_an_agent(target: str) -> None:
+    assert batch(target, "--prompt", "text", "--tpm", "100000", "--summary", "s.json") == 0
+    limits = json.loads(Path("s.json").read_text())["limits"]
+    assert limits["granted"] == 2
+    assert limits["tokens"]["used"] > 0
+
+
+def test_dry_run_shows_prompts_and_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch("agent", "--prompt", "text", "--model", "sim", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "app.py:agent on sim" in said
+    assert '"late card"' in said
+
+
+def test_resuming_with_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the answers from one model and half from another are no batch of either."""
+    journal = ("--prompt", "text", "--key", "id", "--journal", "run.db")
+    assert batch("agent", *journal) == 0
+    assert batch("agent", *journal, "--resume", "--model", "sim") == 2
+    assert "--model" in capsys.readouterr().err
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "words"),
+    [
+        ("agent", [], "add --prompt FIELD"),
+        ("agent", ["--prompt", "body"], "no field 'body'"),
+        ("agent", ["--prompt", "text", "--model", "gpt-4o"], "openai:NAME, anthropic:NAME"),
+        ("agent", ["--prompt", "text", "--model", "openai:"], "names no model"),
+        ("agent", ["--prompt", "text", "--tokens", "5", "--tpm", "9"], "counts its own tokens"),
+        ("agent", ["--prompt", "text", "--model", "openai:gpt-4o"], "OPENAI_API_KEY"),
+        ("agent", ["--prompt", "text", "--model", "anthropic:claude"], "ANTHROPIC_API_KEY"),
+        ("openai", ["--prompt", "text"], "OPENAI_API_KEY"),
+        ("agent", ["--prompt", "text", "--model", "local:none.gguf"], "none.gguf"),
+        ("limited", ["--prompt", "text", "--rpm", "9"], "has a limiter of its own"),
+        ("function", ["--prompt", "text"], "--prompt text is for agents"),
+        ("function", ["--model", "sim"], "--model sim is for agents"),
+        ("function", ["--tpm", "9"], "--tpm 9 needs --tokens"),
+    ],
+)
+def test_what_cant_be_run_is_refused_before_anything_runs(
+    target: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert batch(target, *arguments) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not Path("out.jsonl").exists()
+
+
+def test_prompt_of_plain_lines_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch("agent", "--prompt", "text", source="in.txt") == 2
+    assert "each line is a prompt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["", "  ", "7", "null"])
+def test_record_without_a_prompt_is_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = value if value in ("7", "null") else json.dumps(value)
+    Path("in.jsonl").write_text(f'{{"text": {text}}}\n')
+    assert batch("agent", "--prompt", "text", source="in.jsonl") == 2
+    assert "line 1" in capsys.readouterr().err
+
+
+def test_key_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody listens there, so the error is shown; the key must not stand in it, nor in the log."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    arguments = ["--prompt", "text", "--model", "openai:gpt", "--log-level", "debug"]
+    assert batch("agent", *arguments) == 1
+    said = capfd.readouterr()
+    assert "sk-secret" not in said.out + said.err + Path("out.jsonl").read_text()
+
+
+def test_plain_function_loads_no_agents() -> None:
+    """A batch of a function must work without what agents need."""
+    code = (
+        "import sys, harness.cli; "
+        "harness.cli.main(['batch', 'plain.py:echo', '--input', 'in.csv', '--output', '-']); "
+        "sys.exit('msgspec' in sys.modules or 'openai' in sys.modules)"
+    )
+    Path("plain.py").write_text("async def echo(record):\n    return record\n")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+# The simulated model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, "text"),
+        ({"type": "integer"}, 1),
+        ({"type": "string", "enum": ["a", "b"]}, "a"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1.0),
+        ({"type": "object", "properties": {"x": {"type": "boolean"}}}, {"x": False}),
+        ({"default": [3]}, [3]),
+        ({}, "text"),
+    ],
+)
+def test_arguments_are_made_up_from_the_schema(schema: dict[str, Any], value: Any) -> None:
+    assert made_up(schema, "text") == value
+
+
+def test_simulated_model_answers_without_tools() -> None:
+    class Request:
+        body = {"messages": [{"role": "user", "content": "hello"}]}  # noqa: RUF012
+
+    assert simulated(Request()) == "simulated answer to: hello"  # type: ignore[arg-type]
+    assert not isinstance(simulated(Request()), Answer)  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""``harness audit``: its targets, its formats and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+
+WRONG = (
+    "_folder = None\n"
+    "async def agent(folder):\n"
+    "    global _folder\n"
+    "    _folder = folder\n"
+    "    return folder\n"
+    "INPUTS = ['a', 'b']\n"
+)
+
+
+def audit(*arguments: str) -> int:
+    return main(["audit", *arguments])
+
+
+def test_nothing_found_is_0(clean_imports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (clean_imports / "right.py").write_text("async def agent(x): return x\n")
+    assert audit("right.py") == 0
+    assert capsys.readouterr().out == "nothing found\n"
+
+
+def test_findings_are_1(clean_imports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (clean_imports / "wrong.py").write_text(WRONG)
+    assert audit("wrong.py") == 1
+    assert capsys.readouterr().out.startswith("wrong.py:4:5: module-global: _folder ")
+    assert audit(".", "--format", "json") == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["path"], found["symbol"]) == ("wrong.py", "_folder")
+    assert audit(".", "--format", "sarif") == 1
+    assert json.loads(capsys.readouterr().out)["version"] == "2.1.0"
+
+
+def test_a_module_is_imported_and_its_agent_is_run(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a path, with what the runs of `agent` with INPUTS leave behind."""
+    (clean_imports / "wrong.py").write_text(WRONG)
+    assert audit("wrong", "--format", "json") == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(one["rule"], one["path"], one["line"], one["symbol"]) for one in found] == [
+        ("module-global", "wrong.py", 4, "_folder"),
+        ("left-behind", "wrong.py", 1, "wrong._folder"),
+    ]
+
+
+def test_a_function_of_a_module_is_run_with_the_inputs_given(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean_imports / "app").mkdir()
+    (clean_imports / "app" / "__init__.py").write_text("")
+    (clean_imports / "app" / "tools.py").write_text(
+        "SEEN = {}\nasync def look(record):\n    put(record)\n"
+        "def put(record):\n    SEEN[record['id']] = 1\n"
+    )
+    assert audit("app.tools:look", "--input", '{"id": 7}', "--format", "json") == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {one["rule"] for one in found} == {"module-global", "left-behind"}
+    assert "look({'id': 7})" in found[1]["message"]
+
+
+def test_a_module_without_an_agent_is_only_read(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean_imports / "wrong.py").write_text(WRONG.replace("INPUTS", "OTHERS"))
+    assert audit("wrong") == 1
+    assert "left-behind" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param([], "Missing argument", id="nothing"),
+        pytest.param(["nowhere.py"], "'nowhere.py'", id="no such file"),
+        pytest.param(["nowhere"], "no module 'nowhere'", id="no such module"),
+        pytest.param(["empty"], "no Python file", id="an empty folder"),
+        pytest.param(["wrong.py:agent"], "never imported", id="a function of a file"),
+        pytest.param(["wrong:agnet"], "did you mean 'agent'", id="a slip of the finger"),
+        pytest.param(["wrong.py", "--format", "xml"], "xml", id="no such format"),
+        pytest.param(["wrong:agent", "--input", "hello"], "is not JSON", id="no JSON"),
+        pytest.param(["wrong.py", "--input", "1"], "MODULE:FUNCTION", id="an input for a file"),
+        pytest.param(["bare:agent"], "--input", id="no inputs"),
+        pytest.param(["sys"], "no Python source", id="a module without source"),
+    ],
+)
+def test_wrong_usage_is_2_and_says_what_to_do(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    (clean_imports / "wrong.py").write_text(WRONG)
+    (clean_imports / "bare.py").write_text("async def agent(x): return x\n")
+    (clean_imports / "empty").mkdir()
+    assert audit(*arguments) == 2
+    assert said in capsys.readouterr().err

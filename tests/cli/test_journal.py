@@ -1,0 +1,377 @@
+"""``harness batch --journal`` from the command line to the exit status, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.journal import read_journal
+
+AGENT = """
+from harness.shared import reserve_budget
+
+calls = []
+broken = {"2"}
+
+async def echo(record):
+    calls.append(record["id"])
+    if record["id"] in broken:
+        raise ValueError("two")
+    return {"of": record["id"]}
+
+async def other(record):
+    return record["id"]
+
+async def spends(record):
+    with reserve_budget(tokens=10) as spending:
+        spending.settle(tokens=10, cost_usd=0.25)
+    calls.append(record["id"])
+    return record["id"]
+
+async def line(text):
+    calls.append(text)
+    return text
+"""
+
+CSV = "id,text\n1,one\n2,two\n3,three\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(clean_imports: Path) -> Path:
+    (clean_imports / "agent.py").write_text(AGENT)
+    (clean_imports / "in.csv").write_text(CSV)
+    return clean_imports
+
+
+def batch(*arguments: str, target: str = "echo", source: str = "in.csv") -> int:
+    sys.modules.pop("agent", None)  # Each session is another process, so to say.
+    key = [] if "--key" in arguments or not source.endswith(".csv") else ["--key", "id"]
+    words = ["batch", f"agent.py:{target}", "--input", source, "--output", "out.jsonl", *key]
+    status = main([*words, "--journal", "run.db", *arguments])
+    calls().sort()
+    return status
+
+
+def lines() -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    return sorted(found, key=lambda line: line["index"])
+
+
+def calls() -> list[Any]:
+    """Return for which records the latest batch called its function."""
+    found: list[Any] = getattr(sys.modules.get("agent"), "calls", [])
+    return found
+
+
+def without_seconds(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in found]
+
+
+# Resume -------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_not_run_twice_by_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch() == 1
+    before = Path("out.jsonl").read_bytes()
+    assert batch("--overwrite") == 2
+    assert "the journal 'run.db' has 3 items of this batch already (2 ok, 1 failed)" in (
+        said := capsys.readouterr().err
+    )
+    assert "add --resume to go on with it" in said
+    assert calls() == []
+    assert Path("out.jsonl").read_bytes() == before
+
+
+def test_a_resumed_batch_runs_what_is_not_done_and_writes_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert batch("--first", "2") == 1
+    first = lines()
+    capsys.readouterr()
+    assert batch("--resume") == 1
+    assert calls() == ["3"]
+    assert lines()[:2] == first, "with times and attempts, and the error in the same words"
+    assert [line["status"] for line in lines()] == ["ok", "failed", "ok"]
+    said = capsys.readouterr().err
+    assert "3 items (2 of them from the journal) in " in said
+    assert "errors: 1 ValueError\n  2: ValueError: two\n" in said
+    assert "in all: 3 items (2 ok, 1 failed), 3 attempts, " in said
+    assert " in 2 sessions\n" in said
+    assert os.listdir() == [name for name in os.listdir() if not name.endswith(".part")]
+
+
+def test_shuffled_appended_and_changed_records(folder: Path) -> None:
+    batch()
+    (folder / "in.csv").write_text("id,text\n4,four\n3,three\n2,two\n1,ONE\n")
+    assert batch("--resume") == 1
+    assert calls() == ["1", "4"]
+    assert [(line["key"], line["index"]) for line in lines()] == [
+        ("4", 0),
+        ("3", 1),
+        ("2", 2),
+        ("1", 3),
+    ]
+
+
+def test_failed_records_are_kept_or_tried_again() -> None:
+    batch()
+    assert batch("--resume") == 1
+    assert calls() == []
+    assert batch("--resume", "--retry-failed") == 1
+    assert calls() == ["2"]
+    assert lines()[1]["attempts"] == 2
+
+
+def test_the_output_of_a_resumed_batch_may_be_gone_or_standard_output(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    batch("--quiet")
+    Path("out.jsonl").unlink()
+    assert batch("--resume", "--quiet") == 1
+    assert len(lines()) == 3
+    capfdbinary.readouterr()
+    source = ["batch", "agent.py:echo", "--input", "in.csv", "--key", "id", "--ordered"]
+    assert main([*source, "--journal", "run.db", "--resume", "--output", "-", "--quiet"]) == 1
+    out = capfdbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["key"] for line in out] == ["1", "2", "3"]
+
+
+def test_resume_may_be_given_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """So a supervisor can always give it."""
+    assert batch("--resume") == 1
+    assert calls() == ["1", "2", "3"]
+    assert len(lines()) == 3
+
+
+def test_a_set_aside_record_fails_with_that_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    batch()
+    assert batch("--resume", "--retry-failed", "--max-attempts", "1") == 1
+    [failed] = [line for line in lines() if line["status"] == "failed"]
+    assert failed["error"].startswith("SetAside: item '2' is set aside: it was tried once")
+    assert failed["attempts"] == 1
+
+
+def test_records_that_cannot_be_read_are_known_again(folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"id": "1"}\n{"id":\n{"id": "3"}\n')
+    assert batch("--skip-bad", "--key", "id", source="in.jsonl") == 1
+    first = without_seconds(lines())
+    assert batch("--skip-bad", "--key", "id", "--resume", source="in.jsonl") == 1
+    assert calls() == []
+    assert without_seconds(lines()) == first
+    (folder / "in.jsonl").write_text('{"id": "1"}\n{"id": "2.5"}\n{"id": "3"}\n')
+    assert batch("--key", "id", "--resume", source="in.jsonl") == 0
+    assert calls() == ["2.5"]
+
+
+def test_plain_lines_are_known_by_their_place(folder: Path) -> None:
+    (folder / "in.txt").write_text("a\nb\n")
+    assert batch(target="line", source="in.txt") == 0
+    (folder / "in.txt").write_text("a\nB\nc\n")
+    assert batch("--resume", target="line", source="in.txt") == 0
+    assert calls() == ["B", "c"]
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--resume"], "--resume says how to go on with a journal, and none is given"),
+        (["--force"], "--force says how to go on with a journal"),
+        (["--retry-failed"], "--retry-failed says how to go on with a journal"),
+        (["--max-attempts", "3"], "--max-attempts says how to go on with a journal"),
+        (["--journal", "run.db", "--retry-failed"], "--retry-failed needs --resume"),
+        (["--journal", "out.jsonl"], "--output and --journal both name 'out.jsonl'"),
+        (["--journal", "in.csv"], "--input and --journal both name 'in.csv'"),
+        (["--journal", "agent.py", "--resume"], "'agent.py' is not a journal"),
+        (["--journal", "nowhere/run.db"], "nowhere/run.db"),
+        (["--journal", "run.db", "--max-attempts", "0"], "0 is not a whole number from 1"),
+        (["--budget-tokens", "some"], "some is not a whole number from 1 upwards"),
+        (["--budget-usd", "-1"], "-1 is not an amount above 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense_is_refused_before_anything_runs(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["batch", "agent.py:echo", "--input", "in.csv", "--output", "out.jsonl", *arguments]
+    before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    assert main(words) == 2
+    assert expected in capsys.readouterr().err
+    assert calls() == []
+    after = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_another_target_or_setting_is_refused_with_the_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    batch()
+    before = Path("out.jsonl").read_bytes()
+    assert batch("--resume", "--key", "text", target="other") == 2
+    said = capsys.readouterr().err
+    assert "the function was 'agent.py:echo' and is 'agent.py:other'" in said
+    assert "--key was 'id' and is 'text'" in said
+    assert Path("out.jsonl").read_bytes() == before
+    assert not Path("out.jsonl.part").exists()
+    assert batch("--resume", "--force", target="other") == 1
+    assert [line["value"] for line in lines()] == [{"of": "1"}, None, {"of": "3"}]
+
+
+def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:
+    Path("run.db").touch()
+    assert batch("--resume") == 1
+    assert calls() == ["1", "2", "3"]
+
+
+def test_what_does_not_change_the_answers_may_change() -> None:
+    batch("--first", "1")
+    more = ["--limit", "1", "--timeout", "9", "--retry", "2", "--hedge", "5", "--ordered"]
+    assert batch("--resume", "--policy", "fail-fast", *more) == 1
+
+
+def test_dry_run_tells_of_the_journal_and_makes_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch("--dry-run") == 0
+    assert "  journal run.db, new\n" in capsys.readouterr().out
+    assert not Path("run.db").exists()
+    batch()
+    assert batch("--resume", "--dry-run") == 0
+    assert "  journal run.db, with 3 items (2 ok, 1 failed)\n" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everything")
+def test_a_journal_that_is_read_only(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    batch()
+    (folder / "run.db").chmod(0o444)
+    assert batch("--resume") == 2
+    assert "can't be written to" in capsys.readouterr().err
+
+
+def test_a_damaged_journal_is_told_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    batch()
+    content = bytearray(Path("run.db").read_bytes())
+    content[100:] = b"\xff" * (len(content) - 100)
+    Path("run.db").write_bytes(content)
+    assert batch("--resume") == 2
+    assert "damaged" in capsys.readouterr().err
+    assert Path("run.db").read_bytes() == content
+
+
+# Budgets and totals -------------------------------------------------------------------------------
+
+
+def test_totals_cover_all_sessions() -> None:
+    batch("--first", "1", target="spends")
+    assert batch("--resume", "--summary", "sum.json", target="spends") == 0
+    totals = json.loads(Path("sum.json").read_text())["totals"]
+    assert totals["items"] == totals["ok"] == totals["attempts"] == 3
+    assert (totals["tokens"], totals["cost_usd"], totals["sessions"]) == (30, 0.75, 2)
+
+
+def test_a_resumed_batch_goes_on_with_what_is_left_of_the_budget(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    once = ["--limit", "1", "--budget-tokens"]
+    assert batch(*once, "20", target="spends") == 1
+    assert calls() == ["1", "2"]
+    said = capsys.readouterr().err
+    assert "the budget is used up, and nothing more was started" in said
+    assert "20 tokens, $0.5000" in said
+    assert "unfinished: run the same command with --resume to go on; run.db has the rest" in said
+    assert batch("--resume", *once, "20", target="spends") == 1
+    assert calls() == []
+    assert batch("--resume", *once, "30", target="spends") == 0
+    assert calls() == ["3"]
+    assert [line["status"] for line in lines()] == ["ok", "ok", "ok"]
+
+
+def test_a_budget_in_dollars_needs_no_journal() -> None:
+    words = ["batch", "agent.py:spends", "--input", "in.csv", "--output", "out.jsonl"]
+    assert main([*words, "--limit", "1", "--budget-usd", "0.5"]) == 1
+    assert calls() == ["1", "2"]
+
+
+# harness journal ----------------------------------------------------------------------------------
+
+
+def journal(*words: str) -> int:
+    return main(["journal", *words])
+
+
+def test_show_says_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    batch("--quiet")
+    assert journal("show", "run.db") == 1
+    said = capsys.readouterr().out
+    assert said.startswith("batch: 3 items (2 ok, 1 failed), 3 attempts, ")
+    assert "  runs     agent.py:echo\n  with     --format csv, --key id\n" in said
+    assert said.endswith("  2: ValueError: two (failed, 1 attempt)\n")
+    assert journal("show", "run.db", "--batch", "nightly") == 2
+    assert "has no batch 'nightly'; it has 'batch'" in capsys.readouterr().err
+    assert journal("show", "none.db") == 2
+    assert "there is no journal 'none.db'" in capsys.readouterr().err
+    assert not Path("none.db").exists()
+
+
+def test_show_lists_all_failures_on_request(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "in.csv").write_text("id,text\n" + "".join(f"2{n},x\n" for n in range(30)))
+    (folder / "agent.py").write_text(AGENT.replace("in broken", '!= "20"'))
+    batch("--quiet")
+    capsys.readouterr()
+    journal("show", "run.db")
+    assert capsys.readouterr().out.count("ValueError") == 20
+    journal("show", "run.db", "--failures")
+    assert capsys.readouterr().out.count("ValueError") == 29
+
+
+def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
+    batch("--quiet", "--limit", "1")
+    capfd.readouterr()
+    assert journal("export", "run.db") == 0
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(line["key"], line["value"], line["error"]) for line in found] == [
+        ("1", {"of": "1"}, None),
+        ("2", None, "ValueError: two"),
+        ("3", {"of": "3"}, None),
+    ]
+    assert journal("export", "run.db", "--format", "csv", "--output", "all.csv") == 0
+    rows = Path("all.csv").read_text().splitlines()
+    assert rows[0] == "key,status,value,error,attempts,seconds,degraded"
+    assert rows[1].startswith('1,ok,"{""of"": ""1""}",,1,')
+    assert rows[2].startswith("2,failed,,ValueError: two,1,")
+    assert journal("export", "run.db", "--output", "all.csv") == 2
+    assert "is already there" in capfd.readouterr().err
+
+
+def test_retry_lets_items_begin_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    batch("--quiet")
+    assert journal("retry", "run.db", "--failed") == 0
+    assert "1 item of 'batch' will be tried again" in capsys.readouterr().out
+    assert journal("retry", "run.db", "1") == 0
+    batch("--resume", "--quiet")
+    assert calls() == ["1", "2"]
+    assert journal("retry", "run.db") == 2
+    assert journal("retry", "run.db", "1", "--failed") == 2
+    assert journal("retry", "run.db", "17") == 2
+    assert "has no item '17'" in capsys.readouterr().err
+
+
+def test_forget_deletes_items_or_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    batch("--quiet")
+    assert journal("forget", "run.db") == 2
+    assert "say what to forget" in capsys.readouterr().err
+    assert journal("forget", "run.db", "1", "3") == 0
+    with read_journal("run.db") as reader:
+        assert [item.key for item in reader.items("batch")] == ["2"]
+    assert journal("forget", "run.db", "--batch", "batch") == 0
+    assert "1 item of 'batch' forgotten" in capsys.readouterr().out
+    assert batch("--overwrite", "--quiet") == 1
+    assert calls() == ["1", "2", "3"]

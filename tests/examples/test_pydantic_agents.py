@@ -1,0 +1,16 @@
+"""The example of an asyncio framework in a fan-out."""
+
+import pytest
+
+import pydantic_agents
+from tests.examples.headers import promised_output
+
+pytestmark = pytest.mark.real_clock
+
+
+async def test_it_prints_what_its_header_promises(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pydantic_agents, "TIMEOUT_SECONDS", 4.0)
+    await pydantic_agents.main()
+    assert capsys.readouterr().out.splitlines() == promised_output(pydantic_agents)

@@ -1,0 +1,205 @@
+"""A fan-out with a journal in a file: what tests with a journal in memory can't show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.errors import JournaledError, JournalError, JournalLockedError, JournalMismatchError
+from harness.journal import open_journal, read_journal
+from harness.shared import budget_left, reserve_budget
+
+
+@attrs.frozen
+class Ticket:
+    id: int
+    text: str
+
+
+class Body:
+    def __init__(self, *fails: int) -> None:
+        self.fails = fails
+        self.ran: list[int] = []
+
+    async def __call__(self, ticket: Ticket) -> Any:
+        self.ran.append(ticket.id)
+        with reserve_budget(tokens=10) as spending:
+            await trio.sleep(1)
+            spending.settle(tokens=10, cost_usd=0.5)
+        if ticket.id in self.fails:
+            raise ValueError(f"no {ticket.id}")
+        return {"of": (ticket.id, ticket.text)}
+
+
+def tickets(count: int) -> list[Ticket]:
+    return [Ticket(number, f"text {number}") for number in range(count)]
+
+
+def key_of(ticket: Ticket) -> int:
+    return ticket.id
+
+
+async def nightly(journal: Any, body: Any, items: Any, **options: Any) -> Any:
+    options = {"policy": harness.BestEffort(), "limit": 3, "name": "nightly", **options}
+    return await harness.fan_out(body, items, journal=journal, key=key_of, **options)
+
+
+def facts(results: Any) -> list[Any]:
+    return [
+        (
+            one.index,
+            one.key,
+            one.status,
+            one.value if one.ok else (one.error.type_name, one.error.message),
+            one.attempts,
+        )
+        if one.ok or isinstance(one.error, JournaledError)
+        else (
+            one.index,
+            one.key,
+            one.status,
+            (type(one.error).__name__, str(one.error)),
+            one.attempts,
+        )
+        for one in results
+    ]
+
+
+async def test_a_resumed_batch_equals_an_unbroken_one(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_journal(tmp_path / "unbroken.db") as journal:
+        unbroken = await nightly(journal, Body(1), tickets(6))
+    async with open_journal(tmp_path / "broken.db") as journal:
+        await nightly(journal, Body(1), tickets(4))
+    body = Body(1)
+    async with open_journal(tmp_path / "broken.db") as journal:
+        resumed = await nightly(journal, body, tickets(6))
+    assert facts(resumed) == facts(unbroken)
+    assert sorted(body.ran) == [4, 5]
+    assert resumed[0].value == {"of": [0, "text 0"]}
+    assert [one.seconds for one in resumed] == pytest.approx([1.0] * 6, abs=0.01)
+    with (
+        read_journal(tmp_path / "broken.db") as broken,
+        read_journal(tmp_path / "unbroken.db") as whole,
+    ):
+        ours, theirs = broken.totals("nightly"), whole.totals("nightly")
+    assert (ours.tokens, ours.cost_usd, ours.attempts) == (60, 3.0, 6)
+    same = ("items", "ok", "failed", "attempts", "tokens", "cost_usd", "lost_attempts")
+    assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+    assert ours.run_seconds == pytest.approx(theirs.run_seconds, abs=0.01)
+
+
+async def test_a_budget_goes_on_over_sessions(tmp_path: Path, autojump_clock: MockClock) -> None:
+    path = tmp_path / "run.db"
+    for expected in (3, 3, 5):
+        async with open_journal(path) as journal:
+            async with harness.open_run("night", budget=harness.Budget(tokens=10 * expected)):
+                results = await nightly(journal, Body(), tickets(5), limit=1)
+                assert len(results.values()) == expected
+                assert budget_left().tokens == 0
+
+
+async def test_two_fan_outs_share_a_journal_and_not_a_batch(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    first, second = Body(), Body(2)
+    async with open_journal(tmp_path / "run.db") as journal, trio.open_nursery() as nursery:
+
+        async def work(body: Body, name: str) -> None:
+            results = await nightly(journal, body, tickets(5), name=name)
+            assert len(results) == 5
+
+        nursery.start_soon(work, first, "first")
+        nursery.start_soon(work, second, "second")
+        await trio.sleep(0.5)
+        with pytest.raises(JournalLockedError, match="another fan-out"):
+            await nightly(journal, Body(), tickets(5), name="first")
+    assert sorted(first.ran) == sorted(second.ran) == [0, 1, 2, 3, 4]
+    with read_journal(tmp_path / "run.db") as reader:
+        assert [reader.totals(name).ok for name in ("first", "second")] == [5, 4]
+
+
+async def test_changed_code_is_refused_with_the_difference(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "run.db"
+
+    async def other(ticket: Ticket) -> int:
+        return 1
+
+    async with open_journal(path, version="one") as journal:
+        await nightly(journal, Body(), tickets(2))
+        with pytest.raises(
+            JournalMismatchError, match=r"the function was '.*Body' and is '.*other'"
+        ):
+            await nightly(journal, other, tickets(2))
+    async with open_journal(path, version="two") as journal:
+        with pytest.raises(JournalMismatchError, match="version= was 'one' and is 'two'"):
+            await nightly(journal, Body(), tickets(2))
+    body = Body()
+    async with open_journal(path, version="two", force=True) as journal:
+        await nightly(journal, body, tickets(3))
+    assert body.ran == [2]
+
+
+async def test_the_policy_may_end_it_early_and_the_next_session_goes_on(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "run.db"
+    async with open_journal(path) as journal:
+        with pytest.raises(harness.errors.FanOutError) as caught:
+            await nightly(journal, Body(2), tickets(50), policy=harness.FailFast())
+        assert len(caught.value.results) == 50
+    with read_journal(path) as reader:
+        counts = reader.counts("nightly")
+    assert counts["failed"] == 1
+    assert "in_flight" not in counts
+    body = Body()
+    async with open_journal(path, retry_failed=True) as journal:
+        results = await nightly(journal, body, tickets(50), policy=harness.FailFast())
+    assert results.complete
+    assert len(body.ran) == 50 - counts.get("ok", 0)
+
+
+async def test_a_journal_that_was_left_is_refused(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_journal(tmp_path / "run.db") as journal:
+        pass
+    body = Body()
+    with pytest.raises(JournalError, match="outside its block"):
+        await nightly(journal, body, tickets(2))
+    assert body.ran == []
+
+
+async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_left(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def forever() -> Any:
+        number = 0
+        while True:
+            yield Ticket(number, "x")
+            number += 1
+
+    body = Body()
+    async with open_journal(tmp_path / "run.db") as journal:
+        async with harness.open_fan_out(
+            body, forever(), journal=journal, key=key_of, limit=2, name="nightly"
+        ) as stream:
+            seen = 0
+            async for result in stream:
+                assert result.ok
+                seen += 1
+                if seen == 7:
+                    break
+    with read_journal(tmp_path / "run.db") as reader:
+        totals = reader.totals("nightly")
+    assert totals.ok >= 7
+    assert totals.lost_attempts == 0

@@ -1,0 +1,322 @@
+"""What a journal says to files that it can't use, and that it leaves them as they are."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.fanout import Ending
+from harness.journal import _schema, _sqlite, edit_journal, open_journal, read_journal
+from harness.journal._backend import Backend
+
+FOREIGN_VERSION_1 = Path(__file__).parent / "version_1.sql"
+
+
+async def make(path: Path, keys: int = 200) -> None:
+    """Make a journal with items that are done, ending in a file without a WAL."""
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        entries = [batch.find(key, 0) for key in range(keys)]
+        for entry, number in zip(entries, await batch.begin(entries), strict=True):
+            batch.end_nowait(entry, number, Ending(status="ok", value='"x"' * 9), lambda _: None)
+        await batch.flush()
+
+
+async def read_all(path: Path, keys: int = 200) -> int:
+    """Return how many items are done."""
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        return sum(batch.find(key, 0).state == "done" for key in range(keys))
+
+
+def write_text(path: Path) -> None:
+    path.write_text("Dear diary, today I was taken for a database.\n" * 50)
+
+
+def write_foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE customers (id INTEGER)")
+    connection.close()
+
+
+def write_newer(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA application_id={_schema.APPLICATION_ID}")
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        pytest.param(write_text, "is not a journal, nor any database", id="a text"),
+        pytest.param(write_foreign, "is a database of another program", id="another program's"),
+        pytest.param(write_newer, "has version 99, and this harness reads up to", id="a newer one"),
+    ],
+)
+async def test_what_is_no_journal_is_left_as_it_is(
+    tmp_path: Path, write: Callable[[Path], None], why: str
+) -> None:
+    """A typed path can hit any file; it must not cost that file."""
+    path = tmp_path / "run.db"
+    write(path)
+    before = path.read_bytes()
+    with pytest.raises(JournalFormatError, match=why):
+        async with open_journal(path):
+            pass
+    with pytest.raises(JournalFormatError, match=why):
+        with read_journal(path):
+            pass
+    with pytest.raises(JournalFormatError, match=why):
+        with edit_journal(path):
+            pass
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["run.db", "run.db-lock"]
+
+
+async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    """Pages of noise in its middle: found when it is read, told as what it is, not repaired."""
+    path = tmp_path / "run.db"
+    await make(path)
+    content = bytearray(path.read_bytes())
+    for page in range(2, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(JournalFormatError, match=r"is damaged .*nothing was repaired"):
+        await read_all(path)
+    assert path.read_bytes() == content
+
+
+async def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
+    """As ``mktemp`` makes them, and as a crash between making and filling leaves them."""
+    path = tmp_path / "run.db"
+    path.write_bytes(b"")
+    await make(path, 3)
+    assert await read_all(path, 3) == 3
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    """``show`` with a mistyped name must not answer that there are no batches."""
+    with pytest.raises(JournalError, match="there is no journal"):
+        with read_journal(tmp_path / "run.db"):
+            pass
+    with pytest.raises(JournalError, match="there is no journal"):
+        with edit_journal(tmp_path / "run.db"):
+            pass
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(JournalFormatError, match="there is no journal in"):
+        with read_journal(tmp_path / "empty.db"):
+            pass
+    assert [found.name for found in tmp_path.iterdir()] == ["empty.db"]
+
+
+@contextmanager
+def as_somebody() -> Iterator[None]:
+    """Be a user whom permissions hold back, which root isn't."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of POSIX")
+async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
+    """Before anything is run, not at the first result."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    path = folder / "run.db"
+    await make(path, 3)
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    (folder / "run.db-lock").chmod(0o666)
+    path.chmod(0o444)
+    before = path.read_bytes()
+    with as_somebody():
+        with pytest.raises(JournalError, match=r"can't be written to .*allow this user"):
+            async with open_journal(path):
+                pass
+    folder.chmod(0o555)
+    (folder / "run.db-lock").unlink()
+    with as_somebody():
+        with pytest.raises(JournalError, match=r"lock file .*write in its folder"):
+            async with open_journal(path):
+                pass
+    folder.chmod(0o755)
+    path.chmod(0o644)
+    assert path.read_bytes() == before
+    assert await read_all(path, 3) == 3
+
+
+FILL = """
+import sys, trio, resource
+from harness.errors import JournalError
+from harness.fanout import Ending
+from harness.journal import open_journal
+
+async def main(path, limit):
+    acknowledged = []
+    try:
+        async with open_journal(path) as journal:
+            batch = await journal.open_batch("nightly", target="t", settings={})
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            async with trio.open_nursery() as nursery:
+                async def record(key):
+                    entry = batch.find(key, 0)
+                    (number,) = await batch.begin([entry])
+                    await batch.end(entry, number, Ending(status="ok", value='"' + "x" * 900 + '"'))
+                    acknowledged.append(key)
+                for key in range(20_000):
+                    nursery.start_soon(record, key)
+                    if key % 50 == 0:
+                        await trio.testing.wait_all_tasks_blocked()
+    except* JournalError as group:
+        error = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        print(type(error).__name__, error)
+    print(*acknowledged)
+
+import trio.testing
+trio.run(main, sys.argv[1], int(sys.argv[2]))
+"""
+
+
+def fill(path: Path, *, limit: int = 0) -> tuple[str, list[int]]:
+    """Record in another process until the disk is full; return the error and what was kept."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FILL, path, str(limit)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    said, keys = ended.stdout.splitlines()
+    return said, [int(key) for key in keys.split()]
+
+
+@pytest.mark.real_clock
+async def test_when_a_file_cannot_grow_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    """A limit on the size of files hits in the middle of a group: all of that one hear of it."""
+    path = tmp_path / "run.db"
+    said, acknowledged = fill(path, limit=1 << 20)
+    assert said.startswith("JournalError the journal")
+    assert "what was acknowledged stays" in said
+    assert acknowledged
+    await _all_are_done(path, acknowledged)
+
+
+@pytest.mark.real_clock
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk of Linux's")
+async def test_on_a_full_disk_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    """And with room again the same journal goes on."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", disk):
+        pytest.skip("only root can mount a disk; the test above does without one")
+    try:
+        path = disk / "run.db"
+        said, acknowledged = fill(path)
+        assert said.startswith("JournalError the journal")
+        assert "the disk is full" in said
+        assert "make room, and resume" in said
+        assert acknowledged
+        assert mounted("-o", "remount,size=8m", disk)
+        await _all_are_done(path, acknowledged)
+    finally:
+        unmount(disk)
+
+
+def mounted(*arguments: str | Path) -> bool:
+    """Return whether mounting worked."""
+    command = ["mount", *map(str, arguments)]
+    return not subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def unmount(disk: Path) -> None:
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+async def _all_are_done(path: Path, keys: list[int]) -> None:
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        assert {batch.find(key, 0).state for key in keys} == {"done"}
+        entry = batch.find("one more", 0)
+        [number] = await batch.begin([entry])
+        await batch.end(entry, number, Ending(status="ok", value="1"))
+
+
+async def test_another_program_that_holds_the_file_is_waited_for_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell of SQLite with an open transaction knows nothing of our lock."""
+    monkeypatch.setattr(_sqlite, "BUSY_SECONDS", 0.05)
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    shell = sqlite3.connect(path, isolation_level=None)
+    shell.execute("BEGIN IMMEDIATE")
+    with pytest.raises(JournalLockedError, match=r"held by another program for more than 0\.05 s"):
+        async with open_journal(path):
+            pass
+    shell.execute("COMMIT")
+    shell.close()
+    assert await read_all(path, 3) == 3
+
+
+@pytest.mark.usefixtures("synced")
+async def test_every_commit_is_synced(tmp_path: Path) -> None:
+    """What was acknowledged outlives a loss of power, as far as the disk keeps its word."""
+    async with open_journal(tmp_path / "run.db") as journal:
+        asked = ("PRAGMA synchronous", "PRAGMA journal_mode")
+        found = [await journal._writer.ask(partial(_first, query)) for query in asked]
+    assert found == [2, "wal"]
+
+
+def _first(query: str, backend: Backend) -> object:
+    return backend.fetch(query)[0][0]
+
+
+# Versions ----------------------------------------------------------------------------------------
+
+
+def test_version_1_is_what_it_was() -> None:
+    """Journals of version 1 are on disks: a change to it has to become a migration."""
+    script = _schema.FIRST.format(**_sqlite.SqliteBackend.types)
+    assert script == FOREIGN_VERSION_1.read_text()
+
+
+async def test_a_journal_of_an_older_version_is_brought_to_this_one(
+    journal_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that is in it; and all of it or nothing, whatever goes wrong in between."""
+    await make(journal_path, 5)  # type: ignore[arg-type]
+    broken = "ALTER TABLE harness_items ADD COLUMN note TEXT; SELECT * FROM missing"
+    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, broken))
+    with pytest.raises(JournalError, match="missing"):
+        async with open_journal(journal_path):
+            pass
+    with pytest.raises(JournalFormatError, match="version 1, and is brought to version 2"):
+        with read_journal(journal_path):
+            pass
+    second = "ALTER TABLE harness_items ADD COLUMN note TEXT"
+    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, second))
+    assert await read_all(journal_path, 5) == 5  # type: ignore[arg-type]
+    with read_journal(journal_path) as reader:
+        assert reader._backend.fetch("SELECT count(*) FROM harness_items WHERE note IS NULL") == [
+            (5,)
+        ]
+    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST,))
+    with pytest.raises(JournalFormatError, match="has version 2, and this harness reads up to"):
+        async with open_journal(journal_path):
+            pass

@@ -1,0 +1,802 @@
+"""Each rule finds the fault it is for, and says nothing about the code with the fault taken out.
+
+The programs are pairs: wrong, and put right in a way that users would choose.
+"""
+
+import textwrap
+from pathlib import Path
+
+import attrs
+import pytest
+
+from harness.testing.audit import Finding, audit_paths, audit_source
+
+
+def audit(text: str) -> list[Finding]:
+    return audit_source(textwrap.dedent(text), "agents.py")
+
+
+@attrs.frozen
+class Wrong:
+    """A program with one fault, and where it is to be found."""
+
+    rule: str
+    symbol: str
+    line: int
+    text: str
+
+
+WRONG = {
+    "messages on the class": Wrong(
+        "mutable-class-attribute",
+        "Agent.messages",
+        2,
+        """\
+        class Agent:
+            messages = []
+            async def run(self, text):
+                self.messages.append(text)
+        """,
+    ),
+    "a class attribute changed by its class's name": Wrong(
+        "mutable-class-attribute",
+        "Agent.usage",
+        2,
+        """\
+        class Agent:
+            usage: dict[str, int] = {}
+        async def run(name):
+            Agent.usage[name] = Agent.usage.get(name, 0) + 1
+        """,
+    ),
+    "a class attribute changed through cls": Wrong(
+        "mutable-class-attribute",
+        "Agent.seen",
+        3,
+        """\
+        class Agent:
+            name = "a"
+            seen = set()
+            @classmethod
+            async def run(cls, text):
+                cls.seen.add(text)
+        """,
+    ),
+    "a class attribute bound anew": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        5,
+        """\
+        class Session:
+            current = None
+            @classmethod
+            async def work(cls, user):
+                cls.current = user
+        """,
+    ),
+    "an attribute of a named object": Wrong(
+        "shared-instance-state",
+        "STORE.line",
+        5,
+        """\
+        from types import SimpleNamespace
+        STORE = SimpleNamespace(line=[])
+        async def agent(text):
+            other = 1
+            STORE.line.append(text)
+        """,
+    ),
+    "an attribute of a function": Wrong(
+        "shared-instance-state",
+        "agent.user",
+        2,
+        """\
+        async def agent(user):
+            agent.user = user
+        """,
+    ),
+    "a setting of a library": Wrong(
+        "shared-instance-state",
+        "openai.api_key",
+        3,
+        """\
+        import openai
+        async def agent(key):
+            openai.api_key = key
+        """,
+    ),
+    "a global bound anew": Wrong(
+        "module-global",
+        "current_folder",
+        4,
+        """\
+        current_folder = None
+        async def agent(folder):
+            global current_folder
+            current_folder = folder
+        """,
+    ),
+    "a global list that grows": Wrong(
+        "module-global",
+        "HISTORY",
+        4,
+        """\
+        import collections
+        HISTORY = collections.deque()
+        def remember(text):
+            HISTORY.append(text)
+        """,
+    ),
+    "a setter that runs call": Wrong(
+        "module-global",
+        "_user",
+        4,
+        """\
+        _user = None
+        def set_user(user):
+            global _user
+            _user = user
+        async def agent(user):
+            set_user(user)
+        """,
+    ),
+    "a default that is kept and changed": Wrong(
+        "mutable-default",
+        "Agent.__init__(tools=)",
+        2,
+        """\
+        class Agent:
+            def __init__(self, name, tools=[]):
+                self.tools = tools
+            def add(self, tool):
+                self.tools.append(tool)
+        """,
+    ),
+    "a default that is changed": Wrong(
+        "mutable-default",
+        "ask(history=)",
+        1,
+        """\
+        async def ask(text, *, history=[]):
+            history.append(text)
+        """,
+    ),
+    "a default that is handed out": Wrong(
+        "mutable-default",
+        "settings(base=)",
+        1,
+        """\
+        def settings(base={}):
+            return base
+        """,
+    ),
+    "a default of a field": Wrong(
+        "mutable-default",
+        "State.messages",
+        4,
+        """\
+        import attrs
+        @attrs.define
+        class State:
+            messages = attrs.field(default=[])
+        """,
+    ),
+    "a default of a context variable": Wrong(
+        "mutable-default",
+        "messages",
+        2,
+        """\
+        from contextvars import ContextVar
+        messages = ContextVar("messages", default=[])
+        def remember(text):
+            messages.get().append(text)
+        """,
+    ),
+    "the active request on a singleton": Wrong(
+        "shared-instance-state",
+        "AGENT.active",
+        5,
+        """\
+        import trio
+        class Agent:
+            def __init__(self): self.active = None
+            async def handle(self, request):
+                self.active = request
+                await trio.sleep(0)
+                return self.active
+        AGENT = Agent()
+        """,
+    ),
+    "a flag on a singleton": Wrong(
+        "shared-instance-state",
+        "AGENT.cancelled",
+        4,
+        """\
+        class Agent:
+            def __init__(self): self.cancelled = False
+            async def run(self, steps):
+                self.cancelled = False
+                for step in steps:
+                    await step()
+                    if self.cancelled: return
+            def cancel(self): self.cancelled = True
+        AGENT = Agent()
+        """,
+    ),
+    "an object that a loop gives to many tasks": Wrong(
+        "shared-instance-state",
+        "agent.question",
+        4,
+        """\
+        import trio
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await trio.sleep(0)
+                return self.question
+        async def main(questions):
+            agent = Agent()
+            async with trio.open_nursery() as nursery:
+                for question in questions:
+                    nursery.start_soon(agent.ask, question)
+        """,
+    ),
+    "what a shared object holds": Wrong(
+        "shared-instance-state",
+        "POOL.line.replies",
+        5,
+        """\
+        import trio
+        class Line:
+            def __init__(self): self.replies = []
+            async def call(self, text):
+                self.replies.append(text)
+                await trio.sleep(0)
+                return self.replies.pop()
+        class Pool:
+            def __init__(self): self.line = Line()
+        POOL = Pool()
+        """,
+    ),
+    "a token that is fetched twice": Wrong(
+        "check-then-act",
+        "Provider.token",
+        4,
+        """\
+        class Provider:
+            async def get(self):
+                if self.token is None:
+                    self.token = await self.fetch()
+                return self.token
+        """,
+    ),
+    "a check that returns early": Wrong(
+        "check-then-act",
+        "Provider.token",
+        5,
+        """\
+        class Provider:
+            async def get(self):
+                if self.token is not None:
+                    return self.token
+                self.token = await self.fetch()
+                return self.token
+        """,
+    ),
+    "a cache without a flight": Wrong(
+        "check-then-act",
+        "Cache.entries",
+        5,
+        """\
+        class Cache:
+            async def get(self, key):
+                if key not in self.entries:
+                    value = await self.load(key)
+                    self.entries[key] = value
+                return self.entries[key]
+        """,
+    ),
+    "a budget that is checked before the call": Wrong(
+        "check-then-act",
+        "Budget.spent",
+        6,
+        """\
+        class Budget:
+            async def call(self, cost):
+                if self.spent + cost > self.limit:
+                    raise ValueError(cost)
+                await self.send()
+                self.spent += cost
+        """,
+    ),
+    "an update that is lost": Wrong(
+        "check-then-act",
+        "Counter.value",
+        6,
+        """\
+        import trio
+        class Counter:
+            async def add(self):
+                before = self.value
+                await trio.sleep(0)
+                self.value = before + 1
+        """,
+    ),
+    "an addition around an await": Wrong(
+        "check-then-act",
+        "Counter.total",
+        3,
+        """\
+        class Counter:
+            async def add(self, item):
+                self.total += await self.price(item)
+        """,
+    ),
+    "a global that is checked": Wrong(
+        "check-then-act",
+        "client",
+        5,
+        """\
+        client = None  # harness: shared (the check is what is tested here)
+        async def get_client():
+            global client
+            if client is None:
+                client = await connect()
+            return client
+        """,
+    ),
+    "a variable of the function around": Wrong(
+        "check-then-act",
+        "left",
+        9,
+        """\
+        import trio
+        async def main():
+            left = 1
+            async def take():
+                nonlocal left
+                if left:
+                    await trio.sleep(0)
+                    done.append(left)
+                    left -= 1
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                nursery.start_soon(take)
+        done = ()
+        """,
+    ),
+    "a cut where the end was": Wrong(
+        "check-then-act",
+        "history",
+        6,
+        """\
+        import trio
+        async def turn(history, text):
+            start = len(history)
+            history.append(text)
+            await trio.sleep(0)
+            del history[start:]
+        """,
+    ),
+    "threading.local": Wrong(
+        "thread-local",
+        "local",
+        2,
+        """\
+        import threading
+        local = threading.local()
+        """,
+    ),
+    "a class derived from threading.local": Wrong(
+        "thread-local",
+        "Current",
+        2,
+        """\
+        from threading import local
+        class Current(local):
+            run = None
+        """,
+    ),
+    "a client": Wrong(
+        "client-at-import",
+        "client",
+        2,
+        """\
+        from openai import AsyncOpenAI
+        client = AsyncOpenAI()
+        """,
+    ),
+    "a client as a default": Wrong(
+        "client-at-import",
+        "httpx.AsyncClient",
+        2,
+        """\
+        import httpx
+        async def fetch(url, client=httpx.AsyncClient()):
+            return await client.get(url)
+        """,
+    ),
+    "a channel": Wrong(
+        "client-at-import",
+        "send, receive",
+        2,
+        """\
+        import trio
+        send, receive = trio.open_memory_channel(10)
+        """,
+    ),
+    "a cached coroutine": Wrong(
+        "cached-coroutine",
+        "load",
+        3,
+        """\
+        import functools
+        @functools.lru_cache
+        async def load(key):
+            return key
+        """,
+    ),
+    "the current folder": Wrong(
+        "process-state",
+        "os.chdir",
+        3,
+        """\
+        import os
+        async def agent(folder):
+            os.chdir(folder)
+        """,
+    ),
+    "the environment": Wrong(
+        "process-state",
+        "os.environ",
+        3,
+        """\
+        import os
+        async def agent(key):
+            os.environ["KEY"] = key
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_the_fault_is_found_where_it_is(wrong: Wrong) -> None:
+    found = audit(wrong.text)
+    assert [(one.rule, one.symbol, one.line) for one in found] == [
+        (wrong.rule, wrong.symbol, wrong.line)
+    ]
+    assert wrong.symbol.rpartition(".")[2].partition("(")[0] in found[0].message
+    assert found[0].why
+    assert found[0].fix
+
+
+RIGHT = {
+    "messages of the instance": """\
+        class Agent:
+            messages = []
+            def __init__(self): self.messages = []
+            async def run(self, text): self.messages.append(text)
+        """,
+    "a class attribute that nobody changes": """\
+        class Agent:
+            tools = ["search"]
+            async def run(self, text): return [text, *self.tools]
+        """,
+    "a registry that is filled at import": """\
+        class Base:
+            kinds = {}
+            def __init_subclass__(cls): Base.kinds[cls.__name__] = cls
+        """,
+    "a default of a pydantic model, which is copied": """\
+        from pydantic import BaseModel
+        class State(BaseModel):
+            messages: list[str] = []
+            def add(self, text): self.messages.append(text)
+        """,
+    "a table that a decorator fills": """\
+        ROUTES = {}
+        def route(name):
+            def decorate(fn):
+                ROUTES[name] = fn
+                return fn
+            return decorate
+        """,
+    "a setting that the program makes": """\
+        _folder = None
+        def set_folder(folder):
+            global _folder
+            _folder = folder
+        """,
+    "a constant that is made when first asked for": """\
+        _table = None
+        def table():
+            global _table
+            if _table is None:
+                _table = build()
+            return _table
+        """,
+    "a local of the same name": """\
+        items = []
+        def collect(values):
+            items = []
+            items.append(values)
+            return items
+        """,
+    "what is under way, taken out again": """\
+        ACTIVE = set()
+        async def agent(name):
+            ACTIVE.add(name)
+            try:
+                await work(name)
+            finally:
+                ACTIVE.discard(name)
+        """,
+    "an attribute of a named object, put back": """\
+        from types import SimpleNamespace
+        STORE = SimpleNamespace(user=None)
+        async def agent(user):
+            before = STORE.user
+            STORE.user = user
+            try:
+                await work()
+            finally:
+                STORE.user = before
+        """,
+    "an attribute of a local object": """\
+        from types import SimpleNamespace
+        async def agent(user):
+            store = SimpleNamespace()
+            store.user = user
+            return store
+        """,
+    "a class attribute that the program sets": """\
+        class Agent:
+            model = None
+        def configure(model):
+            Agent.model = model
+        """,
+    "a RunLocal": """\
+        import harness
+        messages = harness.RunLocal(list)
+        async def agent(text):
+            messages.get().append(text)
+        """,
+    "a default of None": """\
+        class Agent:
+            def __init__(self, tools=None):
+                self.tools = [] if tools is None else tools
+            def add(self, tool): self.tools.append(tool)
+        """,
+    "a default that is copied": """\
+        class Agent:
+            def __init__(self, tools=[]):
+                tools = list(tools)
+                self.tools = tools
+            def add(self, tool): self.tools.append(tool)
+        """,
+    "a default that is only read": """\
+        def ask(text, options={}):
+            return call(text, **options)
+        """,
+    "a factory of a field": """\
+        import attrs
+        @attrs.define
+        class State:
+            messages = attrs.field(factory=list)
+        """,
+    "an object per run": """\
+        import trio
+        class Agent:
+            async def handle(self, request):
+                self.active = request
+                await trio.sleep(0)
+                return self.active
+        async def main(request):
+            return await Agent().handle(request)
+        """,
+    "a singleton that keeps what it does in variables": """\
+        import trio
+        class Agent:
+            def __init__(self, model): self.model = model
+            async def handle(self, request):
+                active = request
+                await trio.sleep(0)
+                return active, self.model
+        AGENT = Agent("m")
+        """,
+    "a singleton under a lock": """\
+        import trio
+        class Agent:
+            def __init__(self): self.lock = trio.Lock(); self.active = None
+            async def handle(self, request):
+                async with self.lock:
+                    self.active = request
+                    await trio.sleep(0)
+                    return self.active
+        AGENT = Agent()
+        """,
+    "a singleton that counts": """\
+        class Agent:
+            def __init__(self): self.calls = 0
+            async def handle(self, request):
+                self.calls += 1
+                return await answer(request, self.calls)
+        AGENT = Agent()
+        """,
+    "a token behind a lock": """\
+        class Provider:
+            async def get(self):
+                async with self._lock:
+                    if self.token is None:
+                        self.token = await self.fetch()
+                return self.token
+        """,
+    "a token behind a lock, looked at before and after": """\
+        class Provider:
+            async def get(self):
+                if self.token is None:
+                    async with self._lock:
+                        if self.token is None:
+                            self.token = await self.fetch()
+                return self.token
+        """,
+    "a lock that is acquired by hand": """\
+        class Provider:
+            async def get(self):
+                await self._lock.acquire()
+                try:
+                    if self.token is None:
+                        self.token = await self.fetch()
+                finally:
+                    self._lock.release()
+        """,
+    "a second look after the await": """\
+        class Cache:
+            async def get(self, key):
+                if key not in self.entries:
+                    value = await self.load(key)
+                    if key not in self.entries:
+                        self.entries[key] = value
+                return self.entries[key]
+        """,
+    "a place that is taken before the wait": """\
+        class Budget:
+            async def call(self, cost):
+                if self.spent + cost > self.limit:
+                    raise ValueError(cost)
+                self.spent += cost
+                await self.send()
+        """,
+    "an addition after the await": """\
+        class Counter:
+            async def add(self, item):
+                price = await self.price(item)
+                self.total += price
+        """,
+    "a loop that looks again each time": """\
+        class Gate:
+            async def pass_through(self):
+                while self.taken:
+                    await self.event()
+                self.taken = True
+        """,
+    "a variable of the function around, with one task": """\
+        import trio
+        async def main():
+            left = 1
+            async def take():
+                nonlocal left
+                if left:
+                    await trio.sleep(0)
+                    left -= 1
+            await take()
+        """,
+    "a cut by what is there now": """\
+        import trio
+        async def turn(history, text):
+            history.append(text)
+            await trio.sleep(0)
+            history.remove(text)
+        """,
+    "a default of a context variable that nobody changes": """\
+        from contextvars import ContextVar
+        names = ContextVar("names", default={})
+        def name_of(key):
+            return names.get().get(key)
+        """,
+    "a number that says whether others were here": """\
+        class Client:
+            async def refresh(self):
+                version = self.version
+                if self.tools is None:
+                    tools = await self.fetch()
+                    if version == self.version:
+                        self.tools = tools
+        """,
+    "an await that lets nobody run": """\
+        import trio
+        class Client:
+            async def refresh(self):
+                if self.tools is None:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    self.tools = []
+        """,
+    "a function that refuses a second caller": """\
+        class Client:
+            async def refresh(self):
+                if self.waiting:
+                    raise ConcurrencyError("refresh is running")
+                if self.tools is None:
+                    self.tools = await self.fetch()
+        """,
+    "a client in a block": """\
+        from openai import AsyncOpenAI
+        async def main():
+            async with AsyncOpenAI() as client:
+                await work(client)
+        """,
+    "a client of a script": """\
+        import httpx
+        if __name__ == "__main__":
+            client = httpx.Client()
+        """,
+    "a type that is called like a client": """\
+        import httpx
+        class Fetcher:
+            client: httpx.AsyncClient
+        """,
+    "a cache around a plain function": """\
+        import functools
+        @functools.lru_cache
+        def load(key):
+            return key
+        """,
+    "a folder that a script changes": """\
+        import os
+        def main():
+            os.chdir("work")
+        """,
+    "what Python calls after a fork": """\
+        import os
+        prefix = os.urandom(4)
+        def _again():
+            global prefix
+            prefix = os.urandom(4)
+        os.register_at_fork(after_in_child=_again)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_code_put_right_is_left_alone(text: str) -> None:
+    assert audit(text) == []
+
+
+def test_one_decision_about_several_things_is_one_finding() -> None:
+    (found,) = audit(
+        """\
+        class Client:
+            async def get(self):
+                if self.session is None:
+                    self.session = await self.open()
+                    self.opened_at = self.now()
+                    self.session_id = self.session.id
+                    if self.session_id: pass
+                if self.count:
+                    await self.ping()
+                    self.count = 0
+        """
+    )
+    assert found.symbol == "Client.session"
+    assert "also self.count" in found.message
+
+
+def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:
+    """The instance is made in one file, and its class stands in another."""
+    (tmp_path / "agents.py").write_text(
+        "import trio\nclass Agent:\n    async def ask(self, q):\n        self.q = q\n"
+        "        await trio.sleep(0)\n        return self.q\n"
+    )
+    (tmp_path / "app.py").write_text("from agents import Agent\nAGENT = Agent()\n")
+    found = audit_paths([tmp_path])
+    assert [(Path(one.path).name, one.symbol) for one in found] == [("agents.py", "AGENT.q")]

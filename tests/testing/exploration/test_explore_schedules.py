@@ -1,0 +1,315 @@
+"""The decorator: any async test, under many schedules, with a report that can be acted on."""
+
+import os
+import subprocess
+import sys
+from contextvars import ContextVar
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.errors import DeadlockError, ScheduleError
+from harness.testing import explore_schedules, exploring_with
+from tests.testing.schedules.toys import TOYS
+
+lost_update = TOYS["lost_update, even"]
+variable: ContextVar[str] = ContextVar("variable")
+
+
+async def passes() -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(trio.lowlevel.checkpoint)
+
+
+# A test stays a test ----------------------------------------------------------------------------
+
+
+@explore_schedules
+async def test_it_works_bare() -> None:
+    await passes()
+
+
+@explore_schedules(schedules=20, seed=3)
+async def test_it_works_with_arguments_and_fixtures(tmp_path: Path) -> None:
+    assert isinstance(tmp_path, Path)
+    await passes()
+
+
+@explore_schedules(schedules=20)
+async def test_each_schedule_has_a_clock_of_its_own(autojump_clock: MockClock) -> None:
+    """The clock of a fixture belongs to the loop around, where time stands meanwhile."""
+    assert trio.lowlevel.current_clock() is autojump_clock
+    began = trio.current_time()
+    await trio.sleep(3_600)
+    assert trio.current_time() - began == 3_600
+    await passes()
+
+
+class TestMethods:
+    @explore_schedules(schedules=20)
+    async def test_it_works_on_a_method(self) -> None:
+        assert isinstance(self, TestMethods)
+        await passes()
+
+
+def test_it_works_by_itself() -> None:
+    trio.run(explore_schedules(passes))
+
+
+async def test_the_outer_clock_stands_meanwhile(autojump_clock: MockClock) -> None:
+    """A clock that jumps whenever its loop waits would let every timeout of the caller strike."""
+    with trio.fail_after(1):
+        await explore_schedules(schedules=30)(passes)()
+    assert trio.current_time() == 0
+    await trio.sleep(5)
+    assert trio.current_time() == 5, "and it jumps again afterwards"
+
+
+async def test_the_context_of_the_caller_is_copied() -> None:
+    variable.set("outside")
+
+    @explore_schedules(schedules=10)
+    async def test() -> None:
+        assert variable.get() == "outside"
+        variable.set("inside")
+        await passes()
+
+    await test()
+    assert variable.get() == "outside"
+
+
+async def test_runs_open_in_each_schedule() -> None:
+    @explore_schedules(schedules=30)
+    async def test() -> None:
+        results = await harness.fan_out(_double, [1, 2, 3])
+        assert list(results.values()) == [2, 4, 6]
+
+    await test()
+
+
+async def _double(number: int) -> int:
+    await trio.lowlevel.checkpoint()
+    return 2 * number
+
+
+async def test_a_cancel_ends_the_search() -> None:
+    counted = 0
+
+    @explore_schedules(schedules=1_000_000)
+    async def test() -> None:
+        nonlocal counted
+        counted += 1
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                nursery.start_soon(_double, 1)
+
+    with trio.move_on_after(0.05) as scope:
+        await test()
+    assert scope.cancelled_caught
+    assert 0 < counted < 100_000
+
+
+def test_what_is_no_async_test_is_refused() -> None:
+    with pytest.raises(TypeError, match="only async tests"):
+        explore_schedules(print)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least 1"):
+        explore_schedules(schedules=0)
+    with pytest.raises(TypeError, match="must be an int"):
+        explore_schedules(schedules=1.5)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="no replay string"):
+        explore_schedules(schedule="nonsense")
+
+
+# The report -------------------------------------------------------------------------------------
+
+
+async def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await explore_schedules(lost_update)()
+    error = caught.value
+    text = str(error)
+    assert isinstance(error, AssertionError)
+    assert isinstance(error.__cause__, AssertionError)
+    assert error.schedules_run > 1
+    assert "toy fails under schedule" in text
+    assert "AssertionError" in text
+    assert "'increase #2' goes on for" in text
+    assert f'@explore_schedules(schedule="{error.schedule}")' in text
+    with pytest.raises(ScheduleError, match="under the schedule that was given"):
+        await explore_schedules(schedule=error.schedule)(lost_update)()
+
+
+async def test_a_deadlock_is_the_cause() -> None:
+    with pytest.raises(ScheduleError, match="'both' waits in") as caught:
+        await explore_schedules(TOYS["two_locks, even"])()
+    assert isinstance(caught.value.__cause__, DeadlockError)
+    assert "to its end" not in str(caught.value), "what it does while it is ended isn't told"
+
+
+async def test_a_test_that_fails_in_every_order_says_so() -> None:
+    async def test() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("always")
+
+    with pytest.raises(ScheduleError, match="without any switch") as caught:
+        await explore_schedules(test)()
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert caught.value.schedules_run == 1
+
+
+async def test_a_replay_of_other_code_is_told() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await explore_schedules(lost_update)()
+    with pytest.raises(ScheduleError, match=r"diverged at decision \d+ of .*passes"):
+        await explore_schedules(schedule=caught.value.schedule)(passes)()
+
+
+async def test_what_one_schedule_leaves_behind_is_put_back() -> None:
+    """Else a fault shows in a later schedule than the one that made it, and no replay shows it."""
+    await explore_schedules(schedules=50)(_counts_to_two)()
+    assert _count == [0]
+
+
+_count = [0]
+
+
+async def _counts_to_two() -> None:
+    async def one() -> None:
+        await trio.lowlevel.checkpoint()
+        _count[0] += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one)
+        nursery.start_soon(one)
+    assert _count == [2]
+
+
+async def test_a_test_that_depends_on_more_than_order_says_so() -> None:
+    calls: list[int] = []
+
+    class Unseen:
+        """Keeps its state where nobody can put it back."""
+
+        __slots__ = ()
+
+        def draw(self) -> int:
+            return next(_numbers)
+
+    _numbers = iter(range(1_000_000))
+    unseen = Unseen()
+
+    async def test() -> None:
+        await passes()
+        assert unseen.draw() != 7
+
+    with pytest.raises(ScheduleError, match="did not fail again"):
+        await explore_schedules(test)()
+    assert not calls
+
+
+async def test_an_object_of_the_loop_outside_is_told() -> None:
+    event = trio.Event()
+
+    async def test() -> None:
+        event.set()
+        await passes()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_until_set, event)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(ScheduleError, match="another event loop"):
+            await explore_schedules(test)()
+        nursery.cancel_scope.cancel()
+
+
+async def _until_set(event: trio.Event) -> None:
+    await event.wait()
+
+
+async def test_trio_run_inside_is_told() -> None:
+    async def test() -> None:
+        await trio.lowlevel.checkpoint()
+        trio.run(passes)
+
+    with pytest.raises(ScheduleError, match=r"inside of trio already: await the function"):
+        await explore_schedules(test)()
+
+
+async def test_a_skip_is_no_failure() -> None:
+    async def test() -> None:
+        await trio.lowlevel.checkpoint()
+        pytest.skip("not today")
+
+    with pytest.raises(pytest.skip.Exception):
+        await explore_schedules(test)()
+
+
+async def test_options_from_outside_come_first() -> None:
+    runs = 0
+
+    @explore_schedules(schedules=5)
+    async def test() -> None:
+        nonlocal runs
+        runs += 1
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(_double, 1)
+
+    with exploring_with(schedules=9):
+        await test()
+    assert runs == 9
+    with exploring_with(schedule="h1:1x1:-:-"):
+        await test()
+    assert runs == 10
+    await test()
+    assert runs == 15
+
+
+def test_it_works_under_anyios_plugin(tmp_path: Path) -> None:
+    """A failing explored test fails, and a passing one passes, on trio and even on asyncio."""
+    (tmp_path / "test_some.py").write_text(SOME_TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [*command, "-p", "no:trio", "-p", "no:randomly", "--anyio-mode=auto", "test_some.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(harness.__file__).parent.parent)},
+    )
+    assert "2 failed, 2 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "ScheduleError: test_bad fails under schedule" in ended.stdout
+
+
+SOME_TESTS = """
+import pytest, trio
+from harness.testing import explore_schedules
+
+@pytest.fixture(params=["trio", "asyncio"])
+def anyio_backend(request):
+    return request.param
+
+@explore_schedules(schedules=50)
+async def test_good(tmp_path):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 1)
+        nursery.start_soon(trio.sleep, 2)
+
+@explore_schedules
+async def test_bad():
+    count = 0
+    async def increase():
+        nonlocal count
+        read = count
+        await trio.lowlevel.checkpoint()
+        count = read + 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(increase)
+        nursery.start_soon(increase)
+    assert count == 2
+"""

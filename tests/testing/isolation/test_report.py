@@ -1,0 +1,98 @@
+"""What a failure says: it is read by people who don't know where to look."""
+
+import re
+import time
+from typing import ClassVar
+
+import pytest
+import trio
+import trio.lowlevel
+
+from harness.errors import ScheduleError
+from harness.testing import assert_isolated
+
+
+class Chat:
+    messages: ClassVar[list[str]] = []
+
+    async def ask(self, question: str) -> str:
+        self.messages.append(question)
+        await trio.sleep(1)
+        asked = self.messages.copy()
+        self.messages.remove(question)
+        return ",".join(asked)
+
+
+async def agent(question: str) -> str:
+    return await Chat().ask(question)
+
+
+async def report_of(inputs: list[str]) -> tuple[str, ScheduleError]:
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(agent, inputs)
+    return str(caught.value), caught.value
+
+
+async def test_the_whole_report() -> None:
+    text, error = await report_of(["a", "b"])
+    assert error.objects == (f"{__name__}.Chat.messages",)
+    # Marks in a replay string are hashes of the code.
+    text = re.sub(r"schedule='[^']*'", "schedule='...'", text)
+    # How many orders there are to prove it under is the search's affair.
+    text = re.sub(r"in \d+ replays", "in N replays", text)
+    assert text == REPORT
+
+
+LINE = Chat.ask.__code__.co_firstlineno
+REPORT = f"""\
+agent is not isolated: together, run 2 gives something else than alone (schedule 1)
+
+  run 2 ('b')
+    alone:    'b'
+    together: 'a,b'
+
+{__name__}.Chat.messages  (list)
+  written by run 1 ('a') at Chat.ask (test_report.py:{LINE + 1})
+  written by run 2 ('b') at Chat.ask (test_report.py:{LINE + 1})
+  written by run 2 ('b') at Chat.ask (test_report.py:{LINE + 4})
+  written by run 1 ('a') at Chat.ask (test_report.py:{LINE + 4})
+  read by run 2 ('b') at Chat.ask (test_report.py:{LINE + 3})
+proof: in N replays in which it had contents of its own for each run, every run gave what it \
+gives alone
+
+step | run 1 ('a')                           | run 2 ('b')
+-----+---------------------------------------+--------------------------------------
+   1 | writes messages; test_report.py:{LINE + 2}    |
+   2 |                                       | writes messages; test_report.py:{LINE + 2}
+   3 |                                       | reads messages, writes messages; ends
+   4 | reads messages, writes messages; ends |
+
+replay: await assert_isolated(agent, inputs, schedule='...')
+fix: keep it per run, as in messages = harness.RunLocal(list, name='messages'), or make it a local \
+variable of the function"""
+
+
+async def test_runs_that_have_nothing_to_do_with_it_are_left_out() -> None:
+    """A table of two columns can be read; one of six can't."""
+    text, _ = await report_of(["a", "b", "c", "d", "e", "f"])
+    assert len(re.findall(r"^step \| (run .*)$", text, re.MULTILINE)[0].split("|")) == 2
+
+
+@pytest.mark.speed
+async def test_shrinking_and_report_take_less_than_two_seconds() -> None:
+    class Session:
+        current: ClassVar[str] = ""
+
+    async def ten_steps(user: str) -> str:
+        Session.current = user
+        for _ in range(9):
+            await trio.lowlevel.checkpoint()
+        return Session.current
+
+    begin = time.perf_counter()
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(ten_steps, ["a", "b", "c", "d"])
+    assert time.perf_counter() - begin < 2
+    assert caught.value.objects == (
+        "Session.current (local of test_shrinking_and_report_take_less_than_two_seconds)",
+    )

@@ -1,0 +1,337 @@
+"""The pytest plugin, in processes of their own: fixtures, clock, limiters, timeouts, leaks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.testing.plugin.conftest import ROOT, RunPytest
+
+TRIO_MODE = "trio_mode = true\n"
+
+THREADS = """\
+import time
+import trio
+import pytest
+
+async def test_a_thread_is_at_work(autojump_clock):
+    with trio.fail_after(5):
+        await trio.to_thread.run_sync(time.sleep, 0.05)
+    assert trio.current_time() == 0
+    await trio.sleep(3600)
+    assert trio.current_time() == 3600
+
+async def test_a_thread_that_waits_for_the_clock_lets_it_go(autojump_clock):
+    def work():
+        trio.from_thread.run(trio.sleep, 60)
+    await trio.to_thread.run_sync(work)
+    assert trio.current_time() == 60
+"""
+
+LIMITERS = """\
+import trio
+from harness.limits import Limiter
+
+limiter = Limiter("m", requests_per_minute=60)
+
+class Client:
+    pass
+client = Client()
+client.limiter = Limiter("c", requests_per_minute=60)
+
+async def use():
+    async with limiter.reserve(): pass
+    async with client.limiter.reserve(): pass
+    assert limiter.statistics().granted == 1
+
+async def test_one(): await use()
+async def test_two(): await use()
+"""
+
+FIXTURES = """\
+import trio
+import harness
+from harness.models import Message, ModelRequest
+
+async def test_scripted_model(scripted_model):
+    model = scripted_model(["Hello"])
+    request = ModelRequest([Message("user", "Hi")])
+    assert (await model.complete(request)).content == "Hello"
+
+async def test_sim_provider(sim_provider, autojump_clock):
+    async with sim_provider(requests_per_minute=1) as provider:
+        body = {"model": "m", "messages": [{"role": "user", "content": "echo"}]}
+        reply = await provider.request("/v1/chat/completions", body)
+        assert "echo" in str(reply.body)
+
+async def double(x):
+    await trio.sleep(1)
+    return 2 * x
+
+async def test_chaos(chaos, autojump_clock):
+    hit = chaos(fail=ConnectionError, rate=0.5)
+    results = await harness.fan_out(hit.wrap(double), range(40), policy=harness.BestEffort())
+    assert 0 < len(results.failed) < 40
+    again = chaos(fail=ConnectionError, rate=0.5)
+    more = await harness.fan_out(again.wrap(double), range(40), policy=harness.BestEffort())
+    assert [r.status for r in more] == [r.status for r in results]
+
+async def test_chaos_by_default(chaos, autojump_clock):
+    wrapped = chaos.wrap(double)
+    results = await harness.fan_out(wrapped, range(100), policy=harness.BestEffort())
+    assert 0 < len(results.failed) < 40
+"""
+
+
+def test_threads_limiters_and_fixtures_under_pytest_trio(run_pytest: RunPytest) -> None:
+    text = "\n".join([THREADS, LIMITERS, FIXTURES])
+    ran = run_pytest(text, ini=TRIO_MODE)
+    assert set(ran.outcomes.values()) == {"PASSED"}, ran.text
+    assert len(ran.outcomes) == 8
+
+
+def test_the_same_without_the_plugin_fails(run_pytest: RunPytest) -> None:
+    """So that the test above tests something."""
+    ran = run_pytest(THREADS + LIMITERS, "-pno:harness_pytest", ini=TRIO_MODE)
+    assert ran.outcomes["test_a_thread_is_at_work"] == "FAILED"
+    assert "FAILED" in (ran.outcomes["test_one"], ran.outcomes["test_two"])
+
+
+CLOCK_FOR_ANYIO = """\
+import pytest
+from trio.testing import MockClock
+
+@pytest.fixture
+def autojump_clock():
+    return MockClock(autojump_threshold=0)
+
+@pytest.fixture(params=["trio", "asyncio"])
+def anyio_backend(request):
+    if request.param == "trio" and "autojump_clock" in request.fixturenames:
+        return "trio", {"clock": request.getfixturevalue("autojump_clock")}
+    if "autojump_clock" in request.fixturenames:
+        pytest.skip("a trio test")
+    return request.param
+"""
+
+
+def test_threads_and_leaks_under_anyio(run_pytest: RunPytest) -> None:
+    """anyio's plugin runs the same tests; on asyncio, nothing is watched and nothing breaks."""
+    plain = """
+import anyio
+async def test_plain():
+    await anyio.sleep(0)
+
+LEFT = []
+async def test_leaving():
+    await anyio.sleep(0)
+    LEFT.append(1)
+"""
+    ran = run_pytest(
+        CLOCK_FOR_ANYIO + THREADS + plain,
+        "--anyio-mode=auto",
+        "--leak-check",
+        plugins=("anyio",),
+    )
+    outcomes = ran.outcomes
+    assert outcomes["test_a_thread_is_at_work[trio]"] == "PASSED", ran.text
+    assert outcomes["test_plain[trio]"] == outcomes["test_plain[asyncio]"] == "PASSED"
+    assert outcomes["test_leaving[trio]"] == "FAILED"
+    assert outcomes["test_leaving[asyncio]"] == "PASSED"
+
+
+LEAKS = """\
+import pytest
+import trio
+import harness
+from hypothesis import given, settings, strategies as st
+
+MESSAGES = []
+LOCAL = harness.RunLocal(list)
+
+async def agent(text):
+    async with harness.open_run("agent"):
+        LOCAL.get().append(text)
+        await trio.sleep(0)
+
+async def test_clean():
+    await agent("a")
+
+async def test_changed_state():
+    await trio.sleep(0)
+    MESSAGES.append("left")
+
+@pytest.mark.leaks("the list is what this test is about")
+async def test_meant():
+    await trio.sleep(0)
+    MESSAGES.append("left")
+
+async def test_live_run(nursery):
+    async def hold(task_status):
+        async with harness.open_run("held"):
+            task_status.started()
+            await trio.sleep_forever()
+    await nursery.start(hold)
+
+async def test_stray(nursery):
+    async with harness.open_run("gone"):
+        nursery.start_soon(trio.sleep_forever)
+        await trio.sleep(0)
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers())
+async def test_with_hypothesis(number):
+    await agent(str(number))
+
+def test_plain():
+    MESSAGES.append("not looked at")
+"""
+
+
+def test_leak_check_names_what_is_left(run_pytest: RunPytest) -> None:
+    ran = run_pytest(LEAKS, "--leak-check", ini=TRIO_MODE)
+    assert ran.outcomes == {
+        "test_clean": "PASSED",
+        "test_changed_state": "FAILED",
+        "test_meant": "PASSED",
+        "test_live_run": "FAILED",
+        "test_stray": "FAILED",
+        "test_with_hypothesis": "PASSED",
+        "test_plain": "PASSED",
+    }, ran.text
+    assert "test_it.MESSAGES was changed" in ran.text
+    assert "run 'held' goes on" in ran.text
+    assert "stray task" in ran.text
+
+
+def test_without_the_option_nothing_is_checked(run_pytest: RunPytest) -> None:
+    ran = run_pytest(LEAKS, ini=TRIO_MODE)
+    assert set(ran.outcomes.values()) == {"PASSED"}, ran.text
+    assert len(ran.outcomes) == 7
+
+
+SLOW = """\
+import time
+import pytest
+import trio
+import harness
+
+async def hang():
+    async with harness.open_run("stuck"):
+        await trio.sleep_forever()
+
+@pytest.mark.harness_timeout(0.2)
+async def test_hangs(autojump_clock):
+    await hang()
+
+@pytest.mark.harness_timeout(0.2)
+async def test_hangs_on_a_real_clock():
+    await hang()
+
+@pytest.mark.harness_timeout(60)
+async def test_is_in_time():
+    await trio.sleep(0)
+"""
+
+
+def test_a_test_that_takes_too_long_says_what_it_waits_for(run_pytest: RunPytest) -> None:
+    ran = run_pytest(SLOW, ini=TRIO_MODE)
+    assert ran.outcomes == {
+        "test_hangs": "FAILED",
+        "test_hangs_on_a_real_clock": "FAILED",
+        "test_is_in_time": "PASSED",
+    }, ran.text
+    assert "timed out after 0.2 s" in ran.text
+    assert "in hang" in ran.text
+    assert "stuck (" in ran.text
+
+
+@pytest.mark.real_clock
+def test_the_dump_is_printed_before_pytest_timeout_ends_a_test(run_pytest: RunPytest) -> None:
+    ran = run_pytest(
+        """\
+        import harness, trio
+        async def test_hangs():
+            async with harness.open_run("stuck"):
+                await trio.sleep_forever()
+        """,
+        "--timeout=1",
+        "--timeout-method=thread",
+        plugins=("trio", "pytest_timeout"),
+        ini=TRIO_MODE,
+    )
+    assert ran.status != 0
+    assert "is about to be ended" in ran.text
+    assert "stuck (" in ran.text
+
+
+OPTIONS = """\
+import trio
+from harness.testing import assert_isolated, explore_schedules
+
+@explore_schedules(schedules=50)
+async def test_explored():
+    print("explored once")  # A list would be put back between the schedules.
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(trio.sleep, 0)
+
+async def agent(number):
+    await trio.sleep(0)
+    return number
+
+async def test_isolated():
+    print("isolated", (await assert_isolated(agent, [1, 2])).schedules_run)
+"""
+
+
+def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None:
+    ran = run_pytest(OPTIONS, "--schedules=7", "-s", ini=TRIO_MODE)
+    assert set(ran.outcomes.values()) == {"PASSED"}, ran.text
+    assert ran.text.count("explored once") == 7
+    assert re.search(r"isolated [1-7]\n", ran.text)
+
+
+def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
+    ran = run_pytest(OPTIONS, "--schedule=h1:0x1:-:-", "-s", "-k not isolated", ini=TRIO_MODE)
+    assert ran.text.count("explored once") == 1, ran.text
+
+
+@pytest.mark.parametrize(
+    ("options", "ini", "said"),
+    [
+        pytest.param(["--schedules=0"], "", "argument --schedules", id="no schedules"),
+        pytest.param([], "harness_timeout = soon", "harness_timeout = soon", id="no number"),
+    ],
+)
+def test_wrong_options_are_refused(
+    run_pytest: RunPytest, options: list[str], ini: str, said: str
+) -> None:
+    ran = run_pytest("def test(): pass", *options, ini=ini)
+    assert ran.status == 4
+    assert said in ran.text
+
+
+def test_it_costs_nothing_in_other_projects(run_pytest: RunPytest) -> None:
+    """Neither harness nor trio is loaded where no test uses them, nor before the tests are."""
+    ran = run_pytest(
+        """\
+        import sys
+        def test_nothing_is_loaded():
+            loaded = {"harness", "trio", "anyio", "attr", "hypothesis"} & set(sys.modules)
+            assert not loaded
+        """,
+        plugins=(),
+    )
+    assert ran.outcomes == {"test_nothing_is_loaded": "PASSED"}, ran.text
+
+
+def test_the_entry_point_imports_nothing() -> None:
+    code = "import sys, harness_pytest; print({'harness', 'trio'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
