@@ -10,7 +10,6 @@ import contextvars
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -136,9 +135,10 @@ class _Turn:
 
     def start(self, number: int) -> None:
         """Start the task of one call."""
-        assert self.nursery is not None
+        nursery = self.nursery
+        assert nursery is not None
         name = self.calls[number].name
-        self.context.run(partial(self.nursery.start_soon, self.make_call, number, name=name))
+        self.context.run(lambda: nursery.start_soon(self.make_call, number, name=name))
 
     def start_next(self, after: int) -> None:
         """Start the call that one which has ended was waited for by, unless all is over."""
