@@ -188,6 +188,7 @@ class _Turn:
         words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
         self.answer(number, f"the tool failed: {words}", False)
         if tool.on_error == "run" or self.is_over_budget(error):
+            # harness: shared (a turn belongs to one run, and each call has its own number)
             self.errors[number] = error
             if self.nursery is not None:
                 self.nursery.cancel_scope.cancel()
@@ -205,6 +206,7 @@ class _Turn:
     def answer(self, number: int, text: str, ok: bool) -> None:
         """Note a call's result."""
         call = self.calls[number]
+        # harness: shared (a turn belongs to one run, and each call has its own number)
         self.answers[number] = text
         self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
 
