@@ -25,7 +25,8 @@ async def make(path: Path, keys: int = 200) -> None:
         batch = await journal.open_batch("nightly", target="t", settings={})
         entries = [batch.find(key, 0) for key in range(keys)]
         for entry, number in zip(entries, await batch.begin(entries), strict=True):
-            batch.end_nowait(entry, number, Ending(status="ok", value='"x"' * 9), lambda _: None)
+            ending = Ending(status="ok", value='"x"' * 9)
+            batch.end_nowait([(entry, number, ending)], lambda _: None)
         await batch.flush()
 
 
