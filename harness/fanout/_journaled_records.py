@@ -156,15 +156,20 @@ class RecordingEngine(Engine):
                 self._waiting.item_seconds.add(seconds)
             else:
                 error_type, message = _told(value)
+            tokens, cost_usd = 0, 0.0
+            if decided is not None:
+                tokens, cost_usd = decided.tokens, decided.cost_usd
+            # By position: with names it takes twice as long, and there is one per item.
             ending = Ending(
-                status=status,
-                degraded=job.degraded,
-                seconds=seconds,
-                value=text,
-                error_type=error_type,
-                error_message=message,
-                tokens=0 if decided is None else decided.tokens,
-                cost_usd=0.0 if decided is None else decided.cost_usd,
+                status,
+                True,
+                job.degraded,
+                seconds,
+                text,
+                error_type,
+                message,
+                tokens,
+                cost_usd,
             )
             self._keep(result, job.entry, None if decided is None else decided.number, ending)
         elif decided is not None:

@@ -26,6 +26,10 @@ from harness.fanout._result import Result
 from harness.fanout._source import Exhausted
 from harness.policies import Attempt
 
+LOOKED_UP_AT_ONCE = 128
+"""Items that are pulled and looked up in one step of trio's loop, in a millisecond or two. All else
+waits meanwhile."""
+
 SET_ASIDE = "SetAside"
 """What stands as the type of error of an item that was ended without being run."""
 
@@ -71,8 +75,12 @@ class StartingEngine(RecordingEngine):
         iterator = self._iterator
         if iterator is not None and self._end_of_source is None:
             try:
-                while self._room_to_pull() and not self._over:
+                for _ in range(LOOKED_UP_AT_ONCE):
+                    if self._over or not self._room_to_pull():
+                        break
                     self._meet(next(iterator))
+                else:
+                    self._news.set()
             except StopIteration:
                 self._end_of_source = Exhausted()
             except Exception as error:
@@ -88,6 +96,8 @@ class StartingEngine(RecordingEngine):
                 self._source_failed(self._end_of_source)
 
     def _room_to_pull(self) -> bool:
+        if not self._in_flight and self._waiting.to_begin >= self._limit:
+            return False  # As many as there are slots: they don't wait for further look-ups.
         waiting, depth = self._waiting.count, self._waiting.depth
         under_way = waiting + self._in_flight + self._on_disk + self.unread
         return waiting < depth and under_way < self._window + depth

@@ -28,6 +28,9 @@ WORTH_BEGINNING_AHEAD = 1 / 50
 """Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
 recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
 
+AHEAD_OF_AN_EMPTY_SLOT = 32
+"""Attempts recorded ahead along with those that slots wait for; more would hold these up."""
+
 RECORDS_AHEAD = 3
 """How many records' time is covered by what is begun ahead: one may be under way when an attempt is
 added to the queue, and takes as long as its own; and some are slower than the mean."""
@@ -63,6 +66,11 @@ class WaitingRoom:
         """How long an item takes."""
         self.record_seconds = Mean()
         """How long it takes until an attempt is on disk."""
+
+    @property
+    def to_begin(self) -> int:
+        """How many wait for an attempt to be recorded; 0 with priorities, which need them all."""
+        return len(self._to_begin)
 
     def depths(self) -> dict[float, int]:
         """Return how many wait by priority, the largest first; nothing without priorities."""
@@ -104,7 +112,10 @@ class WaitingRoom:
         if self.suspect is not None:
             return []
         room = min(self._limit - in_flight, max(0, places))
-        count = room + self._ahead() - self._beginning - len(self.begun)
+        ahead = self._ahead()
+        if room > len(self.begun):
+            ahead = min(ahead, AHEAD_OF_AN_EMPTY_SLOT)
+        count = room + ahead - self._beginning - len(self.begun)
         chosen: list[JournaledJob] = []
         while len(chosen) < count and (job := self._next()) is not None:
             chosen.append(job)

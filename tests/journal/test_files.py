@@ -138,7 +138,7 @@ async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     path = folder / "run.db"
     await make(path, 3)
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+    for parent in (tmp_path, *list(tmp_path.parents)[:3]):
         parent.chmod(parent.stat().st_mode | 0o055)
     (folder / "run.db-lock").chmod(0o666)
     path.chmod(0o444)
