@@ -289,7 +289,7 @@ async def test_a_callback_comes_once_it_is_durable(journal_path: str) -> None:
         entries = [batch.find(key, 0) for key in range(300)]
         [*numbers] = batch.begin_nowait(entries, heard.append)
         for entry, number in zip(entries, numbers, strict=True):
-            batch.end_nowait(entry, number, Ending(status="ok", value="1"), heard.append)
+            batch.end_nowait([(entry, number, Ending(status="ok", value="1"))], heard.append)
         assert heard == []
         await batch.flush()
         assert heard == [None] * 301
