@@ -130,7 +130,10 @@ class SqliteBackend(SqlBackend):
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
         try:
-            yield from self.execute(query, arguments)
+            # Not ``yield from``: that closes the cursor of a reader who left early, and by then the
+            # file is closed too.
+            for row in self.execute(query, arguments):  # noqa: UP028
+                yield row
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
