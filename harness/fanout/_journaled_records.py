@@ -128,7 +128,9 @@ class RecordingEngine(Engine):
             self._end_beside(job.entry, beside)
             self._record_ended()  # What is given back counts no more, below.
         owed = job.owed and status != "ok"
-        done = not (status == "cancelled" or owed or self._is_out_of_budget(value))
+        done = status == "ok" or not (
+            status == "cancelled" or owed or self._is_out_of_budget(value)
+        )
         # What was cancelled doesn't count in the journal; here it says what was done.
         attempts = job.entry.attempts
         if not done:
