@@ -29,7 +29,7 @@ def load_with_extra(
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        package = error.name
+        package = error.name or ""
         # Anything else has words of its own that say more: a fault of ours, or a package that is
         # there, but in a version without that submodule.
         if package not in extras:

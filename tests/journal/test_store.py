@@ -420,7 +420,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
     ("options", "error", "why"),
     [
         ({"version": 3}, TypeError, "version= is a text"),
-        ({"max_attempts": 0}, ValueError, "at least 1"),
+        ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "belong together"),
     ],

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import trio
 
-from harness._arguments import check_fraction, check_seconds
+from harness._arguments import check_fraction, check_seconds, check_whole
 from harness.errors import ChaosError, NoRunError
 from harness.models import ModelRequest, ModelResponse, ModelStream
 from harness.runs import current_run_or_none
@@ -105,8 +105,7 @@ class Chaos:
           ValueError: if a share is not from 0 to 1, all together are above 1, or nothing is asked
             for.
         """
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"Chaos(seed=...) takes a whole number, not {seed!r}")
+        check_whole("Chaos(seed=...)", seed, advice="any will do, and the same one repeats a test")
         advice = "it is the share of the calls that is hit"
         rate = check_fraction("Chaos(rate=...)", rate, advice=advice)
         after = check_fraction("Chaos(after=...)", after, advice="0 is before the call, always")
