@@ -94,7 +94,7 @@ async def test_the_type_of_a_key_counts(journal_path: str) -> None:
 
 @pytest.mark.parametrize("key", [None, "", True, 1.5, ("a",), b"a"])
 async def test_what_is_no_key_is_refused(tmp_path: object, key: object) -> None:
-    """It would be lost, or taken for another one, in the next run."""
+    """It would be lost, or taken for another one, in the next session."""
     async with open_journal(f"{tmp_path}/run.db") as journal:
         batch = await open_batch(journal)
         with pytest.raises(JournalKeyError, match="key= returned"):
