@@ -68,15 +68,19 @@ class CalledModel(ABC):
         price: Price | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
+        kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"the name of a model is {name!r}, but must be a string with something")
+            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
         if limiter is not None and not isinstance(limiter, Limiter):
             raise TypeError(
-                f"limiter of model {name!r} is {limiter!r}, but must be a Limiter; "
-                "for a ProviderPool use a FallbackModel"
+                f"{kind}(limiter=...) takes a Limiter, not {limiter!r}; for a ProviderPool use a "
+                "FallbackModel"
             )
         if price is not None and not isinstance(price, Price):
-            raise TypeError(f"price of model {name!r} is {price!r}, but must be a Price")
+            raise TypeError(
+                f"{kind}(price=...) takes a harness.models.Price, not {price!r}; None if nobody "
+                "needs to know"
+            )
         self.name: str = name
         self.provider: str | None = provider
         self.limiter: Limiter | None = limiter

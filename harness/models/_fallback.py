@@ -81,6 +81,10 @@ class FallbackModel:
         Raises:
           MissingKeyError: if one of them has no key.
           ModelNotOpenError: if one of them is open already.
+
+        Checkpoint: if one of them has to be opened.
+
+        Cancellation: those that were opened are closed again.
         """
         async with AsyncExitStack() as stack:
             for member in self._members:

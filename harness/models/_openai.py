@@ -55,7 +55,7 @@ class OpenAIModel(SdkModel):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if api not in ("chat", "responses"):
-            raise ValueError(f'api is {api!r}, but must be "chat" or "responses"')
+            raise ValueError(f'OpenAIModel(api=...) takes "chat" or "responses", not {api!r}')
         super().__init__(
             name,
             provider="openai",

@@ -100,7 +100,12 @@ class SdkModel(CalledModel):
         Raises:
           MissingKeyError: if there is no key, neither as an argument nor in the environment.
           ModelNotOpenError: if it is open already.
+
+        Checkpoint: always.
+
+        Cancellation: the model isn't open.
         """
+        await trio.lowlevel.checkpoint()  # First: a cancel after it was opened would leave it so.
         if self._clients is not None:
             raise ModelNotOpenError(
                 f"model {self.name!r} is open already; open it once, around all that use it"
@@ -112,7 +117,6 @@ class SdkModel(CalledModel):
         )
         self._clients = SharedClients(lambda: self._make_client(key), concurrent)
         self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
-        await trio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -263,8 +267,7 @@ class _EventStream(AnswerStream):
 
         Cancellation: it is closed all the same, within a few seconds.
         """
-        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS) as scope:
-            scope.shield = True
+        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS, shield=True):
             if self._reader.done:
                 with trio.move_on_after(_REST_SECONDS):
                     await self._exhaust()

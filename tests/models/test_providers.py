@@ -354,6 +354,18 @@ async def test_a_stream_left_early_closes_its_connection_without_a_word(
     assert [str(warning.message) for warning in recwarn] == []
 
 
+async def test_a_model_whose_opening_was_cancelled_is_not_open() -> None:
+    """Nobody leaves a block that was never entered: it would be "open already" from then on."""
+    model = OpenAIModel("m", api_key="sk-any")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with model:
+            raise AssertionError("entered in spite of the cancel")
+    assert scope.cancelled_caught
+    async with model:
+        pass
+
+
 def test_keys_stand_in_no_repr() -> None:
     for model in (
         OpenAIModel("m", api_key="sk-secret-key"),

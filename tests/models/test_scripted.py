@@ -127,9 +127,9 @@ async def test_a_stream_left_early_is_closed() -> None:
         (lambda: ScriptedModel("hello"), TypeError, "put it in"),
         (lambda: ScriptedModel([3]), TypeError, "a script holds 3"),  # type: ignore[list-item]
         (lambda: ScriptedModel(["a"], delay=-1), ValueError, "delay"),
-        (lambda: ScriptedModel(["a"], name=""), TypeError, "name of a model"),
-        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "must be a Limiter"),  # type: ignore[arg-type]
-        (lambda: ScriptedModel(["a"], price=3), TypeError, "must be a Price"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a name"),
+        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], price=3), TypeError, "takes a harness.models.Price, not 3"),  # type: ignore[arg-type]
         (lambda: FunctionModel("fn"), TypeError, "takes a function"),  # type: ignore[arg-type]
     ],
 )
