@@ -25,7 +25,7 @@ from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
 from harness.models._canonical import difference, nearest, request_json, request_key, response_json
 from harness.models._cassette import Cassette, Recorded
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._sizes import usage_of
@@ -157,6 +157,10 @@ class RecordedModel(CalledModel):
         await trio.lowlevel.checkpoint()
         recorded = self._find(request)
         yield ReadyStream(recorded.response, pieces=recorded.pieces)
+
+    def _foresee(self, request: ModelRequest) -> Usage | None:
+        recorded = self._cassette.recordings.get(request_key(request_json(request)))
+        return None if recorded is None else usage_of(request, recorded.response)
 
     def _find(self, request: ModelRequest) -> Recorded:
         values = request_json(request)

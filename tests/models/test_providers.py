@@ -347,7 +347,7 @@ async def test_a_key_from_a_file_is_sent_without_the_end_of_its_line(way: str) -
 async def test_a_key_that_can_not_be_sent_is_told_and_not_quoted(way: str, key: str) -> None:
     """The layers beneath quote the header that they can't send, with the key in it."""
     model = make_model(way, "http://127.0.0.1:9", api_key=key)
-    with pytest.raises(MissingKeyError, match="'m' of .* has a key that can't be sent") as caught:
+    with pytest.raises(MissingKeyError, match=r"'m' of .* has a key that can't be sent") as caught:
         await model.__aenter__()
     assert "secr" not in str(caught.value)
 
