@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -81,6 +82,8 @@ class AnthropicMessages:
     def read(self, data: Any) -> ModelResponse:
         """Return the answer in a whole reply."""
         reply = mapping(data, "the reply")
+        if inner(reply, "type") == "error":
+            raise _reported(reply)
         if not isinstance(inner(reply, "content"), list):
             raise UnreadableReply("gave a reply that can't be read: it has no content")
         pieces: list[str] = []
@@ -152,6 +155,11 @@ def _usage(usage: object, before: Usage) -> Usage:
     )
 
 
+def _reported(reply: Mapping[str, Any]) -> ReportedError:
+    name = text(inner(reply, "error"), "type")
+    return ReportedError(dict(reply), _STATUS_OF_ERRORS.get(name))
+
+
 def _response(
     content: str, calls: list[ToolCall], usage: Usage, stop_reason: object
 ) -> ModelResponse:
@@ -194,8 +202,7 @@ class _MessageReader(EventReader):
         elif kind == "message_stop":
             self.done = True
         elif kind == "error":
-            name = text(inner(event, "error"), "type")
-            raise ReportedError(dict(event), _STATUS_OF_ERRORS.get(name))
+            raise _reported(event)
         return ""
 
     def _take_block(self, event: object) -> str:

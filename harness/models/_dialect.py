@@ -22,7 +22,7 @@ class UnreadableReply(Exception):
 
 
 class ReportedError(Exception):
-    """An error that a provider reports within a stream, after its status said that all is well."""
+    """An error that a provider reports in an answer, whose status had said that all is well."""
 
     def __init__(self, body: object, status: int | None) -> None:
         super().__init__(body)
@@ -119,6 +119,22 @@ def text(value: object, name: str) -> str:
     """Return a field that should be text; an empty one if it isn't."""
     found = inner(value, name)
     return found if isinstance(found, str) else ""
+
+
+def text_of_parts(value: object, name: str) -> str:
+    """Return a field that should be text, or a list of parts of which some have text."""
+    return text(value, name) or "".join(
+        text(part, "text") for part in entries(value, name) if inner(part, "type") == "text"
+    )
+
+
+def status_in(error: object) -> int | None:
+    """Return the status that an error in an answer would have had; ``None`` if it doesn't say."""
+    for name in ("code", "status"):
+        found = inner(error, name)
+        if isinstance(found, int) and 400 <= found < 600:
+            return found
+    return None
 
 
 def count(value: object, name: str) -> int:

@@ -17,7 +17,9 @@ from harness.models._dialect import (
     inner,
     mapping,
     response,
+    status_in,
     text,
+    text_of_parts,
     tool_call,
 )
 from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
@@ -64,6 +66,8 @@ class OpenAIChat:
         """Return the answer in a whole reply."""
         reply = mapping(data, "the reply")
         choices = entries(reply, "choices")
+        if not choices and reply.get("error"):  # Of those who pass on what others answer.
+            raise ReportedError(dict(reply), status_in(reply["error"]))
         if not choices:
             raise UnreadableReply("gave a reply that can't be read: it has no choices")
         choice = choices[0]  # Who asks for several, by an option, gets the first.
@@ -79,7 +83,7 @@ class OpenAIChat:
             if inner(call, "function") is not None
         ]
         return response(
-            text(message, "content") or text(message, "refusal"),
+            text_of_parts(message, "content") or text(message, "refusal"),
             calls,
             _usage(inner(reply, "usage")),
             truncated=inner(choice, "finish_reason") == "length",
@@ -161,7 +165,7 @@ class _ChatReader(EventReader):
             return ""
         chunk = mapping(event, "a chunk of the stream")
         if chunk.get("error"):
-            raise ReportedError(dict(chunk), None)
+            raise ReportedError(dict(chunk), status_in(chunk["error"]))
         if chunk.get("usage"):
             self.usage = _usage(chunk["usage"])
         for choice in entries(chunk, "choices"):
@@ -173,7 +177,7 @@ class _ChatReader(EventReader):
                 self._take_call(call)
             if refusal := text(delta, "refusal"):
                 self._refusal.append(refusal)
-            if piece := text(delta, "content"):
+            if piece := text_of_parts(delta, "content"):
                 self._text.append(piece)
                 return piece
         return ""

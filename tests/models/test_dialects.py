@@ -159,6 +159,19 @@ def test_what_is_not_known_is_passed_over() -> None:
     assert whole == ModelResponse("yes")
 
 
+def test_text_in_parts_is_text() -> None:
+    """As some servers give it that have parts of other kinds too."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": "yes"}, {"type": "text", "text": " and no"}]
+    message = {"content": parts}
+    whole = OpenAIChat().read({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert whole.content == "yes and no"
+    text, whole = read_stream(
+        OpenAIChat(), [chunk(content=[thought]), chunk(content=parts[1:]), chunk("stop")]
+    )
+    assert text == whole.content == "yes and no"
+
+
 def test_a_refusal_is_an_answer() -> None:
     assert read_stream(OpenAIChat(), [chunk(refusal="I must"), chunk("stop", refusal=" not")])[
         1
