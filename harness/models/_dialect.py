@@ -145,7 +145,14 @@ def count(value: object, name: str) -> int:
     return int(found) if 0 <= found < 2**53 else 0
 
 
-def tool_call(call_id: str, name: str, arguments: object, place: int) -> ToolCall:
+def tool_call(
+    call_id: str,
+    name: str,
+    arguments: object,
+    place: int,
+    *,
+    state: dict[str, Any] | None = None,
+) -> ToolCall:
     """Return a call of a tool, whatever the model made of its arguments.
 
     Args:
@@ -153,20 +160,22 @@ def tool_call(call_id: str, name: str, arguments: object, place: int) -> ToolCal
       name: The tool's.
       arguments: An object, or JSON text that should be one.
       place: Which call of the answer it is.
+      state: What the provider wants to have back with it.
     """
     call_id = call_id or f"call_{place}"
+    state = state or None
     if isinstance(arguments, Mapping):
-        return ToolCall(call_id, name, dict(arguments))
+        return ToolCall(call_id, name, dict(arguments), provider_state=state)
     given = arguments if isinstance(arguments, str) else ""
     if not given.strip():  # How some providers write that there are none.
-        return ToolCall(call_id, name)
+        return ToolCall(call_id, name, provider_state=state)
     try:
         read = json.loads(given)
     except (ValueError, RecursionError):
         read = None
     if isinstance(read, dict):
-        return ToolCall(call_id, name, read)
-    return ToolCall(call_id, name, unreadable=given)
+        return ToolCall(call_id, name, read, provider_state=state)
+    return ToolCall(call_id, name, unreadable=given, provider_state=state)
 
 
 def response(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -24,6 +25,8 @@ from harness.models._dialect import (
 )
 from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
 from harness.models._schemas import enforceable, root_object
+
+_STATE = "openai"
 
 
 class OpenAIChat:
@@ -78,6 +81,7 @@ class OpenAIChat:
                 text(inner(call, "function"), "name"),
                 inner(inner(call, "function"), "arguments"),
                 place,
+                state=_state(call),
             )
             for place, call in enumerate(entries(message, "tool_calls"))
             if inner(call, "function") is not None
@@ -126,10 +130,20 @@ def _message(message: Message) -> dict[str, Any]:
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments_text(call)},
+                **(inner(call.provider_state, _STATE) or {}),
             }
             for call in message.tool_calls
         ],
     }
+
+
+def _state(call: object) -> dict[str, Any] | None:
+    """Return what is kept for a call: what it has beside OpenAI's own fields.
+
+    Google's server has its signature of the model's thoughts there, and refuses a history without.
+    """
+    extra = inner(call, "extra_content")
+    return {_STATE: {"extra_content": dict(extra)}} if isinstance(extra, Mapping) else None
 
 
 def _usage(usage: object) -> Usage:
@@ -147,6 +161,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = attrs.field(factory=list[str])
+    state: dict[str, Any] | None = None
 
 
 class _ChatReader(EventReader):
@@ -187,7 +202,7 @@ class _ChatReader(EventReader):
 
     def _take_call(self, piece: object) -> None:
         place = inner(piece, "index")
-        if place is None:
+        if not isinstance(place, int):
             # Some servers send whole calls without numbers, others go on with the last one.
             begins = bool(text(piece, "id")) or not self._calls
             place = len(self._calls) if begins else next(reversed(self._calls))
@@ -195,13 +210,14 @@ class _ChatReader(EventReader):
         function = inner(piece, "function")
         call.id = call.id or text(piece, "id")
         call.name = call.name or text(function, "name")
+        call.state = call.state or _state(piece)
         given = inner(function, "arguments")
         if isinstance(given, str):
             call.arguments.append(given)
 
     def whole(self) -> ModelResponse:
         calls = [
-            tool_call(call.id, call.name, "".join(call.arguments), place)
+            tool_call(call.id, call.name, "".join(call.arguments), place, state=call.state)
             for place, call in enumerate(self._calls.values())
         ]
         return response(
