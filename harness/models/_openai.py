@@ -62,6 +62,7 @@ class OpenAIModel(SdkModel):
             dialect=OpenAIChat() if api == "chat" else OpenAIResponses(),
             sdk=openai,
             key_variable="OPENAI_API_KEY",
+            address_variable="OPENAI_BASE_URL",
             base_url=base_url,
             api_key=api_key,
             limiter=limiter,
