@@ -9,7 +9,7 @@ of one item's life:
    their functions may start. Begin ahead, for many items in one call: no item then waits for the
    disk inside its slot.
 4. ``await batch.end(entry, attempt, ending)``: from then on the result is never computed again.
-   `Batch.end_nowait` is the same with a callback, for code that has no task to wait in.
+   `Batch.end_nowait` is the same for many, with a callback, for code that has no task to wait in.
 
 An attempt that was begun ahead and never started is ended as ``"unstarted"``: it didn't happen. An
 attempt without any ending was in flight when its process died.
@@ -277,9 +277,14 @@ class Batch(Protocol):
         ...
 
     def end_nowait(
-        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
+        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
     ) -> None:
-        """Record how an attempt ended; ``then`` is called once that is durable."""
+        """Record how attempts ended; ``then`` is called once that is durable.
+
+        Args:
+          ended: For each what `end` takes.
+          then: Called once.
+        """
         ...
 
     async def flush(self) -> None:

@@ -69,10 +69,25 @@ class Recorded:
 class JournaledJob(Job):
     """An item on its way, with what the journal has of it."""
 
-    __slots__ = ("alone", "attempts_before", "entry", "open", "owed")
+    __slots__ = ("alone", "attempts_before", "entry", "is_begun", "open", "owed", "problem")
+
+    def __init__(self, index: int, item: Any, key: Any, entry: Entry) -> None:
+        super().__init__(index, item)
+        self.key = key
+        self.entry = entry
+        self.open = []
+        self.is_begun = self.alone = self.owed = False
+        self.attempts_before = 0
+        self.problem = None
 
     entry: Entry
     """The item in the journal."""
+
+    is_begun: bool
+    """Whether its first attempt of this session is on disk."""
+
+    problem: Exception | None
+    """What the priority's function raised for it, if it did."""
 
     alone: bool
     """Whether nothing else may be in flight beside it."""

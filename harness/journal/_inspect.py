@@ -239,14 +239,10 @@ class JournalEditor(JournalReader):
         last, _ = last_numbers(self._backend)
         now = time.time()
         # An ending that is none: it ends what came before, and the item begins anew.
-        self._backend.write(
-            {
-                "harness_endings": [
-                    (event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0)
-                    for event, item in enumerate(items, last + 1)
-                ]
-            }
-        )
+        rows: list[Any] = []
+        for event, item in enumerate(items, last + 1):
+            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0
+        self._backend.write({"harness_endings": rows})
         return len(items)
 
     def has(self, batch: str, key: str | int) -> bool:

@@ -249,7 +249,7 @@ async def test_a_callback_comes_once_it_is_durable(journal_path: str) -> None:
         entries = [batch.find(key, 0) for key in range(300)]
         [*numbers] = batch.begin_nowait(entries, heard.append)
         for entry, number in zip(entries, numbers, strict=True):
-            batch.end_nowait(entry, number, Ending(status="ok", value="1"), heard.append)
+            batch.end_nowait([(entry, number, Ending(status="ok", value="1"))], heard.append)
         assert heard == []
         await batch.flush()
         assert heard == [None] * 301
@@ -266,7 +266,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
             ({1, 2}, "a set, can't be recorded as JSON"),
             (object(), "encode= and decode="),
             ({1: "a", "1": "b"}, "two of its keys are the same"),
-            (circle, "Circular"),
+            (circle, "it contains itself"),
         ):
             with pytest.raises(JournalValueError, match=why):
                 batch.encode(value)
