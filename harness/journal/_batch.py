@@ -116,12 +116,12 @@ class JournalBatch:
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if known.status == "ok":
             entry.state = "done"
-        elif known.status in ("failed", "timed_out"):
-            # What is tried again is as open as if it had been cut short.
-            entry.state = "open" if self._retry_failed else "failed"
+        elif known.status in ("failed", "timed_out") and not self._retry_failed:
+            entry.state = "failed"
         elif known.lost:
             entry.state = "in_flight"
             entry.alone = bool(known.alone)
+        # Else what is tried again is as open as if it had been cut short.
         return entry
 
     def encode(self, value: Any) -> tuple[str, Any]:

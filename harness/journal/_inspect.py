@@ -23,7 +23,14 @@ from harness.journal._backend import Backend, Row
 from harness.journal._codec import digest_of_key, key_from_json, key_to_json
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
-from harness.journal._queries import EVENTS, HISTORY, last_numbers, newest_items, span_of_batch
+from harness.journal._queries import (
+    EVENTS,
+    HISTORY,
+    keep_last_numbers,
+    last_numbers,
+    newest_items,
+    span_of_batch,
+)
 from harness.journal._totals import totals_of
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
@@ -277,6 +284,7 @@ class JournalEditor(JournalReader):
             )[0][0]
             self._backend.change(
                 [
+                    *keep_last_numbers(*last_numbers(self._backend)),
                     (f"DELETE FROM harness_attempts WHERE item IN {of_batch}", (number,)),
                     (f"DELETE FROM harness_endings WHERE item IN {of_batch}", (number,)),
                     ("DELETE FROM harness_items WHERE batch = ?", (number,)),
@@ -287,7 +295,7 @@ class JournalEditor(JournalReader):
             return int(count)
         digests = self._digests(number, keys)
         self._numbers_of(number, batch, digests.values())
-        changes: list[tuple[str, Row]] = []
+        changes = keep_last_numbers(*last_numbers(self._backend))
         for part in _parts(list(digests)):
             places = ", ".join("?" * len(part))
             of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"

@@ -164,6 +164,46 @@ async def test_it_is_known_whether_a_lost_attempt_was_alone(journal_path: str) -
             assert (entry.state, entry.alone) == ("in_flight", alone)
 
 
+async def test_an_attempt_alone_that_was_cut_short_blames_nobody(journal_path: str) -> None:
+    """Ctrl-C while a suspect has its attempt alone tells nothing of it: it needs another one."""
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        await batch.begin([batch.find("a", 1), batch.find("b", 1)])  # Both are lost.
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        entry = batch.find("a", 1)
+        [number] = await batch.begin([entry], alone=True)
+        await batch.end(entry, number, Ending(status="cancelled", final=False))
+        await batch.begin([batch.find("b", 1)], alone=True)
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        entries = [batch.find(key, 1) for key in ("a", "b")]
+        assert [(e.state, e.attempts, e.alone) for e in entries] == [
+            ("in_flight", 1, False),
+            ("in_flight", 2, True),
+        ]
+
+
+async def test_what_failed_and_is_lost_when_tried_again_is_in_flight(journal_path: str) -> None:
+    """Else it were set aside for what its neighbours did to it, without ever being run alone."""
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        for key in ("lost", "not begun again"):
+            entry = batch.find(key, 1)
+            await batch.begin([entry])  # An attempt that was lost before it failed.
+            [number] = await batch.begin([entry])
+            await batch.end(entry, number, Ending(status="failed"))
+    async with open_journal(journal_path, retry_failed=True) as journal:
+        batch = await open_batch(journal)
+        await batch.begin([batch.find("lost", 1)])
+    async with open_journal(journal_path, retry_failed=True) as journal:
+        batch = await open_batch(journal)
+        entries = [batch.find(key, 1) for key in ("lost", "not begun again")]
+        assert [(e.state, e.attempts) for e in entries] == [("in_flight", 3), ("open", 2)]
+    async with open_journal(journal_path) as journal:
+        assert (await open_batch(journal)).find("lost", 1).state == "failed"
+
+
 async def test_a_first_attempt_that_failed_leaves_the_item_open(journal_path: str) -> None:
     """A retry follows it; when the process ends in between, the item goes on with what is left."""
     async with open_journal(journal_path) as journal:
