@@ -494,7 +494,7 @@ _CHANGES_THE_PROCESS = {
     id(thing): state
     for thing, state in (
         *((function, ("os", "environ")) for function in (os.getenv, os.putenv, os.unsetenv)),
-        *((function, ("os", "getcwd")) for function in (os.chdir, os.fchdir, os.getcwd)),
+        *((function, ("os", "getcwd")) for function in (os.chdir, os.getcwd)),
         (contextlib.chdir, ("os", "getcwd")),
         (contextlib.redirect_stdout, ("sys", "stdout")),
         (contextlib.redirect_stderr, ("sys", "stderr")),
