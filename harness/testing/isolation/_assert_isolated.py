@@ -6,8 +6,8 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, ModuleType
 from typing import Any
 
 import attrs
@@ -26,6 +26,7 @@ from harness.testing.isolation._causes import (
     other_trials,
     raced,
 )
+from harness.testing.isolation._code import is_users_module
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
@@ -182,7 +183,7 @@ def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) ->
 
 def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
     """Return where an object hangs that was given to us, by its name in the code around."""
-    for namespace in (names, caller.f_globals):
+    for namespace in (names, caller.f_globals, *_modules_at_hand(thing, caller)):
         for name, value in list(namespace.items()):
             if value is thing:
                 return Place(f"{namespace.get('__name__', '__main__')}.{name}")
@@ -191,6 +192,18 @@ def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
         if value is thing:
             return local_place(name, thing, function)
     return Place(type(thing).__qualname__, local_of=function)
+
+
+def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
+    """Yield the names of modules where an object may hang: its class's, and those in use here.
+
+    As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
+    """
+    call = getattr(type(thing), "__call__", None)
+    yield getattr(call, "__globals__", {})
+    for value in (*caller.f_locals.values(), *caller.f_globals.values()):
+        if isinstance(value, ModuleType) and is_users_module(value.__name__):
+            yield vars(value)
 
 
 def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolation:
