@@ -403,8 +403,12 @@ async def test_clean_up_of_a_call_that_outlives_the_block_is_not_cut() -> None:
     assert cleaned
 
 
-async def test_cancel_of_a_call_whose_loop_has_just_closed() -> None:
-    """The cancel couldn't be handed to the loop, which broke trio itself."""
+@pytest.mark.parametrize("repeat", range(10))
+async def test_cancel_of_a_call_whose_loop_has_just_closed(repeat: int) -> None:
+    """The cancel couldn't be handed to the loop, and an error came out of ``cancel()``.
+
+    Whether trio hears of the end before the cancel is chance, so it is tried some times.
+    """
     scope = trio.CancelScope()
     loop = open_asyncio()
     opened, leaving = trio.Event(), trio.Event()
