@@ -41,8 +41,8 @@ VALUE = '{"label": "billing", "confidence": 0.93}'
 BODY_SECONDS = 0.01
 LIMIT = 100
 
-# 4,000, 20,000 and 50,000 records a second, on a disk that takes 5,700 single commits a second.
-BUDGETS = {1: 0.7, 8: 3.5, 64: 8.8}
+# 4,000, 20,000 and 50,000 records a second, on a disk that takes 6,400 single commits a second.
+BUDGETS = {1: 0.62, 8: 3.1, 64: 7.8}
 
 
 @attrs.frozen
@@ -101,8 +101,9 @@ def fan_out_beside(fresh: Iterator[Path], *, items: int, rounds: int) -> Iterato
     for _ in range(rounds):
         plain.append(trio.run(fan_out_seconds, items, None))
         journaled.append(trio.run(fan_out_seconds, items, next(fresh)))
-    # The issue asks for 1.05. That holds where the processor has time left; here it has none to
-    # spare, and shows mostly what else it does. So it is shown, and not held against it.
+    # The aim is 1.05. It was 1.08 to 1.11 on two cores that had other work too: a journaled item
+    # takes 45 µs more of trio's thread, which at this rate is busy most of the time. So it is
+    # shown, and becomes a budget when it is reached.
     yield for_comparison(
         f"fan_out of {BODY_SECONDS * 1e3:g} ms items at limit {LIMIT}, with / without a journal",
         min(journaled) / min(plain),

@@ -44,6 +44,21 @@ def check_count(name: str, value: Any, *, advice: str, least: int = 1) -> int:
     return value
 
 
+def check_key(call: str, key: Any) -> None:
+    """Refuse what can't be used as a key.
+
+    Raises:
+      TypeError: if ``key`` is not hashable.
+    """
+    try:
+        hash(key)
+    except TypeError as error:
+        raise TypeError(
+            f"{call} takes a key that can be hashed, such as a string or a tuple of them, not "
+            f"{key!r} ({error})"
+        ) from None
+
+
 def check_fraction(name: str, value: Any, *, advice: str) -> float:
     """Return ``value`` as a number from 0 to 1, or refuse it.
 

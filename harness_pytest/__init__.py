@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import time
 import zlib
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from harness.testing.provider import Provider
     from harness.testing.pytest_plugin import WatchedTest
 
-_dump_after = pytest.StashKey[float]()
+_dump_at = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -158,13 +159,15 @@ def _watch(item: pytest.Item) -> WatchedTest:
     from harness.testing.pytest_plugin import WatchedTest, limiters_of
 
     leak_check = item.config.getoption("leak_check") or item.config.getini("harness_leak_check")
+    dump_at = item.stash.get(_dump_at, None)
     leak_check = leak_check and item.get_closest_marker("leaks") is None
     return WatchedTest(
         name=item.nodeid,
         limiters=lambda: limiters_of(_own_modules(item.config)),
         leak_check=leak_check,
         timeout_seconds=_timeout(item),
-        dump_after_seconds=item.stash.get(_dump_after, None),
+        # Counted from when that timer was set: since then fixtures and imports took their time.
+        dump_after_seconds=None if dump_at is None else max(dump_at - time.monotonic(), 0.01),
         shared_state=functools.partial(_shared_state, item) if leak_check else None,
     )
 
@@ -192,7 +195,7 @@ def _timeout(item: pytest.Item) -> float | None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, None]:
     """Learn when pytest-timeout will end the test, to print the dump just before."""
     if settings.timeout:
-        item.stash[_dump_after] = settings.timeout - min(1.0, settings.timeout / 4)
+        item.stash[_dump_at] = time.monotonic() + settings.timeout - min(1.0, settings.timeout / 4)
     yield
 
 

@@ -60,9 +60,9 @@ BUDGETS = (
     ("reserve + settle, 1 dimension, alone / a request to pyrate-limiter", "–"),
     ("reserve + settle, 1 dimension, alone / a request to throttled-py", "–"),
     ("reserve + settle, 1 dimension, alone / a request to limits", "–"),
-    ("journal, awaited records a second, 1 run / one commit each", "≥ 0.7 ×"),
-    ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.5 ×"),
-    ("journal, awaited records a second, 64 runs / one commit each", "≥ 8.8 ×"),
+    ("journal, awaited records a second, 1 run / one commit each", "≥ 0.62 ×"),
+    ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.1 ×"),
+    ("journal, awaited records a second, 64 runs / one commit each", "≥ 7.8 ×"),
     ("journal, 99 of 100 records with 64 runs, beyond two commits", "≤ 5 ms"),
     ("fan_out of 10 ms items at limit 100, with / without a journal", "–"),
 )

@@ -296,7 +296,7 @@ def _finish(options: BatchOptions, report: Report) -> int:
     if options.journal_path is not None and report.journal_error is None:
         report.totals = totals_in(options.journal_path)
     if not options.quiet:
-        text = summary_text(report, output=options.output_path, journal=options.journal_path)
+        text = summary_text(report, output=options.output_path, journal=options.journal_shown)
         click.echo(text, err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
@@ -307,6 +307,6 @@ def _finish(options: BatchOptions, report: Report) -> int:
             target=options.target,
             input=options.input_path,
             output=options.output_path,
-            journal=options.journal_path,
+            journal=options.journal_shown,
         )
     return report.exit_status

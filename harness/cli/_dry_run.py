@@ -69,7 +69,7 @@ def _with_model(options: BatchOptions) -> str:
 def _journal(options: BatchOptions, known: str | None) -> list[str]:
     if options.journal_path is None:
         return []
-    return [f"  journal {options.journal_path}, {'new' if known is None else f'with {known}'}"]
+    return [f"  journal {options.journal_shown}, {'new' if known is None else f'with {known}'}"]
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:

@@ -65,8 +65,9 @@ def check_journal(options: BatchOptions) -> None:
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
-            f"the journal {path!r} has {known.items:,} items of this batch already "
-            f"({ended_in_words(known)}); add --resume to go on with it, or give another file"
+            f"the journal {options.journal_shown!r} has {known.items:,} items of this batch "
+            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
+            "file"
         )
 
 

@@ -84,8 +84,9 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
     yield f"{batch.name}: {totals_in_words(reader.totals(batch.name))}"
     version = "" if batch.version is None else f", version {batch.version}"
     yield f"  runs     {batch.target}{version}"
-    if batch.settings:
-        yield "  with     " + ", ".join(f"{name} {value}" for name, value in batch.settings.items())
+    given = [f"{name} {value}" for name, value in batch.settings.items() if value is not None]
+    if given:
+        yield f"  with     {', '.join(given)}"
     yield f"  begun    {_time(batch.created_at)}, last session {_time(batch.last_session_at)}"
     counts = reader.counts(batch.name)
     if counts.get("in_flight"):

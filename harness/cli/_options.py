@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias
 
 import attrs
@@ -11,6 +12,9 @@ from harness.policies import Budget, Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
+
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +125,12 @@ class BatchOptions:
 
     dry_run: bool
     """Whether to show what would run instead of running it."""
+
+    @property
+    def journal_shown(self) -> str | None:
+        """The journal as it may be shown: an address without its password."""
+        path = self.journal_path
+        return None if path is None else _PASSWORD.sub(r"\1@", path)
 
     @property
     def budget(self) -> Budget | None:

@@ -13,20 +13,17 @@ and between its end and its result the ending is made durable. What changes for 
 The journal calls back between two steps of trio's loop, where no code of the user's may run. So
 callbacks only take notes, and one task, the clerk, acts on them.
 
-Invariant: an item that was met is in exactly one place (to be read, to be begun, being begun,
-begun, suspected, in flight, ended and not yet durable); `_waiting` counts those before the start.
+Invariant: an item that was met waits (`WaitingRoom`), is in flight, or has ended and is not yet
+durable; then it has its result.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import attrs
 import trio
 
 from harness._words import repr_of
@@ -42,47 +39,15 @@ from harness.fanout._engine import Engine, plan_for
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry, Journal, Stored
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
-from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import NO_HEDGES, Hedges, Result, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted
 from harness.fanout._statistics import FanOutStatistics
+from harness.fanout._waiting_room import Met, WaitingRoom
 from harness.policies import Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
-READ_AHEAD_AT_LEAST = 64
-"""Items that may be looked up before their turn, so that what is done is read many at a time."""
-
-AHEAD_AT_MOST = 4
-"""Items that may be looked up, and begun, before their turn: so many times those in flight."""
-
-WORTH_BEGINNING_AHEAD = 1 / 50
-"""Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
-recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
-
-READ_AT_ONCE = 1_000
-"""Results that are read from the journal, and handed on, in one step."""
-
-RECORDS_AHEAD = 3
-"""How many records' time is covered by what is begun ahead: one may be under way when an attempt is
-added to the queue, and takes as long as its own; and some are slower than the mean."""
-
 SET_ASIDE = "SetAside"
 """What stands as the type of error of an item that was ended without being run."""
-
-
-@attrs.define(eq=False)
-class Met:
-    """An item that was pulled and looked up. Not frozen only since one is made per item."""
-
-    index: int
-    item: Any
-    key: Any
-    entry: Entry
-    attempt: Recorded | None = None
-    is_begun: bool = False
-    """Whether the attempt at a suspect is on disk."""
-    problem: Exception | None = None
-    """What the priority's function raised for it, if it did."""
 
 
 class JournaledEngine(Engine):
@@ -124,21 +89,7 @@ class JournaledEngine(Engine):
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._pulled = 0
-        self._waiting = 0
-        """Items that were met, and neither started nor ended."""
-        self._kept: deque[Met] = deque()
-        self._reading: list[Met] = []
-        self._to_begin: deque[Met] = deque()
-        self._by_priority = None if priority is None else Lookahead(_of_met(priority))
-        self._depth = min(self._window, max(AHEAD_AT_MOST * self._limit, READ_AHEAD_AT_LEAST))
-        """Items that may be between the source and the start, beside the window."""
-        if priority is not None:
-            self._depth = priority.lookahead
-        self._beginning = 0
-        self._begun: deque[Met] = deque()
-        self._suspects: deque[Met] = deque()
-        self._suspect: Met | None = None
-        """The one that is being begun or in flight, and nothing else is then."""
+        self._waiting = WaitingRoom(limit=self._limit, window=self._window, priority=priority)
         self._on_disk = 0
         """Results that wait until they are durable."""
         self._on_disk_at_most = min(self._window, 2 * self._limit)
@@ -150,8 +101,6 @@ class JournaledEngine(Engine):
         self._failure: Exception | None = None
         """What ends everything: the journal can't be written, or an item can't be kept in it."""
         self._news = trio.Event()
-        self._item_seconds = _Mean()
-        self._record_seconds = _Mean()
         self._epoch = 0.0
         """What to add to trio's clock for seconds since the epoch."""
 
@@ -168,8 +117,12 @@ class JournaledEngine(Engine):
             self._start_nothing("its journal was not opened")
             raise
         try:
-            self.origin = await self.batch.origin()
-            await self._charge_earlier_sessions()
+            try:
+                self.origin = await self.batch.origin()
+                await self._charge_earlier_sessions()
+            except BaseException:
+                self._start_nothing("its journal could not be read")
+                raise
             await super().drive()
         finally:
             with trio.CancelScope(shield=True):
@@ -228,32 +181,31 @@ class JournaledEngine(Engine):
         return FanOutStatistics(
             in_flight=self._in_flight,
             unread=self.unread,
-            waiting=self._waiting,
-            waiting_by_priority={} if self._by_priority is None else self._by_priority.depths(),
+            waiting=self._waiting.count,
+            waiting_by_priority=self._waiting.depths(),
         )
 
     # Meet -------------------------------------------------------------------------------------
 
     def start_next(self) -> None:
         """Start what has been begun, at once; the clerk sees to the rest, for many at a time."""
-        if self._begun and not self._over and self._in_flight < self._limit:
+        if self._waiting.begun and not self._over and self._in_flight < self._limit:
             self._base.run(self._start_begun)
         self._news.set()
 
     def _start_begun(self) -> None:
         """Start items whose attempts are on disk. To be called in the base context."""
-        if self._suspect is not None:
-            if self._suspect.is_begun and not self._in_flight:
-                self._start_met(self._suspect)
+        suspect, begun = self._waiting.suspect, self._waiting.begun
+        if suspect is not None:
+            if suspect.is_begun and not self._in_flight and self._may_start():
+                self._start_met(suspect)
             return
-        while (
-            self._begun
-            and self._in_flight < self._limit
-            and self._places() > 0
-            and self._on_disk < self._on_disk_at_most
-            and not self._over
-        ):
-            self._start_met(self._begun.popleft())
+        while begun and self._in_flight < self._limit and self._may_start():
+            self._start_met(begun.popleft())
+
+    def _may_start(self) -> bool:
+        """Return whether there is a place for one more result, on the disk and for the reader."""
+        return self._places() > 0 and self._on_disk < self._on_disk_at_most and not self._over
 
     def _start_no_more(self) -> None:
         super()._start_no_more()
@@ -275,16 +227,16 @@ class JournaledEngine(Engine):
         if self._over:
             return
         self._begin()
-        if self._end_of_source is not None and not self._waiting and iterator is not None:
+        if self._end_of_source is not None and not self._waiting.count and iterator is not None:
             if isinstance(self._end_of_source, Exhausted):
                 self._no_more_items()
             else:
                 self._source_failed(self._end_of_source)
 
     def _room_to_pull(self) -> bool:
-        waiting = self._waiting
+        waiting, depth = self._waiting.count, self._waiting.depth
         under_way = waiting + self._in_flight + self._on_disk + self.unread
-        return waiting < self._depth and under_way < self._window + self._depth
+        return waiting < depth and under_way < self._window + depth
 
     def _places(self) -> int:
         """Return how many more items may be in flight or unread now."""
@@ -299,28 +251,26 @@ class JournaledEngine(Engine):
         """Look up an item that was pulled, and put it where it belongs."""
         index = self._pulled
         self._pulled += 1
-        self._waiting += 1
+        self._waiting.count += 1
         try:
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
             entry = self.batch.find(key, content)
         except (JournalKeyError, JournalValueError) as error:
-            self._waiting -= 1
+            self._waiting.count -= 1
             self._record(self._skip(item, index))
             self.fail(error)
             return
         met = Met(index, item, key, entry)
         what = disposition(entry, max_attempts=self.batch.max_attempts)
         if what == "kept":
-            self._kept.append(met)
+            self._waiting.kept.append(met)
         elif what == "set aside":
             self._set_aside(met)
         elif what == "alone":
-            self._suspects.append(met)
-        elif self._by_priority is None:
-            self._to_begin.append(met)
+            self._waiting.suspects.append(met)
         else:
-            self._by_priority.put(met)
+            self._waiting.put(met)
 
     def _key_of(self, item: Any) -> Any:
         assert self._key is not None
@@ -341,7 +291,7 @@ class JournaledEngine(Engine):
         result: Result[Any] = Result(
             met.index, met.key, met.item, None, "failed", error, met.entry.attempts, now, now
         )
-        self._waiting -= 1
+        self._waiting.count -= 1
         self._count_kept(result)
         ending = Ending(status="failed", error_type=SET_ASIDE, error_message=words)
         self._keep(result, met.entry, None, ending)
@@ -349,72 +299,32 @@ class JournaledEngine(Engine):
     # Begin and start --------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Record attempts at the next items: for the free slots, and ahead if that is worth it."""
-        if self._suspect is not None:
+        """Record attempts at the next items."""
+        chosen = self._waiting.next_to_begin(in_flight=self._in_flight, places=self._places())
+        if not chosen:
             return
-        room = min(self._limit - self._in_flight, max(0, self._places()))
-        count = room + self._ahead() - self._beginning - len(self._begun)
-        chosen: list[Met] = []
-        while len(chosen) < count and (met := self._next_to_begin()) is not None:
-            chosen.append(met)
-        if chosen:
-            self._record_begin(chosen)
-            return
-        idle = not (self._in_flight or self._beginning)
-        if idle and self._suspects and (not self._begun or self._places() <= 0):
-            self._suspect = self._suspects.popleft()
-            self._record_begin([self._suspect])
-
-    def _next_to_begin(self) -> Met | None:
-        if self._by_priority is None:
-            return self._to_begin.popleft() if self._to_begin else None
-        if not self._by_priority.waiting:
-            return None
-        waiting = self._by_priority.take()
-        met: Met = waiting.item
-        met.problem = waiting.problem
-        return met
-
-    def _ahead(self) -> int:
-        """Return how many attempts to record before there is a slot for them."""
-        # With priorities the choice is made when an attempt is recorded, so that is made late.
-        if self._by_priority is not None:
-            return 0
-        item, record = self._item_seconds.value, self._record_seconds.value
-        if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
-            return 0
-        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self._limit)
-
-    def _record_begin(self, chosen: list[Met]) -> None:
         began_at = time.perf_counter()
-        alone = self._suspect is not None
 
         def then(error: BaseException | None) -> None:
-            self._beginning -= len(chosen)
-            if alone:
-                chosen[0].is_begun = True
-            else:
-                self._begun.extend(chosen)
-            self._record_seconds.add(time.perf_counter() - began_at)
+            self._waiting.are_begun(chosen)
+            self._waiting.record_seconds.add(time.perf_counter() - began_at)
             self._called_back(error)
 
         entries = [met.entry for met in chosen]
-        numbers = self.batch.begin_nowait(entries, then, alone=alone)
+        alone = self._waiting.suspect is not None
+        self._waiting.begin(chosen, self.batch.begin_nowait(entries, then, alone=alone))
         self._records += 1
-        for met, number in zip(chosen, numbers, strict=True):
-            met.attempt = Recorded(number)
-        self._beginning += len(chosen)
 
     def _start_met(self, met: Met) -> None:
         """Start the task of an item whose attempt is on disk. To be called in the base context."""
-        self._waiting -= 1
+        self._waiting.count -= 1
         self._started += 1
         self._in_flight += 1
         job = JournaledJob(met.index, met.item)
         job.key = met.key
         job.name = str(met.key)
         job.entry = met.entry
-        job.alone = met is self._suspect
+        job.alone = met is self._waiting.suspect
         job.owed = False
         job.attempts_before = met.entry.attempts - 1
         assert met.attempt is not None
@@ -479,7 +389,7 @@ class JournaledEngine(Engine):
         self._in_flight -= 1
         del self.jobs[job.index]
         if job.alone:
-            self._suspect = None
+            self._waiting.suspect = None
         text: str | None = None
         if status == "ok":
             try:
@@ -511,19 +421,25 @@ class JournaledEngine(Engine):
         if status != "ok" or self._counts_successes:
             self._judge(result)
         if done:
-            error_type, message = (None, None) if status == "ok" else _told(value)
-            more = {
-                "degraded": job.degraded,
-                # The whole item's, also if this attempt was not its first.
-                "seconds": result.seconds,
-                "value": text,
-                "error_type": error_type,
-                "error_message": message,
-            }
+            # The whole item's, also if this attempt was not its first.
+            seconds = ended_at - job.started_at
+            error_type: str | None = None
+            message: str | None = None
             if status == "ok":
-                self._item_seconds.add(result.seconds)
-            number = None if decided is None else decided.number
-            self._keep(result, job.entry, number, (decided or NO_ATTEMPT).ending(status, **more))
+                self._waiting.item_seconds.add(seconds)
+            else:
+                error_type, message = _told(value)
+            ending = Ending(
+                status=status,
+                degraded=job.degraded,
+                seconds=seconds,
+                value=text,
+                error_type=error_type,
+                error_message=message,
+                tokens=0 if decided is None else decided.tokens,
+                cost_usd=0.0 if decided is None else decided.cost_usd,
+            )
+            self._keep(result, job.entry, None if decided is None else decided.number, ending)
         elif decided is not None:
             # The failed attempt counts, though it isn't the end of its item.
             how: AttemptStatus = status if owed else "cancelled"
@@ -595,7 +511,7 @@ class JournaledEngine(Engine):
                 raise self._failure
             if not self._over:
                 self._base.run(self._fill_journaled)
-            if self._kept and not self._over and self._places() > 0:
+            if self._waiting.kept and not self._over and self._places() > 0:
                 await self._read_kept()
                 continue
             self._wake_owner()
@@ -614,12 +530,10 @@ class JournaledEngine(Engine):
     async def _read_kept(self) -> None:
         """Read the results of items that are done, and hand them on."""
         # More may be met meanwhile. Cancelled, these are still there.
-        count = min(len(self._kept), self._places(), READ_AT_ONCE)
-        self._reading = [self._kept.popleft() for _ in range(count)]
-        stored = await self.batch.read([met.entry for met in self._reading])
-        read, self._reading = self._reading, []
-        for met, one in zip(read, stored, strict=True):
-            self._waiting -= 1
+        met_ones = self._waiting.to_read(self._places())
+        stored = await self.batch.read([met.entry for met in met_ones])
+        self._waiting.read()
+        for met, one in zip(met_ones, stored, strict=True):
             result = self._result_of(met, one)
             self._count_kept(result)
             self._sink(result)
@@ -666,24 +580,17 @@ class JournaledEngine(Engine):
 
     def _take_waiting(self) -> list[Met]:
         """Take out all that was met and not started, and give back what of it was begun."""
-        suspect = self._suspect
-        if suspect is not None and suspect.is_begun and suspect.index not in self.jobs:
-            self._begun.append(suspect)
-            self._suspect = None
-        left = [*self._reading, *self._kept, *self._to_begin, *self._begun, *self._suspects]
-        if self._by_priority is not None:
-            left += [one.item for one in self._by_priority.drain()]
+        suspect = self._waiting.suspect
+        left = self._waiting.drain(
+            suspect_started=suspect is not None and suspect.index in self.jobs
+        )
         try:
-            for met in self._begun:
-                assert met.attempt is not None
-                if self._failure is None:
+            for met in left:
+                if met.is_begun and self._failure is None:
+                    assert met.attempt is not None
                     self._end_beside(met.entry, [met.attempt])
         except JournalError as error:
             self._failure = error
-        self._reading = []
-        for places in (self._kept, self._to_begin, self._begun, self._suspects):
-            places.clear()
-        self._waiting -= len(left)
         return left
 
     # An async source --------------------------------------------------------------------------
@@ -705,32 +612,18 @@ class JournaledEngine(Engine):
             self._pulling = None
             self._end_of_source = end
             self._news.set()
-            while self._waiting and not self._over:
+            while self._waiting.count and not self._over:
                 await self._park()
             raise
 
     def _in_words(self) -> str:
-        return f"{super()._in_words()}, {self._on_disk:,} on their way to the journal"
-
-
-NO_ATTEMPT = Recorded(0)
-"""Stands for the attempt of an ending that no attempt led to, such as a refusal by ``each=``."""
-
-
-def _of_met(priority: Priority) -> Priority:
-    """Return the priority of items for what was met of them."""
-    function = priority.function
-    return attrs.evolve(priority, function=lambda met: function(met.item))
-
-
-class _Mean:
-    """A mean that forgets: of late values, the latest counting most."""
-
-    def __init__(self) -> None:
-        self.value = math.nan
-
-    def add(self, value: float) -> None:
-        self.value = value if math.isnan(self.value) else self.value + (value - self.value) / 8
+        words = [super()._in_words()]
+        if self._on_disk:
+            words.append(f"{self._on_disk:,} on their way to the journal")
+        suspects = len(self._waiting.suspects) + (self._waiting.suspect is not None)
+        if suspects:
+            words.append(f"{suspects:,} to run alone, since their process died before")
+        return ", ".join(words)
 
 
 def _told(error: BaseException) -> tuple[str, str]:

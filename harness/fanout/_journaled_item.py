@@ -89,7 +89,10 @@ class JournaledJob(Job):
 
     def spare(self) -> Recorded | None:
         """Return an attempt that was recorded and that no call has used; None if there is none."""
-        return next((one for one in self.open if not one.called), None)
+        for one in self.open:
+            if not one.called:
+                return one
+        return None
 
     def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
         """Take out the attempts without an ending: the one that decided, and those beside it.
@@ -97,6 +100,9 @@ class JournaledJob(Job):
         Args:
           status: How the try ended that they were made in.
         """
+        if len(self.open) == 1 and self.open[0].called:  # As with most.
+            [only], self.open = self.open, []
+            return only, []
         called = [one for one in self.open if one.called]
         decided: Recorded | None = None
         if status == "ok":
@@ -136,7 +142,6 @@ class JournaledWork(ItemWork):
     ) -> None:
         super().__init__(self._call, *given, host=host, **options)
         self._called = function
-        assert isinstance(host, object)
         self._recorder: Recorder = host  # type: ignore[assignment]  # The engine is both.
 
     async def _call(self, item: Any) -> Encoded:
@@ -152,7 +157,7 @@ class JournaledWork(ItemWork):
         run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
         try:
             awaitable = self._called(item)
-            if not isinstance(awaitable, Awaitable):
+            if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
                 # A mistake in the program, and no failure of the item that could be kept.
                 self._recorder.fail(not_awaitable_error(self._called, awaitable))
                 await trio.sleep_forever()

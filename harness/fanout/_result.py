@@ -64,7 +64,8 @@ class Result(Generic[T_co]):
 
     @property
     def run_id(self) -> str | None:
-        """The run of the attempt that decided; None if the item was never started."""
+        """The run of the attempt that decided; None if the item was never started, or if its result
+        is from a journal."""
         return self._run_id
 
     @property
@@ -74,7 +75,8 @@ class Result(Generic[T_co]):
 
     @property
     def attempts(self) -> int:
-        """Attempts made, hedges included. Those that only met a rate limit don't count."""
+        """Attempts made, hedges included. Those that only met a rate limit don't count. With a
+        journal: over all processes, and without hedges that lost."""
         return self._attempts
 
     @property

@@ -144,6 +144,7 @@ class RecordedModel(CalledModel):
         finally:
             flight.users -= 1
             if not flight.users:
+                # harness: shared (the users are counted, so the last one to leave takes it away)
                 del self._flights[key]
 
     # Replaying ---------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ run's values, under a key that says how a child starts: with the same ones. So a
 budget pays nothing for them, and a child finds all levels in one place.
 
 Code in no run can spend for one all the same: the load of a cache is paid by whoever started it,
-though it outlives that run. Such code carries the accounts in its context (`paid_by`).
+though it outlives that run. Such code carries the accounts in its context (`paid_by`), and the
+tree of a run that it opens keeps them. A task that `harness.start_soon` gives to another run, or
+to none, doesn't carry them on: a worker that was first needed there would spend for it for ever.
 
 Who spends goes through `harness.shared`: it reserves in all budgets or in none, and settles. That
 is never waited for, so a budget can't be part of a deadlock.
@@ -17,10 +19,11 @@ much is known. `left` is never negative.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from harness.errors import BudgetExceeded
 from harness.policies import Budget
@@ -135,7 +138,7 @@ class Accounts:
                     ledger.spent += amount or 0
         if self.meters and (used.tokens or used.cost):
             for meter in self.meters:
-                meter.spent(used.tokens or 0, (used.cost or 0) / UNITS_PER_USD)
+                meter.spent(used.tokens or 0, dollars(used.cost or 0))
 
     def charge_earlier(self, used: Usage, work: object = None) -> None:
         """Count on the budgets what an earlier session used; meters have heard of it then.
@@ -157,11 +160,13 @@ class Accounts:
 
 NO_ACCOUNTS = Accounts()
 
-paid_by: ContextVar[tuple[Accounts, str]] = ContextVar(
-    "harness.runs.paid_by", default=(NO_ACCOUNTS, "")
-)
-"""Who pays for code that is in no run with accounts of its own, and the path of that run. Set in
-tasks made for such code, and never put back."""
+Payer: TypeAlias = tuple[Accounts, str]
+"""Who pays: the accounts, and the path of the run whose they are."""
+
+NOBODY: Payer = (NO_ACCOUNTS, "")
+
+paid_by: ContextVar[Payer] = ContextVar("harness.runs.paid_by", default=NOBODY)
+"""Who pays for code that is in no run. Set in tasks made for such code, and never put back."""
 
 _lock = threading.Lock()
 """Guards all ledgers: worker threads spend too. Nothing is called or awaited under it."""
@@ -178,7 +183,7 @@ class _AccountsKey:
 _KEY = _AccountsKey()
 
 
-def current_accounts() -> tuple[Accounts, str]:
+def current_accounts() -> Payer:
     """Return the accounts that hold for the code that asks, with the path of its run.
 
     Raises:
@@ -191,8 +196,8 @@ def current_accounts() -> tuple[Accounts, str]:
     return accounts_of(run), run.path
 
 
-def current_payer() -> tuple[Accounts, str]:
-    """Return who is to pay for code that is started here, and belongs to no run."""
+def current_payer() -> Payer:
+    """Return who is to pay for code that is started here, and belongs to no run of this tree."""
     run = current.get()
     if run is None or run.status != "running":
         return paid_by.get()
@@ -205,7 +210,13 @@ def accounts_of(run: Run) -> Accounts:
         if where is not None and where._locals is not None and _KEY in where._locals:
             accounts: Accounts = where._locals[_KEY]
             return accounts
-    return paid_by.get()[0]
+    return payer_of(run)[0]
+
+
+def payer_of(run: Run) -> Payer:
+    """Return who pays for the tree of ``run``, beside the runs in it."""
+    payer: Payer | None = run._above.tree.payer
+    return NOBODY if payer is None else payer
 
 
 def add_budget(run: Run, budget: Budget) -> None:
@@ -225,7 +236,16 @@ def add_meter(run: Run, meter: UsageMeter) -> None:
 
 def units(cost_usd: float) -> int:
     """Return dollars as whole units."""
-    return round(cost_usd * UNITS_PER_USD)
+    whole = int(cost_usd)  # By itself: a large float would be infinite in units.
+    return whole * UNITS_PER_USD + round((cost_usd - whole) * UNITS_PER_USD)
+
+
+def dollars(cost: int) -> float:
+    """Return whole units as dollars; inf if that many can't be said."""
+    try:
+        return cost / UNITS_PER_USD
+    except OverflowError:
+        return math.inf
 
 
 def _set(run: Run, accounts: Accounts) -> None:
@@ -241,7 +261,7 @@ def _exceeded(
     budget: LiveBudget, name: str, ledger: Ledger, amount: int | None, path: str
 ) -> BudgetExceeded:
     def words(n: int) -> str:
-        return f"{n:,} tokens" if name == "tokens" else f"{n / UNITS_PER_USD:,.10g} dollars"
+        return f"{n:,} tokens" if name == "tokens" else f"{dollars(n):,.10g} dollars"
 
     asked = f"for {words(amount)}" if amount is not None else "for a call of unknown size"
     return BudgetExceeded(

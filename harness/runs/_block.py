@@ -22,7 +22,7 @@ from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
 from harness.policies import Budget
-from harness.runs._accounts import add_budget
+from harness.runs._accounts import add_budget, current_payer
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
@@ -155,7 +155,9 @@ class RunBlock:
             run._deps = self._deps
         if self._tags:
             run._tags = types.MappingProxyType(dict(self._tags))
-        if parent is not None and parent._forks:
+        if parent is None:
+            run._above.tree.payer = current_payer()
+        elif parent._forks:
             try:
                 run._fork_locals(parent)
             except BaseException:

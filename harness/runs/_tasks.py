@@ -15,6 +15,7 @@ from typing import Any, TypeVarTuple
 
 import trio
 
+from harness.runs._accounts import NOBODY, paid_by, payer_of
 from harness.runs._cleanup import enclosing_cleanup
 from harness.runs._current import current
 from harness.runs._endings import add_note
@@ -98,14 +99,17 @@ def start_soon(
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
     """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
 
-    A cleanup block around the call doesn't go along: the task may live longer.
+    A cleanup block around the call doesn't go along: the task may live longer. Nor does who pays
+    for the caller: a task is paid for by its run.
     """
     run_token = current.set(run)
+    payer_token = paid_by.set(NOBODY if run is None else payer_of(run))
     cleanup_token = enclosing_cleanup.set(None)
     try:
         start(*args, **how)
     finally:
         enclosing_cleanup.reset(cleanup_token)
+        paid_by.reset(payer_token)
         current.reset(run_token)
 
 

@@ -12,7 +12,7 @@ import trio
 class Tree:
     """What all runs of one tree share: where they live, and whether anybody listens."""
 
-    __slots__ = ("any_stopping", "listeners", "now", "thread_id", "token")
+    __slots__ = ("any_stopping", "listeners", "now", "payer", "thread_id", "token")
 
     def __init__(self) -> None:
         self.token = trio.lowlevel.current_trio_token()
@@ -23,6 +23,8 @@ class Tree:
         """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
         self.any_stopping = False
         """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
+        self.payer: Any = None
+        """Who pays for the root, if it was opened by code that somebody else pays for."""
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
         """Call ``function`` where the tree's trio runs: now if that is here, else soon.

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, overload
 import attrs
 import trio
 
-from harness._arguments import check_count, check_seconds
+from harness._arguments import check_count, check_key, check_seconds
 from harness.errors import BudgetExceeded
 from harness.runs._functions import check_callable
 from harness.shared._flights import CutOff, Flight, Flights, Landed, RefusedForAnother, open_flights
@@ -127,9 +127,11 @@ class Cache:
         Checkpoint: always.
 
         Cancellation: others who wait for the same load are served. If there are none, the load is
-        cancelled, and whoever asks next starts it anew once it has ended.
+        cancelled (also if it began as a refresh), and whoever asks next starts it anew once it has
+        ended.
         """
         check_callable("cache.get()", load)
+        check_key("cache.get()", key)
         flights = self._open_flights()
         await trio.lowlevel.checkpoint_if_cancelled()
         counted = False
@@ -150,8 +152,12 @@ class Cache:
                 flight = flights.start(key, call, kept=False, what=_LOAD)
                 if not counted:
                     self._misses += 1
-            elif not counted:
-                self._shared += 1
+            else:
+                # A refresh that outlasts the value is a load like any other from now on: if it
+                # hangs, it ends with those who gave up waiting, and the next is tried.
+                flight.kept = False
+                if not counted:
+                    self._shared += 1
             counted = True
             try:
                 return await flights.join(flight)
@@ -167,6 +173,7 @@ class Cache:
         A load under way is finished for those who wait for it, but not kept: whoever asks from now
         on gets a new one.
         """
+        check_key("cache.forget()", key)
         set_aside = self._flights is not None and self._flights.set_aside(key)
         return self._entries.pop(key, None) is not None or set_aside
 

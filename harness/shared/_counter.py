@@ -209,7 +209,7 @@ class Counter:
                 if passes:
                     del self._line[waiter]
             # To the next, or, if the one before spent it, to one who wants less.
-            self._wake()
+            self._wake(but=waiter)
         return self._value
 
     def statistics(self) -> CounterStatistics:
@@ -257,13 +257,17 @@ class Counter:
             return f"is above its maximum of {self._maximum}"
         return None
 
-    def _wake(self) -> None:
-        """Wake the first in line whose level is reached, unless somebody is awake already."""
+    def _wake(self, but: _Waiter | None = None) -> None:
+        """Wake the first in line whose level is reached, unless somebody is awake already.
+
+        ``but`` is whoever calls and has just looked. If a thread has added since, it calls here
+        as well, soon, and by then that one is asleep and can be woken.
+        """
         with self._lock:
             if self._awake is not None:
                 return
             for waiter in self._line:
-                if waiter.level <= self._value:
+                if waiter.level <= self._value and waiter is not but:
                     break
             else:
                 return

@@ -17,7 +17,7 @@ flights the code inside it waits for, and the wait that would close a circle is 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -29,7 +29,7 @@ import trio
 from harness._words import repr_of
 from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.runs import start_soon
-from harness.runs._accounts import Accounts, current_payer, paid_by
+from harness.runs._accounts import Payer, current_payer, paid_by
 from harness.runs._endings import (
     is_only_cancelled,
     most_telling,
@@ -42,7 +42,7 @@ Landing: TypeAlias = Callable[["Flight"], None]
 """What the owner does with a flight that has landed, before anybody is woken."""
 
 _inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default=None)
-"""The flight that code is part of. Set in a task made for that flight alone."""
+"""The flight that code was started in. Set in a task made for that flight alone."""
 
 
 @attrs.frozen(eq=False)
@@ -84,8 +84,9 @@ class Flight:
     def __init__(self, key: Hashable, what: str, *, kept: bool) -> None:
         self.key = key
         self.what = what
-        self.payer: tuple[Accounts, str] = current_payer()
-        """Whose budgets it spends from."""
+        accounts, path = current_payer()
+        self.payer: Payer = (accounts, path)
+        """Whose budgets it spends from. A tuple of its own, which tells its tasks from others."""
         self.kept = kept
         """Whether it goes on when nobody waits for it."""
         self.scope = trio.CancelScope()
@@ -156,9 +157,7 @@ class Flights:
         Cancellation: the others go on waiting. If there are none, and the flight isn't kept, it is
         cancelled too.
         """
-        me = _inside.get()
-        if me is not None and me.done.is_set():
-            me = None  # A task that outlived the flight it was started in.
+        me = _around()
         if me is not None:
             _refuse_circle(me, flight)
             me.waits_on.append(flight)
@@ -196,11 +195,15 @@ class Flights:
     def refuse_if_closed(self) -> None:
         """Refuse to go on after the owner's block, except inside a flight that it waits for.
 
+        Or inside a flight of another owner that such a one waits for.
+
         Raises:
           SharedClosedError: if it was left.
         """
-        if self.closed and _inside.get() not in self._all:
-            raise self.closed_error()
+        if self.closed:
+            me = _around()
+            if me is None or me not in _reached_from(self._all):
+                raise self.closed_error()
 
     def closed_error(self) -> SharedClosedError:
         """Return the error for those who ask, or wait, when the owner's block is over."""
@@ -249,8 +252,10 @@ class Flights:
                 failure = without_cancelled(error)
                 if not isinstance(failure, Exception):
                     raise
-                failure = unwrap_single(failure)
-                flight.result = Landed(None, failure, failure.__traceback__)
+                # What a cancel brought about is no answer for who has come since to wait for it.
+                if not flight.abandoned:
+                    failure = unwrap_single(failure)
+                    flight.result = Landed(None, failure, failure.__traceback__)
         finally:
             del self._all[flight]
             if self._by_key.get(flight.key) is flight:
@@ -304,12 +309,27 @@ async def open_flights(
         del body_error
 
 
+def _around() -> Flight | None:
+    """Return the flight that this code is part of."""
+    flight = _inside.get()
+    # A task may outlive the flight it was started in. Or `start_soon` gave it to a run elsewhere,
+    # or to none: such a worker is nothing that the flight waits for.
+    if flight is None or flight.done.is_set() or paid_by.get() is not flight.payer:
+        return None
+    return flight
+
+
 def _own_copy(error: Exception) -> Exception:
     """Return a copy of the error, with its cause and notes; itself if it can't be copied."""
     try:
-        own = copy.copy(error)
+        own = _copy(error)
+        state: Any = object.__getstate__(error)
+        values, in_slots = state if isinstance(state, tuple) else (state, None)
+        vars(own).update(values or {})
+        for name, value in (in_slots or {}).items():
+            setattr(own, name, value)
     except Exception:
-        return error  # Its constructor wants something that the error doesn't keep.
+        return error
     if type(own) is not type(error) or own.args != error.args:
         return error
     if hasattr(error, "__notes__"):
@@ -320,24 +340,46 @@ def _own_copy(error: Exception) -> Exception:
     return own
 
 
+def _copy(error: Exception) -> Exception:
+    kind = type(error)
+    try:
+        own = copy.copy(error)
+        if type(own) is kind and own.args == error.args:
+            return own
+    except Exception:
+        pass
+    # Those of most clients: their constructors want what is not in `args`, or write the text anew.
+    built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    if built_in.__basicsize__ != Exception.__basicsize__:
+        raise TypeError("it keeps more than can be seen from here, as an OSError does")
+    return kind.__new__(kind, *error.args)
+
+
 def _refuse_circle(me: Flight, target: Flight) -> None:
     """Refuse to wait for ``target`` if that, through whatever it waits for, waits for ``me``."""
-    came_from: dict[Flight, Flight | None] = {target: None}
-    pending = [target]
+    came_from = _reached_from([target])
+    if me not in came_from:
+        return
+    circle: list[str] = []
+    step: Flight | None = me
+    while step is not None:
+        circle.append(f"{step.what} {repr_of(step.key)}")
+        step = came_from[step]
+    circle.reverse()
+    raise CircularWaitError(
+        f"{me.what} {repr_of(me.key)} would wait for itself: "
+        f"{' which waits for '.join(circle)}; ask for other keys inside it"
+    )
+
+
+def _reached_from(flights: Iterable[Flight]) -> dict[Flight, Flight | None]:
+    """Return all that these wait for, directly or not, with which of them; themselves with None."""
+    came_from: dict[Flight, Flight | None] = dict.fromkeys(flights)
+    pending = list(came_from)
     while pending:
         flight = pending.pop()
-        if flight is me:
-            circle: list[str] = []
-            step: Flight | None = flight
-            while step is not None:
-                circle.append(f"{step.what} {repr_of(step.key)}")
-                step = came_from[step]
-            circle.reverse()
-            raise CircularWaitError(
-                f"{me.what} {repr_of(me.key)} would wait for itself: "
-                f"{' which waits for '.join(circle)}; ask for other keys inside it"
-            )
         for behind in flight.waits_on:
             if behind not in came_from:
                 came_from[behind] = flight
                 pending.append(behind)
+    return came_from

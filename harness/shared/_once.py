@@ -15,7 +15,7 @@ the same idempotency key is sent again, or a function of the user's asks the rec
 from __future__ import annotations
 
 import inspect
-import uuid
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -23,13 +23,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import attrs
 import trio
 
+from harness._arguments import check_key
 from harness._words import error_in_words, repr_of
 from harness.errors import EffectUnknownError
-from harness.runs import current_run_or_none
 from harness.runs._functions import check_callable, not_awaitable_error
 from harness.shared._effect_store import EffectStore, RecordedEffect
 from harness.shared._effects_in_memory import EffectsInMemory
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
+from harness.shared._idempotency_keys import idempotency_key_for
 
 T = TypeVar("T")
 
@@ -92,10 +93,10 @@ class Once:
         self._on_unknown = on_unknown
         self._on_error = on_error
         self._flights: Flights | None = None
-        # What a run's own key was given to before: two effects must not share one.
-        self._offered: dict[str, int] = {}
         # Effects that began, with no ending yet: their idempotency keys.
         self._begun: dict[Hashable, str] = {}
+        # Those of them that were cut off, and won't have one.
+        self._cut_off: set[Hashable] = set()
         # Effects that took place, and that the store has failed to record.
         self._unrecorded: dict[Hashable, Any] = {}
         self._effects = self._failed = self._shared = self._remembered = self._unknown = 0
@@ -113,7 +114,8 @@ class Once:
         cases ``effect`` is not called.
 
         An effect that raises has reported: all who wait raise its error, and the next call tries
-        again, with the same idempotency key (unless ``on_error="unknown"``).
+        again, with the same idempotency key (unless ``on_error="unknown"``). One that raises
+        while it is being cancelled has not: it is unknown.
 
         Args:
           key: Names the effect, such as ``("refund", ticket.id)``. With a journal it has to be one
@@ -123,9 +125,10 @@ class Once:
             What it spends is on the budgets of this caller.
           idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
             By default `Run.idempotency_key` of the current run, which all attempts at an item
-            share, made different if another effect has it already; outside of any run a random
-            one. What counts is the key of the first call for ``key``: it is kept, in the journal
-            if there is one, and used again for every further try.
+            share, made different if an effect with another ``key`` has it already, in this once or
+            in another; outside of any run a random one. What counts is the key of the first call
+            for ``key``: it is kept, in the journal if there is one, and used again for every
+            further try.
 
         Raises:
           TypeError: if ``effect`` is no async function, or ``key`` can't be used as one.
@@ -141,6 +144,7 @@ class Once:
         to its end, and what came of it is kept: ask again with the same key.
         """
         check_callable("once()", effect)
+        check_key("once()", key)
         if idempotency_key is not None and not (
             isinstance(idempotency_key, str) and idempotency_key
         ):
@@ -166,7 +170,7 @@ class Once:
                     self._perform,
                     key,
                     effect,
-                    self._own_key() if idempotency_key is None else idempotency_key,
+                    idempotency_key or idempotency_key_for(key),
                     kept=True,
                     what=_EFFECT,
                 )
@@ -203,7 +207,7 @@ class Once:
         assert self._flights is not None
         self._flights.check()
         if not self._flights.closed:
-            for key in self._begun:
+            for key in self._begun.keys() - self._cut_off:
                 assert self._flights.find(key) is not None, f"the effect {key!r} was lost"
         if self._memory is not None:
             self._memory.check()
@@ -228,15 +232,26 @@ class Once:
                 return await self._complete(key, done.value)
         self._effects += 1
         self._begun[key] = recorded.idempotency_key
+        self._cut_off.discard(key)
+        no_report: str | None = None
         try:
             awaitable = effect(recorded.idempotency_key)
             if not isinstance(awaitable, Awaitable):
+                no_report = "the function has run, and can't be awaited"
                 raise not_awaitable_error(effect, awaitable)
             value = await awaitable
         except Exception as error:
             self._failed += 1
-            await self._fail(key, error)
+            if no_report is None and trio.current_effective_deadline() == -math.inf:
+                no_report = "it was being cancelled when it raised this"
+            if no_report is None:
+                await self._fail(key, error)
+            else:
+                error.add_note(f"the effect {repr_of(key)} counts as unknown: {no_report}")
             del self._begun[key]
+            raise
+        except BaseException:
+            self._cut_off.add(key)
             raise
         value = await self._complete(key, value)
         del self._begun[key]
@@ -301,16 +316,6 @@ class Once:
             key,
             idempotency_key,
         )
-
-    def _own_key(self) -> str:
-        """Return a key for the receiver: the run's, or a like one if that was given away."""
-        run = current_run_or_none()
-        if run is None:
-            return uuid.uuid4().hex
-        key = run.idempotency_key
-        number = self._offered.get(key, 0) + 1
-        self._offered[key] = number
-        return key if number == 1 else f"{key}:{number}"
 
 
 @asynccontextmanager

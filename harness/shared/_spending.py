@@ -12,6 +12,7 @@ nearly spent is no reason to go on. So estimate tightly: what is in flight holds
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import TracebackType
 
 import attrs
@@ -21,11 +22,11 @@ from harness.errors import ReservationError
 from harness.runs._accounts import (
     NO_ACCOUNTS,
     NOTHING,
-    UNITS_PER_USD,
     Accounts,
     Ledger,
     Usage,
     current_accounts,
+    dollars,
     units,
 )
 
@@ -217,7 +218,7 @@ def budget_left() -> BudgetLeft:
     cost = [budget.cost.left for budget in accounts.budgets if budget.cost is not None]
     return BudgetLeft(
         tokens=min(tokens, default=None),
-        cost_usd=min(cost) / UNITS_PER_USD if cost else None,
+        cost_usd=dollars(min(cost)) if cost else None,
     )
 
 
@@ -231,21 +232,17 @@ def budget_statistics() -> tuple[BudgetStatistics, ...]:
     return tuple(
         BudgetStatistics(
             run_path=budget.run_path,
-            tokens=_dimension(budget.tokens, 1),
-            cost_usd=_dimension(budget.cost, UNITS_PER_USD),
+            tokens=_dimension(budget.tokens, int),
+            cost_usd=_dimension(budget.cost, dollars),
             refused=budget.refused,
         )
         for budget in accounts.budgets
     )
 
 
-def _dimension(ledger: Ledger | None, unit: int) -> BudgetDimension | None:
+def _dimension(ledger: Ledger | None, in_units: Callable[[int], float]) -> BudgetDimension | None:
     if ledger is None:
         return None
-
-    def in_units(amount: int) -> float:
-        return amount if unit == 1 else amount / unit
-
     return BudgetDimension(
         limit=in_units(ledger.limit),
         spent=in_units(ledger.spent),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.cli._options import _PASSWORD
 from harness.journal import read_journal
 
 AGENT = """
@@ -223,6 +224,13 @@ def test_another_target_or_setting_is_refused_with_the_difference(
     assert not Path("out.jsonl.part").exists()
     assert batch("--resume", "--force", target="other") == 1
     assert [line["value"] for line in lines()] == [{"of": "1"}, None, {"of": "3"}]
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    parts = _PASSWORD.sub(r"\1@", "postgresql://me:pass@word@host:5432/nightly?x=1")
+    assert parts == "postgresql://me@host:5432/nightly?x=1"
+    assert _PASSWORD.sub(r"\1@", "postgresql://host/nightly") == "postgresql://host/nightly"
+    assert _PASSWORD.sub(r"\1@", "folder:a/run@.db") == "folder:a/run@.db"
 
 
 def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:

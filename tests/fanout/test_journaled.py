@@ -7,6 +7,8 @@ On a journal in memory and a virtual clock. The same with files and processes th
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -297,6 +299,19 @@ async def test_a_disk_error_ends_the_fan_out(autojump_clock: MockClock) -> None:
     results = await run(again, body, range(20))
     assert results.complete
     assert not {key_of(item) for item in body.ran} & set(kept), "what was acknowledged stays"
+
+
+async def test_a_dump_says_that_the_disk_is_waited_for(autojump_clock: MockClock) -> None:
+    journal = await killed(MemoryJournal(max_attempts=2), range(3), at=0.5, limit=2)
+    journal.hold = "endings"
+    async with harness.open_fan_out(
+        Body(), range(6), journal=journal, key=key_of, limit=2, name="nightly"
+    ):
+        await trio.sleep(100)
+        shown = str(harness.dump())
+        journal.release()
+    assert "4 on their way to the journal" in shown, "the window, and no more"
+    assert "2 to run alone, since their process died before" in shown
 
 
 async def test_a_disk_error_is_raised_from_a_stream(autojump_clock: MockClock) -> None:
@@ -792,6 +807,12 @@ async def test_a_crash_of_the_function_leaves_the_rest_resumable(autojump_clock:
         await run(journal, body, range(8))
     assert len(journal.unended()) == 1, "only of the item that ended the process"
     await wait_all_tasks_blocked()
+
+
+def test_a_program_without_a_journal_loads_none_of_it() -> None:
+    names = "[name for name in sys.modules if 'journal' in name or 'sqlite' in name]"
+    code = f"import sys, harness; loaded = {names}; assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # Budgets ------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""A fan-out with a journal in a file: what tests with a journal in memory can't show."""
+"""A fan-out with a journal on disk or on a server: what one in memory can't show."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.cli import main
 from harness.errors import JournaledError, JournalError, JournalLockedError, JournalMismatchError
 from harness.journal import open_journal, read_journal
 from harness.shared import budget_left, reserve_budget
@@ -72,21 +74,21 @@ def facts(results: Any) -> list[Any]:
 
 
 async def test_a_resumed_batch_equals_an_unbroken_one(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_journal(tmp_path / "unbroken.db") as journal:
         unbroken = await nightly(journal, Body(1), tickets(6))
-    async with open_journal(tmp_path / "broken.db") as journal:
+    async with open_journal(journal_path) as journal:
         await nightly(journal, Body(1), tickets(4))
     body = Body(1)
-    async with open_journal(tmp_path / "broken.db") as journal:
+    async with open_journal(journal_path) as journal:
         resumed = await nightly(journal, body, tickets(6))
     assert facts(resumed) == facts(unbroken)
     assert sorted(body.ran) == [4, 5]
     assert resumed[0].value == {"of": [0, "text 0"]}
     assert [one.seconds for one in resumed] == pytest.approx([1.0] * 6, abs=0.01)
     with (
-        read_journal(tmp_path / "broken.db") as broken,
+        read_journal(journal_path) as broken,
         read_journal(tmp_path / "unbroken.db") as whole,
     ):
         ours, theirs = broken.totals("nightly"), whole.totals("nightly")
@@ -96,8 +98,8 @@ async def test_a_resumed_batch_equals_an_unbroken_one(
     assert ours.run_seconds == pytest.approx(theirs.run_seconds, abs=0.01)
 
 
-async def test_a_budget_goes_on_over_sessions(tmp_path: Path, autojump_clock: MockClock) -> None:
-    path = tmp_path / "run.db"
+async def test_a_budget_goes_on_over_sessions(journal_path: str, autojump_clock: MockClock) -> None:
+    path = journal_path
     for expected in (3, 3, 5):
         async with open_journal(path) as journal:
             async with harness.open_run("night", budget=harness.Budget(tokens=10 * expected)):
@@ -107,10 +109,10 @@ async def test_a_budget_goes_on_over_sessions(tmp_path: Path, autojump_clock: Mo
 
 
 async def test_two_fan_outs_share_a_journal_and_not_a_batch(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, autojump_clock: MockClock
 ) -> None:
     first, second = Body(), Body(2)
-    async with open_journal(tmp_path / "run.db") as journal, trio.open_nursery() as nursery:
+    async with open_journal(journal_path) as journal, trio.open_nursery() as nursery:
 
         async def work(body: Body, name: str) -> None:
             results = await nightly(journal, body, tickets(5), name=name)
@@ -122,14 +124,14 @@ async def test_two_fan_outs_share_a_journal_and_not_a_batch(
         with pytest.raises(JournalLockedError, match="another fan-out"):
             await nightly(journal, Body(), tickets(5), name="first")
     assert sorted(first.ran) == sorted(second.ran) == [0, 1, 2, 3, 4]
-    with read_journal(tmp_path / "run.db") as reader:
+    with read_journal(journal_path) as reader:
         assert [reader.totals(name).ok for name in ("first", "second")] == [5, 4]
 
 
 async def test_changed_code_is_refused_with_the_difference(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, autojump_clock: MockClock
 ) -> None:
-    path = tmp_path / "run.db"
+    path = journal_path
 
     async def other(ticket: Ticket) -> int:
         return 1
@@ -150,9 +152,9 @@ async def test_changed_code_is_refused_with_the_difference(
 
 
 async def test_the_policy_may_end_it_early_and_the_next_session_goes_on(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, autojump_clock: MockClock
 ) -> None:
-    path = tmp_path / "run.db"
+    path = journal_path
     async with open_journal(path) as journal:
         with pytest.raises(harness.errors.FanOutError) as caught:
             await nightly(journal, Body(2), tickets(50), policy=harness.FailFast())
@@ -169,9 +171,9 @@ async def test_the_policy_may_end_it_early_and_the_next_session_goes_on(
 
 
 async def test_a_journal_that_was_left_is_refused(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, autojump_clock: MockClock
 ) -> None:
-    async with open_journal(tmp_path / "run.db") as journal:
+    async with open_journal(journal_path) as journal:
         pass
     body = Body()
     with pytest.raises(JournalError, match="outside its block"):
@@ -180,7 +182,7 @@ async def test_a_journal_that_was_left_is_refused(
 
 
 async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_left(
-    tmp_path: Path, autojump_clock: MockClock
+    journal_path: str, autojump_clock: MockClock
 ) -> None:
     async def forever() -> Any:
         number = 0
@@ -189,7 +191,7 @@ async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_le
             number += 1
 
     body = Body()
-    async with open_journal(tmp_path / "run.db") as journal:
+    async with open_journal(journal_path) as journal:
         async with harness.open_fan_out(
             body, forever(), journal=journal, key=key_of, limit=2, name="nightly"
         ) as stream:
@@ -199,7 +201,52 @@ async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_le
                 seen += 1
                 if seen == 7:
                     break
-    with read_journal(tmp_path / "run.db") as reader:
+    with read_journal(journal_path) as reader:
         totals = reader.totals("nightly")
     assert totals.ok >= 7
     assert totals.lost_attempts == 0
+
+
+async def test_five_of_448_fail_and_all_are_accounted_for(
+    journal_path: str, autojump_clock: MockClock
+) -> None:
+    """Count in is count out, in the results and in the journal's totals, also once resumed."""
+    fails = (7, 77, 177, 277, 377)
+    for _ in range(2):
+        async with open_journal(journal_path) as journal:
+            results = await nightly(journal, Body(*fails), tickets(448), limit=50)
+        assert len(results) == 448
+        assert [one.key for one in results.failed] == list(fails)
+        assert len(results.values()) == 443
+        assert not results.complete
+        with read_journal(journal_path) as reader:
+            totals = reader.totals("nightly")
+            failures = [item.key for item in reader.items("nightly", statuses=["failed"])]
+        assert (totals.items, totals.ok, totals.failed, totals.attempts) == (448, 443, 5, 448)
+        assert sorted(failures) == list(fails)
+
+
+def test_harness_batch_on_a_server(
+    postgres_path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "agent_on_a_server.py").write_text(
+        "async def echo(record):\n    return record['id']\n"
+    )
+    (tmp_path / "in.csv").write_text("id\na\nb\nc\n")
+    words = ["batch", "agent_on_a_server.py:echo", "--input", "in.csv", "--key", "id"]
+    words += ["--output", "out.jsonl", "--journal"]
+    assert main([*words, postgres_path, "--first", "2"]) == 0
+    assert main([*words, postgres_path, "--overwrite"]) == 2
+    assert "has 2 items of this batch already (2 ok)" in capsys.readouterr().err
+    assert main([*words, postgres_path, "--resume"]) == 0
+    assert "3 items (2 of them from the journal)" in capsys.readouterr().err
+    assert main(["journal", "show", postgres_path]) == 0
+    assert capsys.readouterr().out.startswith("batch: 3 items (3 ok), 3 attempts, ")
+    for name in ("agent_on_a_server", "harness_target_agent_on_a_server"):
+        sys.modules.pop(name, None)

@@ -143,3 +143,18 @@ async def test_it_is_read_while_it_is_written(journal_path: str) -> None:
             next(items)  # In the middle of a long export.
             await end(batch, 4, Ending(status="ok", value="1"))
             assert len(list(items)) == 2
+
+
+async def test_numbers_are_not_given_out_again(journal_path: str) -> None:
+    """An export of last week and one of today must not call two items by one number."""
+    await fill(journal_path)
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("later", target="m.f", settings={})
+        item = batch.find("a", 0).id
+    with edit_journal(journal_path) as editor:
+        editor.forget("nightly")
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("later", target="m.f", settings={})
+        entry = batch.find("a", 0)
+        assert entry.id >= item
+        assert await batch.begin([entry]) >= [6]  # Five attempts were begun before.

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from harness.journal import read_journal
-from tests.scale import FULL
+from tests.scale import FULL, scaled
 from tests.support.killed_sessions import Sessions, open_sessions
 
 pytestmark = [
@@ -185,6 +185,18 @@ def test_killed_around_an_effect(
         if ended == 0:
             break
     assert killed >= 1
+
+
+def test_killed_half_way_the_rest_runs_and_no_more(sessions: Sessions, folder: Path) -> None:
+    half = scaled(150, full=500)
+    items = list(range(2 * half))
+    order = {"items": items, "limit": 10, "window": 20}
+    assert sessions.run(**order, point=["after result", half]) == KILLED
+    assert sessions.run(**order) == 0
+    first, second = check(folder, window=20)
+    assert len(first.results) == half
+    assert len(second.starts) <= half + 20
+    assert len(second.results) == len(items)
 
 
 def test_shuffled_appended_and_changed_items_after_a_kill(sessions: Sessions, folder: Path) -> None:

@@ -111,7 +111,7 @@ async def test_cut_and_malformed_replies_are_typed_errors(
         (Faults(malformed=1.0), (ModelReplyError,)),
     ]:
         async with open_model(way, answer=echo, faults=faults) as (model, provider):
-            for number in range(scaled(8, full=60)):
+            for number in range(scaled(5, full=60)):
                 error = await failure_of(asking, model, f"some more words {number}")
                 assert isinstance(error, (*kinds, ModelReplyError)), error
                 assert not isinstance(error, ModelUnreachableError)

@@ -19,7 +19,7 @@ from tests.models.providers import WAYS, ProviderModel, ask, open_model, read
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
 
-CALLS = scaled(48, full=500)
+CALLS = scaled(40, full=500)
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ async def check_clean(model: ProviderModel, provider: Any) -> None:
     assert all(connection.is_idle() for connection in connections_in(clients))
     statistics = provider.statistics()
     assert statistics.in_flight == 0
-    assert statistics.connections == len(connections_in(clients))
+    # It may have closed some that were idle for long; it must not hold one that nobody knows of.
+    assert statistics.connections <= len(connections_in(clients))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -146,6 +147,9 @@ async def test_cancelled_at_each_checkpoint_both_ends_are_clean(
             statistics = limiter.statistics()
             assert (statistics.in_flight, statistics.waiting) == (0, 0)
 
+        # The first call of a client asks a thread what machine this is. The clock would not wait
+        # for a slow one, but jump to the deadline of the helper.
+        await model.complete(ask("who are you"))
         assert await cancel_at_every_checkpoint(use, check) >= 10
 
 

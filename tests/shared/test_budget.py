@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from functools import partial
 from typing import Any
 
@@ -212,6 +213,23 @@ async def test_cents_add_up_exactly() -> None:
         assert budget_left().cost_usd == 1.0
 
 
+@pytest.mark.parametrize("limit", [1e297, sys.float_info.max, 10**400])
+async def test_any_finite_number_of_dollars_is_a_budget(limit: float) -> None:
+    async with harness.open_run("job") as run:
+        async with harness.open_run("rich", budget=harness.Budget(cost_usd=limit)):
+            with reserve_budget(cost_usd=1e296) as spending:
+                spending.settle(cost_usd=1.5)
+            for _ in range(3):
+                charge_budget(cost_usd=sys.float_info.max)
+            (statistics,) = budget_statistics()
+            assert statistics.cost_usd is not None
+            assert statistics.cost_usd.spent == math.inf, "more than a float can say"
+            left = budget_left().cost_usd
+            assert left is not None
+            assert left >= 0
+        assert run.children == ()
+
+
 # In a tree of runs ------------------------------------------------------------------------------
 
 
@@ -334,6 +352,23 @@ async def test_an_ended_run_spends_nothing(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as outside:
         async with harness.open_run("job", budget=harness.Budget(tokens=100)):
             outside.start_soon(stray)
+
+
+async def test_another_trio_in_a_thread_of_a_run_spends_from_the_same_budget() -> None:
+    """Its runs are a tree of their own, and would be a way around the budget."""
+
+    async def work() -> None:
+        charge_budget(tokens=1)
+        async with harness.open_run("there"):
+            await harness.fan_out(spend, range(3))
+
+    async def spend(item: int) -> None:
+        with reserve_budget(tokens=10):
+            await trio.lowlevel.checkpoint()
+
+    async with harness.open_run("job", budget=harness.Budget(tokens=50)):
+        await trio.to_thread.run_sync(trio.run, work)
+        assert budget_left().tokens == 19
 
 
 async def test_threads_of_a_run_spend_from_the_same_budget() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ import harness
 from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
 from harness.limits import Limiter
 from harness.runs._accounts import add_meter
-from harness.shared import budget_left, open_cache, reserve_budget
+from harness.shared import Cache, budget_left, open_cache, reserve_budget
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -234,20 +235,38 @@ async def test_the_run_that_starts_a_refresh_does_not_wait_for_it(
         assert await cache.get("key", loader.load) == "value 2"
 
 
-async def test_a_refresh_goes_on_when_one_who_came_to_wait_for_it_leaves(
+async def test_a_refresh_that_hangs_does_not_keep_its_key_from_being_loaded(
     autojump_clock: MockClock,
 ) -> None:
-    loader = Loader(seconds=10)
+    """Whoever comes to wait for it, the value being too old by then, may end it by giving up."""
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        if loads == 2:
+            await trio.sleep_forever()
+        return f"value {loads}"
+
     async with open_cache(ttl=60, refresh_after=40) as cache:
-        await cache.get("key", loader.load)
+        await cache.get("key", load)
         await trio.sleep(55)
-        await cache.get("key", loader.load)
+        for _ in range(10):
+            assert await cache.get("key", load) == "value 1"
         await trio.sleep(6)  # What was there is too old by now.
-        with trio.move_on_after(1) as scope:
-            await cache.get("key", loader.load)
-        assert scope.cancelled_caught
-        assert await cache.get("key", loader.load) == "value 2"
-        assert loader.cancelled == 0
+        async with trio.open_nursery() as nursery:
+            for seconds in (1, 2):
+                nursery.start_soon(_gives_up, cache, load, seconds)
+        with trio.fail_after(60):
+            assert await cache.get("key", load) == "value 3"
+        assert cache.statistics().abandoned == 1
+        cache.check()
+
+
+async def _gives_up(cache: Cache, load: Callable[[], Awaitable[str]], seconds: float) -> None:
+    with trio.move_on_after(seconds) as scope:
+        await cache.get("key", load)
+    assert scope.cancelled_caught
 
 
 # Failures ----------------------------------------------------------------------------------------
@@ -295,33 +314,76 @@ async def test_failures_are_kept_if_asked_for(autojump_clock: MockClock) -> None
             await cache.get("key", loader.load)
 
 
+class KeepsMore(Exception):
+    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+
+    def __init__(self, text: str, *, response: object) -> None:
+        super().__init__(f"error of the server: {text}")
+        self.response = response
+
+
+class KeepsItInSlots(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+async def test_every_caller_has_an_error_of_its_own_with_all_that_it_keeps(
+    autojump_clock: MockClock,
+) -> None:
+    """A shared one gathers the notes of all runs that it fails."""
+    response = object()
+
+    async def ask(load: Callable[[], Awaitable[object]]) -> None:
+        async with harness.open_run("asks"):
+            await cache.get(load, load)
+
+    async with open_cache() as cache:
+        for error in (
+            KeepsMore("busy", response=response),
+            KeepsItInSlots("busy", 7),
+            FileNotFoundError(2, "busy", "a file"),
+        ):
+
+            async def load(error: Exception = error) -> None:
+                await trio.lowlevel.checkpoint()
+                raise error
+
+            results = await harness.fan_out(ask, [load] * 3, limit=3, policy=harness.BestEffort())
+            errors = [result.error for result in results]
+            assert len({id(own) for own in errors}) == 3
+            for own in errors:
+                assert own is not None
+                assert (type(own), own.args, str(own)) == (type(error), error.args, str(error))
+                for name in ("response", "code", "filename", "errno"):
+                    assert getattr(own, name, None) == getattr(error, name, None)
+                assert len(own.__notes__) == 1, "of its own run"
+
+
 async def test_an_error_that_cannot_be_copied_is_raised_as_it_is(
     autojump_clock: MockClock,
 ) -> None:
-    class Strict(Exception):
+    class Strict(OSError):
         def __init__(self, *, code: int) -> None:
-            super().__init__(f"code {code}")
-            self.code = code
-
-    class Doubling(Exception):
-        def __init__(self, text: str) -> None:
-            super().__init__(f"doubled {text}")
+            super().__init__(code, f"code {code}")
 
     cause = KeyError("cause")
-    for error in (Strict(code=7), Doubling("it")):
+    error = Strict(code=7)
 
-        async def load(error: Exception = error) -> None:
-            raise error from cause
+    async def load() -> None:
+        raise error from cause
 
-        async with open_cache(failure_ttl=60) as cache:
-            depths = []
-            for _ in range(3):
-                with pytest.raises(type(error)) as raised:
-                    await cache.get("key", load)
-                assert raised.value is error
-                assert raised.value.__cause__ is cause
-                depths.append(len(raised.traceback))
-            assert depths[0] >= depths[1] == depths[2], "its traceback doesn't grow"
+    async with open_cache(failure_ttl=60) as cache:
+        depths = []
+        for _ in range(3):
+            with pytest.raises(Strict) as raised:
+                await cache.get("key", load)
+            assert raised.value is error
+            assert raised.value.__cause__ is cause
+            depths.append(len(raised.traceback))
+        assert depths[0] >= depths[1] == depths[2], "its traceback doesn't grow"
 
 
 async def test_a_group_of_one_error_is_that_error(autojump_clock: MockClock) -> None:
@@ -405,6 +467,34 @@ async def test_who_asks_while_an_abandoned_load_ends_gets_a_new_one(
         assert list(results.values()) == ["quick"] * 5
         statistics = cache.statistics()
         assert (statistics.misses, statistics.shared, statistics.abandoned) == (1, 5, 1)
+
+
+async def test_an_abandoned_load_that_fails_is_no_answer_for_who_asks_next(
+    autojump_clock: MockClock,
+) -> None:
+    """It failed because it was cancelled, by others who don't matter any more."""
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        if loads == 1:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(2)
+                raise OSError("can't say goodbye to a server that is gone") from None
+        return f"value {loads}"
+
+    async with open_cache(failure_ttl=60) as cache:
+        with trio.move_on_after(1):
+            await cache.get("key", load)
+        assert await cache.get("key", load) == "value 2"
+        assert trio.current_time() == 3
+        statistics = cache.statistics()
+        assert (statistics.abandoned, statistics.failures) == (1, 0)
+        cache.check()
 
 
 async def test_cancelled_at_every_checkpoint_the_others_are_served(
@@ -593,6 +683,39 @@ async def test_a_load_spends_from_the_budget_of_whoever_started_it(
         await cache.get("c", load)  # Without a budget.
 
 
+async def test_a_service_first_needed_by_a_load_does_not_spend_for_its_caller(
+    autojump_clock: MockClock,
+) -> None:
+    """A lazily started worker would be paid by the first caller for ever, whoever its jobs are."""
+    send, receive = trio.open_memory_channel[harness.Run | None](2)
+    left: dict[str, int | None] = {}
+
+    async def job(name: str) -> None:
+        left[name] = budget_left().tokens
+
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def worker() -> None:
+            async for run in receive:
+                harness.start_soon(services, job, "a job", run=run)
+                left["worker"] = budget_left().tokens
+
+        async def load() -> str:
+            harness.start_soon(services, worker, run=None)
+            async with harness.open_run("in the load") as inside, trio.open_nursery() as nursery:
+                harness.start_soon(nursery, job, "in the load", run=inside)
+                harness.start_soon(nursery, job, "for another", run=other)
+            return "loaded"
+
+        async with harness.open_run("other") as other:
+            async with harness.open_run("first", budget=harness.Budget(tokens=100)):
+                await cache.get("key", load)
+            await send.send(other)
+            await wait_all_tasks_blocked()
+        send.close()
+    assert left == {"in the load": 100, "for another": None, "worker": None, "a job": None}
+
+
 async def test_a_refusal_for_one_is_no_answer_for_another(autojump_clock: MockClock) -> None:
     loads = 0
 
@@ -657,6 +780,47 @@ async def test_a_load_that_waits_for_itself_is_refused(autojump_clock: MockClock
                 await cache.get("a", load_a)
         assert both.group_contains(CircularWaitError)
         cache.check()
+
+
+async def test_a_service_started_by_a_load_is_no_part_of_a_circle(
+    autojump_clock: MockClock,
+) -> None:
+    """The worker waits for b, which waits for a; but a doesn't wait for the worker."""
+    got: list[str] = []
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def worker() -> None:
+            got.append(await cache.get("b", load_b))
+
+        async def load_a() -> str:
+            harness.start_soon(services, worker, run=None)
+            await trio.sleep(1)
+            return "a"
+
+        async def load_b() -> str:
+            return await cache.get("a", load_a) + "b"
+
+        with trio.fail_after(10):
+            assert await cache.get("a", load_a) == "a"
+            await wait_all_tasks_blocked()
+    assert got == ["ab"]
+
+
+async def test_a_task_of_a_run_in_a_load_is_part_of_a_circle(autojump_clock: MockClock) -> None:
+    """The run waits for its tasks, and the load for its run."""
+    async with trio.open_nursery() as services, open_cache() as cache:
+
+        async def ask_for_itself() -> None:
+            with pytest.raises(CircularWaitError):
+                await cache.get("a", load)
+
+        async def load() -> str:
+            async with harness.open_run("in the load") as run:
+                harness.start_soon(services, ask_for_itself, run=run)
+            return "a"
+
+        with trio.fail_after(10):
+            assert await cache.get("a", load) == "a"
 
 
 async def test_who_gave_up_waiting_for_another_load_is_no_part_of_a_circle(
@@ -780,6 +944,16 @@ async def test_arguments_are_checked(arguments: dict[str, Any], message: str) ->
     with pytest.raises((TypeError, ValueError), match=message):
         async with open_cache(**arguments):
             raise AssertionError
+
+
+async def test_a_key_has_to_be_one() -> None:
+    loader = Loader()
+    async with open_cache() as cache:
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \[7\]"):
+            await cache.get([7], loader.load)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \[7\]"):
+            cache.forget([7])  # type: ignore[arg-type]
+    assert loader.calls == 0
 
 
 # Whatever is done --------------------------------------------------------------------------------

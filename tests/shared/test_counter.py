@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -236,6 +237,58 @@ async def test_worker_threads_lose_no_change_and_wake_waiters() -> None:
             for _ in range(threads):
                 nursery.start_soon(trio.to_thread.run_sync, count)
     assert counter.value == threads * changes
+    counter.check()
+
+
+class LockWithAMoment:
+    """A lock that calls something once, directly after it was let go of."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self.moment: Callable[[], object] | None = None
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.lock.release()
+        moment, self.moment = self.moment, None
+        if moment is not None:
+            moment()
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_a_thread_that_adds_just_when_a_waiter_has_looked_wakes_it_once(
+    autojump_clock: MockClock, cancel: bool
+) -> None:
+    """The waiter runs at that moment: to wake it then would break trio itself."""
+    counter = Counter()
+    lock = LockWithAMoment(counter._lock)
+    counter._lock = lock  # type: ignore[assignment]
+    passed = False
+
+    def add_in_a_thread() -> None:
+        thread = threading.Thread(target=counter.add)
+        thread.start()
+        thread.join()
+
+    async def wait() -> None:
+        nonlocal passed
+        await counter.wait_for(5)
+        passed = True
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            counter.add(5)
+            assert counter.try_spend()  # Before the one that was woken looks.
+            lock.moment = add_in_a_thread
+            await trio.lowlevel.checkpoint()
+            if cancel:
+                nursery.cancel_scope.cancel()
+    assert passed is not cancel
+    assert counter.value == 5
     counter.check()
 
 

@@ -19,7 +19,14 @@ from harness.errors import (
     EffectUnknownError,
     SharedClosedError,
 )
-from harness.shared import Done, OnceStatistics, budget_left, open_once, reserve_budget
+from harness.shared import (
+    Done,
+    OnceStatistics,
+    budget_left,
+    open_cache,
+    open_once,
+    reserve_budget,
+)
 from tests.shared.stores import Crash, Disk
 from tests.support.checkpoints import cancel_at_every_checkpoint
 from tests.support.context import planted, third_party, unchanged_context
@@ -114,6 +121,34 @@ async def test_two_effects_of_one_run_have_two_keys(autojump_clock: MockClock) -
             f"{run.idempotency_key}:2",
             f"{run.idempotency_key}:3",
         ]
+
+
+async def test_two_effects_of_one_item_have_two_keys_whatever_once_and_attempt_they_are_in(
+    autojump_clock: MockClock,
+) -> None:
+    bank = Bank(seconds=0)
+    seen: list[dict[str, str]] = []
+
+    async def work(item: int) -> None:
+        receipts = {}
+        # Two for one receiver: one after the other, or side by side.
+        async with open_once() as payments, open_once() as fees:
+            if len(seen) != 1:
+                receipts["payment"] = await payments(("payment", item), bank.pay)
+            receipts["fee"] = await fees(("fee", item), bank.pay)
+        async with open_once() as later:
+            receipts["tip"] = await later(("tip", item), bank.pay)
+        seen.append(receipts)
+        if len(seen) < 3:
+            raise OSError("once more")
+
+    async with harness.open_run("job"):
+        results = await harness.fan_out(work, [7], each=harness.Attempt(retry=harness.Retry(3)))
+    results.raise_if_incomplete()
+    assert len(set(seen[0].values())) == 3
+    assert seen[2] == seen[0]
+    assert seen[1].items() < seen[0].items(), "an attempt that asks in another order"
+    assert len(bank.paid) == 3
 
 
 async def test_a_given_key_is_used_and_the_first_one_is_kept(autojump_clock: MockClock) -> None:
@@ -268,6 +303,35 @@ async def test_leaving_the_block_waits_for_effects(autojump_clock: MockClock) ->
         await once("second", bank.pay)
 
 
+async def test_what_an_effect_asks_for_through_a_cache_is_had_though_the_block_was_left(
+    autojump_clock: MockClock,
+) -> None:
+    """The block waits for the effect, which waits for the load, which waits for another effect."""
+    bank = Bank()
+
+    async with open_cache() as cache, trio.open_nursery() as services:
+        async with open_once() as once:
+
+            async def load() -> str:
+                return await once("fee", bank.pay)
+
+            async def unrelated() -> None:
+                await trio.sleep(20)
+                with pytest.raises(SharedClosedError):
+                    await cache.get("unrelated", load)
+
+            async def pay(key: str) -> str:
+                await trio.sleep(5)
+                return await cache.get("fee", load)
+
+            services.start_soon(unrelated)
+            with trio.move_on_after(1):
+                await once("payment", pay)
+        assert len(bank.paid) == 1
+        statistics = once.statistics()
+        assert (statistics.effects, statistics.failed) == (2, 0)
+
+
 async def test_a_cancel_from_outside_reaches_effects_and_says_unknown_to_others(
     autojump_clock: MockClock,
 ) -> None:
@@ -283,12 +347,66 @@ async def test_a_cancel_from_outside_reaches_effects_and_says_unknown_to_others(
         with trio.move_on_after(5):
             async with open_once(disk) as once:
                 outside.start_soon(elsewhere, once)
-                await once("key", bank.pay)
+                try:
+                    await once("key", bank.pay)
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(1)
+                    once.check()  # The effect has been cut off by now.
     assert disk.log == ["unknown"]
     async with open_once(disk) as once:
         with pytest.raises(EffectUnknownError, match="no record"):
             await once("key", bank.pay)
     assert len(bank.asked) == 1
+
+
+async def test_an_effect_that_raises_because_it_was_cancelled_is_unknown(
+    autojump_clock: MockClock,
+) -> None:
+    """Had it counted as failed, the next session would pay again."""
+    bank = Bank(seconds=10)
+    disk = Disk()
+
+    async def pay(key: str) -> str:
+        try:
+            return await bank.pay(key)
+        except trio.Cancelled:
+            raise OSError("can't close the connection") from None
+
+    async def elsewhere(once: Any) -> None:
+        with pytest.raises(OSError, match="close the connection") as failed:
+            await once("key", pay)
+        assert "counts as unknown" in failed.value.__notes__[0]
+
+    async with trio.open_nursery() as outside:
+        with trio.move_on_after(15):
+            async with open_once(disk) as once:
+                outside.start_soon(elsewhere, once)
+                await once("key", pay)
+    async with open_once(disk) as once:
+        with pytest.raises(EffectUnknownError):
+            await once("key", pay)
+    assert len(bank.paid) == 1
+
+
+async def test_a_plain_function_as_an_effect_is_not_called_again(
+    autojump_clock: MockClock,
+) -> None:
+    """It has paid before it is found out, so every retry would pay once more."""
+    paid: list[str] = []
+
+    async def refund(item: int) -> None:
+        await once("key", paid.append)  # type: ignore[arg-type]
+
+    async with open_once() as once:
+        results = await harness.fan_out(
+            refund,
+            range(3),
+            each=harness.Attempt(retry=harness.Retry(3)),
+            policy=harness.BestEffort(),
+        )
+    assert {type(result.error) for result in results} == {EffectUnknownError}
+    assert len(paid) == 1
 
 
 async def test_a_cancel_that_comes_after_the_effect_still_finds_it_recorded(
@@ -545,6 +663,14 @@ async def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=next(iter(arguments))):
         async with open_once(**arguments):
             raise AssertionError
+
+
+async def test_a_key_has_to_be_one() -> None:
+    bank = Bank()
+    async with open_once() as once:
+        with pytest.raises(TypeError, match=r"such as a string or a tuple .* not \['refund', 7\]"):
+            await once(["refund", 7], bank.pay)  # type: ignore[arg-type]
+    assert bank.asked == []
 
 
 # Whatever is done --------------------------------------------------------------------------------

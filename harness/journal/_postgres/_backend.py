@@ -1,16 +1,16 @@
 """A journal in a database of a PostgreSQL server.
 
 The tables stand in the connection's current schema, so a database can hold several journals:
-``postgresql:///work?options=-csearch_path%3Dnightly``. The one writer holds an advisory lock, which
-the server gives back when the connection ends, however it ends; the token is looked for all the
-same, since an administrator may end a connection whose process goes on.
+``postgresql:///batches?options=-csearch_path%3Dnightly``. The one writer holds an advisory lock,
+which the server gives back when the connection ends, however it ends; the token is looked for all
+the same, since an administrator may end a connection whose process goes on.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,12 +18,18 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
+from harness.journal import _schema
 from harness.journal._backend import Row, SqlBackend
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
 LOCK_SECONDS_AT_MOST = 1.0
 ROWS_PER_FETCH = 1_000
+TOKEN_OR_ERROR = (
+    "SELECT 1 / count(*) FROM "
+    "(SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ? FOR UPDATE) ours"
+)
+"""Divides by zero if the token isn't ours: an error stops the statements that are on their way."""
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
 
 
@@ -97,6 +103,29 @@ class PostgresBackend(SqlBackend):
         """Execute a statement, and return its cursor."""
         assert self._connection is not None
         return self._connection.execute(_in_dialect(statement), arguments)
+
+    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append rows to tables, all or none, and return when they are durable.
+
+        All statements go to the server at once, instead of each waiting for the one before: they
+        are many, and a network is far.
+        """
+        assert self._connection is not None
+        assert self._owner is not None, "opened for reading"
+        try:
+            with self._connection.pipeline():
+                self.execute(self.begin_statement)
+                self.execute(TOKEN_OR_ERROR, (self._owner.to_json(),))
+                for table in _schema.COLUMNS:
+                    self._append(table, rows.get(table, ()))
+                self.commit()
+        except psycopg.errors.DivisionByZero as error:
+            self.roll_back()
+            left = self.fetch("SELECT value FROM harness_meta WHERE name = 'owner'")
+            raise self.taken_over(left[0][0] if left else None) from error
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""

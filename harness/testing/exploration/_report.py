@@ -9,6 +9,7 @@ from harness.errors import ScheduleError
 from harness.runs._frames import is_plumbing, traceback_frames
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.isolation._locals import LocalsWatch, local_suspects
+from harness.testing.isolation._tracing import in_a_thread_of_its_own
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._find import Found
 from harness.testing.schedules._run import run_schedule
@@ -37,7 +38,9 @@ def failure(
     replay = str(schedule)
     timeline = Timeline()
     locals_watch = LocalsWatch()
-    again = run_schedule(program, schedule, observers=(timeline, locals_watch))
+    again = in_a_thread_of_its_own(
+        lambda: run_schedule(program, schedule, observers=(timeline, locals_watch))
+    )
     suspects = local_suspects(locals_watch.accesses, [task.place for task in again.blocked])
     lines: list[str] = []
     if schedule.size[0]:

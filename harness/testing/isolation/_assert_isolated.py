@@ -26,16 +26,17 @@ from harness.testing.isolation._causes import (
     raced,
 )
 from harness.testing.isolation._declared import checks_of
+from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._lines import LineWatch
 from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
-from harness.testing.isolation._parts import WHOLE
 from harness.testing.isolation._places import Place, function_name, place_of_definition
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._reach import Reached, local_place
-from harness.testing.isolation._report import Findings, report
+from harness.testing.isolation._report import report
 from harness.testing.isolation._shared_state import SharedState, Suspect
-from harness.testing.isolation._trials import AtOnce, Subject, Trial, trial_of
+from harness.testing.isolation._tracing import in_a_thread_of_its_own
+from harness.testing.isolation._trials import AtOnce, Subject, Trial, Verdict, trial_of
 from harness.testing.isolation._watch import StepWatch
 
 
@@ -228,24 +229,30 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     """Find out all that can be said about a failing trial, and say it."""
     trial = found.trial
     watch = StepWatch(subject.state.parts)
-    _replay_watched(subject, trial, watch)
-    others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
+    again = _replay_watched(subject, trial, watch)
     candidates = candidates_of(watch.steps)
-    causes = find_causes(subject, trial, candidates, other_trials(trial, others))
-    if not causes.proven:
-        candidates = [*_used_by_several(subject, trial), *candidates]
+    broken = found.verdict.broken
+    if broken is not None and not found.verdict.differences:
+        # It is about what was declared, and shared on purpose: there is nothing to make private.
+        candidates = [one for one in candidates if one.path.startswith(broken.path)]
         causes = Causes(tuple(candidates), proven=False)
+    else:
+        causes, candidates = _proof(subject, trial, candidates, seed)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
-    _replay_watched(subject, trial, lines)
+    in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     if causes.proven and not raced(causes.candidates, lines.accesses):
         causes = attrs.evolve(causes, raced=tuple(raced(candidates, lines.accesses)))
     subject.state.put_back()
-    broken = found.verdict.broken
     named = (*causes.candidates, *causes.raced)
     initial = {one.path: _initial(subject, one) for one in named}
     paths = [broken.path] if broken is not None else []
     paths += [one.path for one in named if one.path not in paths]
     notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
+    if not again.failed:
+        notes.append(
+            "it did not fail again when it was replayed, so it depends on something that no "
+            "schedule controls: a thread, a socket, the real time"
+        )
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
@@ -270,11 +277,23 @@ def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) ->
     return error
 
 
+def _proof(
+    subject: Subject, trial: Trial, candidates: list[Candidate], seed: int
+) -> tuple[Causes, list[Candidate]]:
+    """Return the causes; and the candidates, with more of them where nothing is proven."""
+    others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
+    causes = find_causes(subject, trial, candidates, other_trials(trial, others))
+    if causes.proven:
+        return causes, candidates
+    candidates = [*_used_by_several(subject, trial), *candidates]
+    return Causes(tuple(candidates), proven=False), candidates
+
+
 def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
     """Return what can't be looked into and is used by more than one run."""
     suspects = [Suspect(part) for part in subject.state.reached.opaque]
     lines = LineWatch(suspects)
-    _replay_watched(subject, trial, lines)
+    in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     return [
         Candidate(suspect.path, (suspect,))
         for suspect in suspects
@@ -285,15 +304,15 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
 def _initial(subject: Subject, candidate: Candidate) -> Any:
     """Return what a guilty thing held at first."""
     suspect = candidate.suspects[0]
-    if suspect.key is not WHOLE:
+    if suspect.part.names_things:
         return subject.state.initial_of(suspect.part).get(suspect.key)
     return suspect.part.thing
 
 
-def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWatch) -> None:
+def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWatch) -> Verdict:
     subject.state.put_back()
     observer.begin()
-    trial.play(subject, [observer])
+    return trial.play(subject, [observer])
 
 
 def _first_error(found: Found) -> BaseException | None:

@@ -141,8 +141,10 @@ def _simpler(subject: Subject, found: Found, seed: int) -> Found:
         smaller = _with_fewer_runs(subject, trial.members, victims, seed)
         if smaller is not None:
             trial = smaller
-    trial, verdict = _shrunk(subject, trial)
-    return Found(trial, verdict, found.schedules_run)
+    shrunk = _shrunk(subject, trial)
+    if shrunk is None:
+        return found
+    return Found(*shrunk, found.schedules_run)
 
 
 def _with_fewer_runs(
@@ -157,12 +159,15 @@ def _with_fewer_runs(
     return None
 
 
-def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict]:
-    """Leave out switches and faults as long as something is still wrong."""
+def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict] | None:
+    """Leave out switches and faults as long as something is still wrong.
+
+    None if the trial doesn't fail again: it depends on what no schedule controls.
+    """
     verdict = trial.play(subject)
     assert verdict.run is not None
-    if not verdict.failed:  # It depends on more than the schedule: on threads, or sockets.
-        return trial, verdict
+    if not verdict.failed:
+        return None
     latest = verdict
 
     def run(attempt: Attempt) -> ScheduleRun:

@@ -74,7 +74,7 @@ class LineWatch:
             if suspect.key is WHOLE or suspect.key in keys:
                 self._note(suspect, self._trace.line, is_write=True)
 
-    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:  # pragma: no cover - see LineTrace
         for touch in touches(frame, spot):
             for suspect in self._suspects:
                 if _is_touched(suspect, touch, frame):
@@ -87,7 +87,9 @@ class LineWatch:
         self.accesses.append(Access(suspect, member, self._steps, where, is_write))
 
 
-def _is_touched(suspect: Suspect, touch: Touch, frame: FrameType) -> bool:
+def _is_touched(
+    suspect: Suspect, touch: Touch, frame: FrameType
+) -> bool:  # pragma: no cover - see LineTrace
     thing = suspect.part.thing
     if suspect.part.names_things and suspect.key is not WHOLE:
         if isinstance(thing, CellType):
@@ -102,7 +104,7 @@ def _is_touched(suspect: Suspect, touch: Touch, frame: FrameType) -> bool:
     return touch.value is thing or (suspect.place.sealed and _hangs_there(suspect, touch))
 
 
-def _hangs_there(suspect: Suspect, touch: Touch) -> bool:
+def _hangs_there(suspect: Suspect, touch: Touch) -> bool:  # pragma: no cover - see LineTrace
     """Tell whether a line loads the object of somebody else's class that a thing is inside of."""
     last = str(suspect.place).partition(" (local of")[0].rpartition(".")[2]
     return touch.name == last

@@ -115,7 +115,7 @@ class LocalsWatch:
                     self._walk_frame(frame)
         self._keep_up()
 
-    def _enter(self, frame: FrameType) -> None:
+    def _enter(self, frame: FrameType) -> None:  # pragma: no cover - see LineTrace
         self._walk_frame(frame)
         self._keep_up()
 
@@ -153,7 +153,7 @@ class LocalsWatch:
         if suspect.key is not WHOLE and isinstance(after, dict) and suspect.key in after:
             self._reached.add(suspect.place, after[suspect.key])
 
-    def _note_reads(self, frame: FrameType, spot: Spot) -> None:
+    def _note_reads(self, frame: FrameType, spot: Spot) -> None:  # pragma: no cover - see LineTrace
         for touch in touches(frame, spot):
             for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
                 for index in self._by_thing.get(id(thing), ()):

@@ -5,53 +5,21 @@ Plain text, since a test's failure is read in a terminal or a log.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Sequence
 
-import attrs
-
-from harness._words import error_in_words, repr_of
-from harness.testing.isolation._causes import Candidate, Causes
+from harness._words import error_in_words
+from harness.testing.isolation._causes import Candidate
+from harness.testing.isolation._findings import Findings, run_words
+from harness.testing.isolation._fix import fix
 from harness.testing.isolation._lines import Access
 from harness.testing.isolation._outputs import first_difference
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._special import OpaquePart
+from harness.testing.isolation._table import table
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
-from harness.testing.isolation._watch import Step
-
-ROWS_AT_MOST = 40
-"""Rows of the table of steps; what is between the first and the last ones is left out."""
-
-CELL_AT_MOST = 56
-"""Characters of a cell."""
 
 LONG_OUTPUT = 100
 """Characters of an output from which on a report says where it differs."""
-
-_WORDS_AT_MOST = 60
-
-
-@attrs.frozen(eq=False)
-class Findings:
-    """All that is known of a failing trial."""
-
-    function: str
-    """The name of the agent function."""
-    inputs: Sequence[Any]
-    trial: Trial
-    verdict: Verdict
-    causes: Causes
-    steps: Sequence[Step]
-    accesses: Sequence[Access]
-    initial: Mapping[str, Any]
-    """What the guilty things held at first, by path."""
-    outliving: Sequence[str]
-    """Paths of what a run alone leaves changed behind."""
-    not_put_back: Sequence[str]
-    schedules_run: int
-    notes: Sequence[str] = ()
 
 
 def report(findings: Findings) -> str:
@@ -63,7 +31,7 @@ def report(findings: Findings) -> str:
     if lines[-1]:
         lines.append("")
     lines += _objects(findings)
-    lines += _table(findings)
+    lines += table(findings)
     if findings.outliving:
         lines.append("outlives the run (changed by a run alone, and still so after it):")
         lines += [f"  {path}" for path in findings.outliving]
@@ -103,7 +71,7 @@ def _headline(findings: Findings) -> str:
 def _difference(findings: Findings, difference: Difference) -> list[str]:
     later = " (changed after it had been returned)" if difference.later else ""
     lines = [
-        f"  {_run(findings, difference.member)}",
+        f"  {run_words(findings, difference.member)}",
         f"    alone:    {difference.alone}",
         f"    {_mode(findings.trial)} {difference.got}{later}",
     ]
@@ -120,6 +88,10 @@ def _mode(trial: Trial) -> str:
 def _program_faults(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     if verdict.run is not None:
+        lines += [
+            f"  task {name!r} belongs to another event loop: something that was made there is used"
+            for name in verdict.run.strangers
+        ]
         lines += [f"  with a fault: {fault.in_words()}" for fault in verdict.run.schedule.faults]
     broken = verdict.broken
     if broken is not None:
@@ -128,7 +100,8 @@ def _program_faults(verdict: Verdict) -> list[str]:
             f"{run_name(broken.member)} in {broken.waits_in or 'its last line'}: {broken.why}"
         )
     if verdict.error is not None:
-        lines.append(f"  {error_in_words(verdict.error)}")
+        # Of a deadlock the first line; who waits where comes below.
+        lines.append(f"  {error_in_words(verdict.error).splitlines()[0].rstrip(':')}")
     lines += [f"    {words}" for words in verdict.blocked]
     return lines
 
@@ -145,7 +118,9 @@ def _objects(findings: Findings) -> list[str]:
             "outside of Python's objects: a file, a server, a process",
             "",
         ]
-    if not causes.proven:
+    if findings.verdict.broken is not None and not findings.verdict.differences:
+        lines.append("what was changed of it:")
+    elif not causes.proven:
         lines.append("suspected, but not proven:")
     for candidate in causes.candidates:
         lines.append(f"{candidate.path}  ({candidate.kind})")
@@ -171,10 +146,10 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
     own = [access for access in findings.accesses if access.suspect in candidate.suspects]
     if isinstance(candidate.suspects[0].part, OpaquePart):
         used = dict.fromkeys((access.member, access.where) for access in own)
-        return [f"  used by {_run(findings, member)} at {where}" for member, where in used]
+        return [f"  used by {run_words(findings, member)} at {where}" for member, where in used]
     writes = [access for access in own if access.is_write]
     lines = [
-        f"  written by {_run(findings, member)} at {where}"
+        f"  written by {run_words(findings, member)} at {where}"
         for member, where in dict.fromkeys((access.member, access.where) for access in writes)
     ]
     if not lines:
@@ -188,12 +163,12 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
             )
         ]
         lines = [
-            f"  written by {_run(findings, member)} in a step that ends in {where or 'its end'}"
+            f"  written by {run_words(findings, member)} in a step up to {where or 'its end'}"
             for member, where in dict.fromkeys((step.member, step.waits_in) for step in steps)
         ]
     readers = victims_reads(own, [difference.member for difference in findings.verdict.differences])
     lines += [
-        f"  read by {_run(findings, member)} at {where}"
+        f"  read by {run_words(findings, member)} at {where}"
         for member, where in dict.fromkeys((access.member, access.where) for access in readers)
     ]
     return lines
@@ -216,124 +191,5 @@ def victims_reads(accesses: Sequence[Access], victims: Sequence[int]) -> list[Ac
     return [access for access in found if access.where not in write_places] or found
 
 
-# What happened -----------------------------------------------------------------------------------
-
-
-def _table(findings: Findings) -> list[str]:
-    """Return the steps in order, with a column for each run."""
-    members = list(dict.fromkeys(findings.trial.members))
-    rows: list[tuple[str, int, str]] = []
-    causes = findings.causes
-    named = (*causes.candidates, *causes.raced)
-    paths = {id(suspect): one.path for one in named for suspect in one.suspects}
-    for step in findings.steps:
-        rows.append((str(step.number), step.member, _cell(findings, step, paths)))
-    if not rows:
-        return []
-    head = [_short(_run(findings, member), CELL_AT_MOST) for member in members]
-    widths = [
-        max(len(title), *(len(cell) for _, who, cell in rows if who == member), 0)
-        if any(who == member for _, who, _ in rows)
-        else len(title)
-        for title, member in zip(head, members, strict=True)
-    ]
-    number_width = max(4, len(rows[-1][0]))
-    lines = [_row("step".rjust(number_width), head, widths)]
-    lines.append("-+-".join(["-" * number_width, *("-" * width for width in widths)]))
-    shown: Iterable[tuple[str, int, str] | None] = rows
-    if len(rows) > ROWS_AT_MOST:
-        half = ROWS_AT_MOST // 2
-        shown = [*rows[:half], None, *rows[-half:]]
-    for row in shown:
-        if row is None:
-            lines.append(f"{'...'.rjust(number_width)} | {len(rows) - ROWS_AT_MOST} more steps")
-            continue
-        number, who, cell = row
-        cells = [cell if member == who else "" for member in members]
-        lines.append(_row(number.rjust(number_width), cells, widths))
-    return [line.rstrip() for line in [*lines, ""]]
-
-
-def _cell(findings: Findings, step: Step, paths: dict[int, str]) -> str:
-    """Return what a step did to the guilty objects, else where it came to a halt."""
-    own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in paths]
-    # A line that appends reads the list in order to write it: once is enough.
-    written_at = {access.where for access in own if access.is_write}
-    did: list[str] = []
-    for access in own:
-        if access.is_write or access.where not in written_at:
-            verb = "writes" if access.is_write else "reads"
-            name = paths[id(access.suspect)].partition(" (local of")[0].rpartition(".")[2]
-            did.append(f"{verb} {name}")
-    kept = [words for words, _ in groupby(did)]
-    halt = step.waits_in.rpartition("(")[2].rstrip(")") if step.waits_in else "ends"
-    return _short(f"{', '.join(kept)}; {halt}" if kept else halt, CELL_AT_MOST)
-
-
-def _row(number: str, cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return " | ".join([number, *padded])
-
-
-# What to do --------------------------------------------------------------------------------------
-
-
-def fix(findings: Findings) -> str:
-    """Return what to do about it, in one sentence."""
-    if not findings.causes.candidates:
-        return "find what outside of the program the runs share, and give each its own"
-    if findings.verdict.broken is not None:
-        return (
-            f"change {findings.verdict.broken.path} in one step, without a checkpoint between "
-            "looking at it and changing it, or under a trio.Lock"
-        )
-    first = findings.causes.candidates[0]
-    name = _identifier(first.path)
-    faults = findings.verdict.run.schedule.faults if findings.verdict.run is not None else ()
-    if "__defaults__" in first.path or "__kwdefaults__" in first.path:
-        return "make the default None, and make a new object in the function when it is None"
-    if first.path.startswith("inputs["):
-        return "don't change an input that runs share; copy it first"
-    if isinstance(first.suspects[0].part, OpaquePart):
-        return f"give each run a {first.kind} of its own, or let only one use it at a time"
-    if first.kind == "random generator":
-        return "give each run a generator of its own: random.Random(seed)"
-    if first.kind in ("environment", "working directory"):
-        return "pass it as an argument; there is only one of it in the whole process"
-    if first.kind == "functools cache":
-        return "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
-    if faults:
-        return (
-            f"put {first.path} in order when a run is cancelled (try/finally), or throw it away, "
-            "or give each run its own"
-        )
-    return (
-        f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
-        f", name={name!r}), or make it a local variable of the function"
-    )
-
-
-def _identifier(path: str) -> str:
-    name = path.partition(" (local of")[0].partition("[")[0].rpartition(".")[2]
-    return name if name.isidentifier() else "state"
-
-
-def _factory(value: Any) -> str:
-    """Return code for a function that makes another value like this one."""
-    if isinstance(value, list | dict | set | deque | bytearray):
-        return type(value).__name__
-    if value is None or isinstance(value, bool | int | str):
-        return f"lambda: {repr_of(value)}"
-    return "factory"
-
-
-def _run(findings: Findings, member: int) -> str:
-    return f"{run_name(member)} ({_short(repr_of(findings.inputs[member]), _WORDS_AT_MOST)})"
-
-
 def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.fanout import Result
+from harness.shared import Counter
 from harness.testing.chaos import Chaos, assert_consistent, assert_stable_under_load
 
 
@@ -88,7 +89,7 @@ class Stock:
 
 
 def test_shared_objects_check_themselves() -> None:
-    assert_consistent(Stock(1), Stock(0))
+    assert_consistent(Stock(1), Stock(0), Counter(3))
     with pytest.raises(AssertionError, match="out of order: AssertionError: -1 left"):
         assert_consistent(Stock(1), Stock(-1))
     with pytest.raises(TypeError, match=r"check\(\)"):

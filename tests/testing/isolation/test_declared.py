@@ -17,7 +17,11 @@ class Account:
 ACCOUNT = Account()
 
 
+visits: list[str] = []
+
+
 async def spend_too_much(text: str) -> str:
+    visits.append(text)
     if ACCOUNT.left > 0:
         await trio.lowlevel.checkpoint()
         ACCOUNT.left -= 1
@@ -39,7 +43,9 @@ async def test_a_check_then_act_is_found_though_every_output_is_right() -> None:
     with pytest.raises(ScheduleError) as caught:
         await assert_isolated(spend_too_much, ["a", "b", "c"], shared=SHARED)
     text = str(caught.value)
-    assert caught.value.objects[0] == f"{__name__}.ACCOUNT"
+    assert caught.value.objects == (f"{__name__}.ACCOUNT", f"{__name__}.ACCOUNT.left")
+    assert "proof" not in text
+    assert "  written by run 2 ('b') at spend_too_much (test_declared.py:" in text
     assert f"{__name__}.ACCOUNT is out of order after step" in text
     assert "its function returned false" in text
     assert "fix: change" in text

@@ -10,6 +10,7 @@ import trio.lowlevel
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
+from tests.testing.isolation import kinds
 
 
 class Chat:
@@ -70,6 +71,46 @@ step | run 1 ('a')                           | run 2 ('b')
 replay: await assert_isolated(agent, inputs, schedule='...')
 fix: keep it per run, as in messages = harness.RunLocal(list, name='messages'), or make it a local \
 variable of the function"""
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("global_dict", "STATE = harness.RunLocal(dict, name='STATE'), or make it a local"),
+        ("keyword_default", "make the default None"),
+        ("cached_list", "don't cache what runs change"),
+        ("global_random", "random.Random(seed)"),
+        ("environment", "pass it as an argument"),
+        ("two_locks", "take several of its kind in the same order"),
+        ("unread_reply", "in order when a run is cancelled (try/finally)"),
+    ],
+)
+async def test_the_fix_fits_the_kind(name: str, advice: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(getattr(kinds, name), kinds.INPUTS)
+    last = str(caught.value).splitlines()[-1]
+    assert last.startswith("fix: ")
+    assert advice in last
+
+
+async def test_a_deadlock_says_once_who_waits_where() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(kinds.two_locks, kinds.INPUTS)
+    lines = str(caught.value).splitlines()
+    assert "    together: never ended; it waits in two_locks (kinds.py:" in "\n".join(lines)
+    assert len([line for line in lines if "task 'run 1' waits in two_locks" in line]) == 1
+
+
+async def test_a_long_output_is_told_apart() -> None:
+    parts: list[str] = []
+
+    async def wordy(text: str) -> dict[str, list[str]]:
+        parts[:] = [text]
+        await trio.lowlevel.checkpoint()
+        return {"long": ["x" * 200], "short": [parts[0]]}
+
+    with pytest.raises(ScheduleError, match=r"differ    at \['short'\]\[0\]: 'a' and 'b'"):
+        await assert_isolated(wordy, ["a", "b"])
 
 
 async def test_runs_that_have_nothing_to_do_with_it_are_left_out() -> None:

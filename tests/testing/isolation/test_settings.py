@@ -143,6 +143,18 @@ async def test_a_later_input_can_spoil_an_earlier_one() -> None:
     )
 
 
+async def test_what_does_not_fail_again_is_told_so() -> None:
+    """It is no less a failure; but who replays it in a debugger should not wonder."""
+    done = iter(range(10_000))
+
+    async def agent(text: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return "late" if next(done) == 30 else text
+
+    with pytest.raises(ScheduleError, match="it did not fail again when it was replayed"):
+        await assert_isolated(agent, ["a", "b"])
+
+
 async def test_many_inputs() -> None:
     """More than can be tried all at once: each is in some group."""
     current: list[str] = []

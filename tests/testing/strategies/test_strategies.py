@@ -32,8 +32,9 @@ def test_without_runs_there_are_no_faults(schedule: Schedule) -> None:
 
 
 def test_schedules_shrink_to_the_plain_one() -> None:
-    assert find(schedules(runs=2), lambda _: True) == Schedule()
-    one = find(schedules(), lambda schedule: schedule.switches == 1)
+    few = settings(max_examples=200)
+    assert find(schedules(runs=2), lambda _: True, settings=few) == Schedule()
+    one = find(schedules(), lambda schedule: schedule.switches == 1, settings=few)
     assert one.choices() == {0: 1}
 
 
@@ -65,7 +66,8 @@ def test_results_are_consistent_and_can_be_replayed(drawn: harness.Results[int])
 
 @pytest.mark.parametrize("status", ["ok", "failed", "timed_out", "cancelled", "skipped"])
 def test_every_ending_is_drawn(status: str) -> None:
-    find(results(), lambda drawn: any(one.status == status for one in drawn))
+    few = settings(max_examples=200)
+    find(results(), lambda drawn: any(one.status == status for one in drawn), settings=few)
 
 
 @given(run_trees(), schedules())

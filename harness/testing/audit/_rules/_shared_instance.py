@@ -14,7 +14,6 @@ from harness.testing.audit._changes import Change, changes_by, is_undone
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._program import Checker, Hit, Program
-from harness.testing.audit._rules._check_then_act import ONE_WAY
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source import (
     FUNCTIONS,
@@ -24,6 +23,7 @@ from harness.testing.audit._source import (
     bindings_of,
     first_parameter,
 )
+from harness.testing.audit._walk import ONE_WAY
 
 RULE = Rule(
     name="shared-instance-state",

@@ -1,0 +1,201 @@
+"""Hold the items between their look-up in a journal and their start, and say which is next.
+
+Plain bookkeeping for `JournaledEngine`, without an `await`. Some leave without a start: what is
+done already waits here only until its result has been read.
+
+Invariant: an item is in exactly one place (to be read, being read, to be begun, being begun, begun,
+or suspected), and `count` is how many there are in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import attrs
+
+from harness.fanout._journal import Entry
+from harness.fanout._journaled_item import Recorded
+from harness.fanout._lookahead import Lookahead
+from harness.policies import Priority
+
+READ_AHEAD_AT_LEAST = 64
+"""Items that may be looked up before their turn, so that what is done is read many at a time."""
+
+AHEAD_AT_MOST = 4
+"""Items that may be looked up, and begun, before their turn: so many times those in flight."""
+
+WORTH_BEGINNING_AHEAD = 1 / 50
+"""Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
+recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
+
+RECORDS_AHEAD = 3
+"""How many records' time is covered by what is begun ahead: one may be under way when an attempt is
+added to the queue, and takes as long as its own; and some are slower than the mean."""
+
+READ_AT_ONCE = 1_000
+"""Results that are read from the journal, and handed on, in one step."""
+
+
+@attrs.define(eq=False)
+class Met:
+    """An item that was pulled and looked up. Not frozen only since one is made per item."""
+
+    index: int
+    item: Any
+    key: Any
+    entry: Entry
+    attempt: Recorded | None = None
+    is_begun: bool = False
+    """Whether the attempt is on disk."""
+    problem: Exception | None = None
+    """What the priority's function raised for it, if it did."""
+
+
+class WaitingRoom:
+    """The items of one fan-out that wait."""
+
+    def __init__(self, *, limit: int, window: float, priority: Priority | None) -> None:
+        self._limit = limit
+        self._to_begin: deque[Met] = deque()
+        self._lookahead = None if priority is None else Lookahead(_of_met(priority))
+        self._beginning = 0
+        self._reading: list[Met] = []
+        self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
+        """How many may wait at most, beside the window."""
+        if priority is not None:
+            self.depth = priority.lookahead
+        self.count = 0
+        """How many wait."""
+        self.kept: deque[Met] = deque()
+        """Those that are done: their results are to be read."""
+        self.begun: deque[Met] = deque()
+        """Those whose attempts are on disk."""
+        self.suspects: deque[Met] = deque()
+        """Those that are to run with nothing else in flight."""
+        self.suspect: Met | None = None
+        """The one of them whose turn it is: it is being begun, or begun, or in flight."""
+        self.item_seconds = Mean()
+        """How long an item takes."""
+        self.record_seconds = Mean()
+        """How long it takes until an attempt is on disk."""
+
+    def depths(self) -> dict[float, int]:
+        """Return how many wait by priority, the largest first; nothing without priorities."""
+        return {} if self._lookahead is None else self._lookahead.depths()
+
+    # What is done -----------------------------------------------------------------------------
+
+    def to_read(self, places: int) -> list[Met]:
+        """Take those whose results are to be read next, for so many places. They wait until
+        `read`."""
+        count = min(len(self.kept), places, READ_AT_ONCE)
+        self._reading = [self.kept.popleft() for _ in range(count)]
+        return self._reading
+
+    def read(self) -> None:
+        """Let go of those that were read."""
+        self.count -= len(self._reading)
+        self._reading = []
+
+    # What is to run ---------------------------------------------------------------------------
+
+    def put(self, met: Met) -> None:
+        """Add an item that is to run; it has been counted."""
+        if self._lookahead is None:
+            self._to_begin.append(met)
+        else:
+            self._lookahead.put(met)
+
+    def next_to_begin(self, *, in_flight: int, places: int) -> list[Met]:
+        """Take the items that an attempt is to be recorded of now.
+
+        For the free slots, and ahead where that is worth it; or a suspect, if it is the turn of
+        one: `suspect` says so.
+
+        Args:
+          in_flight: How many items are in flight.
+          places: How many more there may be in flight or unread.
+        """
+        if self.suspect is not None:
+            return []
+        room = min(self._limit - in_flight, max(0, places))
+        count = room + self._ahead() - self._beginning - len(self.begun)
+        chosen: list[Met] = []
+        while len(chosen) < count and (met := self._next()) is not None:
+            chosen.append(met)
+        idle = not (in_flight or self._beginning or chosen)
+        if idle and self.suspects and (not self.begun or places <= 0):
+            self.suspect = self.suspects.popleft()
+            chosen = [self.suspect]
+        return chosen
+
+    def begin(self, chosen: list[Met], attempts: list[int]) -> None:
+        """Note that attempts are being recorded, with their numbers."""
+        for met, number in zip(chosen, attempts, strict=True):
+            met.attempt = Recorded(number)
+        self._beginning += len(chosen)
+
+    def are_begun(self, chosen: list[Met]) -> None:
+        """Note that their attempts are on disk."""
+        self._beginning -= len(chosen)
+        for met in chosen:
+            met.is_begun = True
+            if met is not self.suspect:
+                self.begun.append(met)
+
+    def drain(self, *, suspect_started: bool) -> list[Met]:
+        """Take out all that wait, but for what is being begun.
+
+        Args:
+          suspect_started: Whether the suspect, if it is the turn of one, has been started.
+        """
+        left = [*self._reading, *self.kept, *self._to_begin, *self.begun, *self.suspects]
+        if self.suspect is not None and self.suspect.is_begun and not suspect_started:
+            left.append(self.suspect)
+            self.suspect = None
+        if self._lookahead is not None:
+            left += [one.item for one in self._lookahead.drain()]
+        self._reading = []
+        for places in (self.kept, self._to_begin, self.begun, self.suspects):
+            places.clear()
+        self.count -= len(left)
+        return left
+
+    def _next(self) -> Met | None:
+        if self._lookahead is None:
+            return self._to_begin.popleft() if self._to_begin else None
+        if not self._lookahead.waiting:
+            return None
+        waiting = self._lookahead.take()
+        met: Met = waiting.item
+        met.problem = waiting.problem
+        return met
+
+    def _ahead(self) -> int:
+        """Return how many attempts to record before there is a slot for them."""
+        # With priorities the choice is made when an attempt is recorded, so that is made late.
+        if self._lookahead is not None:
+            return 0
+        item, record = self.item_seconds.value, self.record_seconds.value
+        if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
+            return 0
+        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self._limit)
+
+
+class Mean:
+    """A mean that forgets: of late values, the latest counting most."""
+
+    def __init__(self) -> None:
+        self.value = math.nan
+
+    def add(self, value: float) -> None:
+        """Take a value into account."""
+        self.value = value if math.isnan(self.value) else self.value + (value - self.value) / 8
+
+
+def _of_met(priority: Priority) -> Priority:
+    """Return the priority of items for what was met of them."""
+    function = priority.function
+    return attrs.evolve(priority, function=lambda met: function(met.item))

@@ -1,0 +1,48 @@
+"""All that is known of a failing trial, and the words in which its parts are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from harness._words import repr_of
+from harness.testing.isolation._causes import Causes
+from harness.testing.isolation._lines import Access
+from harness.testing.isolation._program import run_name
+from harness.testing.isolation._trials import Trial, Verdict
+from harness.testing.isolation._watch import Step
+
+_WORDS_AT_MOST = 60
+
+
+@attrs.frozen(eq=False)
+class Findings:
+    """All that is known of a failing trial."""
+
+    function: str
+    """The name of the agent function."""
+    inputs: Sequence[Any]
+    trial: Trial
+    verdict: Verdict
+    causes: Causes
+    steps: Sequence[Step]
+    accesses: Sequence[Access]
+    initial: Mapping[str, Any]
+    """What the guilty things held at first, by path."""
+    outliving: Sequence[str]
+    """Paths of what a run alone leaves changed behind."""
+    not_put_back: Sequence[str]
+    schedules_run: int
+    notes: Sequence[str] = ()
+
+
+def run_words(findings: Findings, member: int) -> str:
+    """Return what a report calls a run: its number, and its input."""
+    return f"{run_name(member)} ({shortened(repr_of(findings.inputs[member]), _WORDS_AT_MOST)})"
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

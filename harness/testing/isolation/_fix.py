@@ -1,0 +1,68 @@
+"""Say in one sentence what to do about a shared object."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from harness._words import repr_of
+from harness.testing.isolation._findings import Findings
+from harness.testing.isolation._special import OpaquePart
+
+
+def fix(findings: Findings) -> str:
+    """Return what to do about it, in one sentence."""
+    if not findings.causes.candidates:
+        return "find what outside of the program the runs share, and give each its own"
+    if findings.verdict.broken is not None:
+        return (
+            f"change {findings.verdict.broken.path} in one step, without a checkpoint between "
+            "looking at it and changing it, or under a trio.Lock"
+        )
+    first = findings.causes.candidates[0]
+    name = _identifier(first.path)
+    faults = findings.verdict.run.schedule.faults if findings.verdict.run is not None else ()
+    if "__defaults__" in first.path or "__kwdefaults__" in first.path:
+        return "make the default None, and make a new object in the function when it is None"
+    if first.path.startswith("inputs["):
+        return "don't change an input that runs share; copy it first"
+    if isinstance(first.suspects[0].part, OpaquePart):
+        return f"give each run a {first.kind} of its own, or let only one use it at a time"
+    if first.kind == "random generator":
+        return "give each run a generator of its own: random.Random(seed)"
+    if first.kind in ("environment", "working directory"):
+        return "pass it as an argument; there is only one of it in the whole process"
+    if first.kind == "functools cache":
+        return "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    if any(_is_trios(one.part.thing) for one in first.suspects):
+        return (
+            f"let go of {first.path} on every way out, as `async with` does, and take several of "
+            "its kind in the same order everywhere"
+        )
+    if faults:
+        return (
+            f"put {first.path} in order when a run is cancelled (try/finally), or throw it away, "
+            "or give each run its own"
+        )
+    return (
+        f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
+        f", name={name!r}), or make it a local variable of the function"
+    )
+
+
+def _is_trios(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == "trio"
+
+
+def _identifier(path: str) -> str:
+    name = path.partition(" (local of")[0].partition("[")[0].rpartition(".")[2]
+    return name if name.isidentifier() else "state"
+
+
+def _factory(value: Any) -> str:
+    """Return code for a function that makes another value like this one."""
+    if isinstance(value, list | dict | set | deque | bytearray):
+        return type(value).__name__
+    if value is None or isinstance(value, bool | int | str):
+        return f"lambda: {repr_of(value)}"
+    return "factory"
