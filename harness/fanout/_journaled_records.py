@@ -127,6 +127,9 @@ class RecordingEngine(Engine):
         if beside or job.failure is not None:
             self._end_beside(job.entry, beside)
             self._record_ended()  # What is given back counts no more, below.
+        used = decided or job.by_fallback
+        if decided is not None and job.by_fallback is not None:
+            decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         owed = job.owed and status != "ok"
         done = status == "ok" or not (
             status == "cancelled" or owed or self._is_out_of_budget(value)
@@ -159,8 +162,8 @@ class RecordingEngine(Engine):
             else:
                 error_type, message = _told(value)
             tokens, cost_usd = 0, 0.0
-            if decided is not None:
-                tokens, cost_usd = decided.tokens, decided.cost_usd
+            if used is not None:
+                tokens, cost_usd = used.tokens, used.cost_usd
             # By position: with names it takes twice as long, and there is one per item.
             ending = Ending(
                 status,

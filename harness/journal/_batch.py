@@ -107,7 +107,7 @@ class JournalBatch:
         if not is_first:
             raise JournalKeyError(
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
-                "every item needs a key of its own, by which it is known in the next run"
+                "every item needs a key of its own, by which it is known in the next session"
             )
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
@@ -116,12 +116,12 @@ class JournalBatch:
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if known.status == "ok":
             entry.state = "done"
-        elif known.status in ("failed", "timed_out"):
-            # What is tried again is as open as if it had been cut short.
-            entry.state = "open" if self._retry_failed else "failed"
+        elif known.status in ("failed", "timed_out") and not self._retry_failed:
+            entry.state = "failed"
         elif known.lost:
             entry.state = "in_flight"
             entry.alone = bool(known.alone)
+        # Else what is tried again is as open as if it had been cut short.
         return entry
 
     def encode(self, value: Any) -> tuple[str, Any]:

@@ -34,12 +34,12 @@ class Known(NamedTuple):
     input_hash: bytes
     attempts: int
     lost: int
-    """Attempts without an ending."""
+    """Attempts without an ending; none if the item ended after all of them were begun."""
     ending: int | None
     status: str | None
     """The status of that ending."""
     alone: bool
-    """Whether the latest attempt was begun with nothing else in flight."""
+    """Whether the latest of those was begun with nothing else in flight."""
 
 
 class KeyIndex:

@@ -147,7 +147,8 @@ class MemoryBatch:
         elif unended:
             state = "in_flight"
         if state == "failed" and self._journal.retry_failed:
-            state = "open"
+            # Lost when it was tried again, maybe by what a neighbour did.
+            state = "in_flight" if kept.attempts and kept.attempts[-1].ending is None else "open"
         entry = Entry(
             id=kept.number,
             key=key,
