@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -99,18 +99,35 @@ async def test_what_ends_during_the_cleanup_after_a_cut_is_recorded_at_once(
     assert journal.unended() == []
 
 
-async def test_a_retry_is_recorded_after_the_attempt_before(autojump_clock: MockClock) -> None:
-    """In the order in which it took place, also if there is no wait between the two."""
+async def test_a_retry_is_recorded_after_the_attempt_before(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order in which it took place, also while the clerk waits for what it reads."""
     journal = MemoryJournal()
     tried: list[int] = []
+    read = MemoryBatch.read
+
+    async def read_slowly(self: MemoryBatch, entries: Sequence[Any]) -> Any:
+        await trio.sleep(10)
+        return await read(self, entries)
+
+    monkeypatch.setattr(MemoryBatch, "read", read_slowly)
 
     async def body(item: int) -> int:
         tried.append(item)
-        if len(tried) == 1:
+        if tried == [0, 7]:
+            await trio.sleep(2)
             raise Boom(item)
         return item
 
+    async def items() -> AsyncGenerator[int]:
+        yield 7
+        await trio.sleep(1)
+        yield 0
+
+    await run(journal, body, [0], limit=1)
+    journal.log.clear()
     each = harness.Attempt(retry=harness.Retry(2, first_delay=0))
-    [result] = await run(journal, body, [7], limit=1, each=each)
-    assert (result.value, result.attempts) == (7, 2)
+    results = await run(journal, body, items(), limit=2, each=each)
+    assert [(one.value, one.attempts) for one in results] == [(7, 2), (0, 1)]
     assert journal.log == [("begun", "7"), ("failed", "7"), ("begun", "7"), ("ok", "7")]
