@@ -131,7 +131,9 @@ class RecordingEngine(Engine):
         if decided is not None and job.by_fallback is not None:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         owed = job.owed and status != "ok"
-        done = not (status == "cancelled" or owed or self._is_out_of_budget(value))
+        done = status == "ok" or not (
+            status == "cancelled" or owed or self._is_out_of_budget(value)
+        )
         # What was cancelled doesn't count in the journal; here it says what was done.
         attempts = job.entry.attempts
         if not done:

@@ -107,7 +107,7 @@ class JournalBatch:
         if not is_first:
             raise JournalKeyError(
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
-                "every item needs a key of its own, by which it is known in the next run"
+                "every item needs a key of its own, by which it is known in the next session"
             )
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()

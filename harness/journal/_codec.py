@@ -75,7 +75,7 @@ def key_to_json(key: Any) -> str:
         what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
             f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
-            "number, the same in every run, such as key=lambda item: item.id"
+            "number, the same in every session, such as key=lambda item: item.id"
         )
     return _to_canonical_json(str(key) if isinstance(key, str) else int(key))
 
@@ -172,7 +172,7 @@ class Codec:
         except TypeError as error:
             if not self._own:
                 raise JournalValueError(
-                    f"whether the item {repr_of(item)} has changed since the last run can't be "
+                    f"whether the item {repr_of(item)} has changed since the last session can't be "
                     f"told: {error_in_words(error)}; use plain data or a dataclass, or give "
                     "open_journal(encode=...) a function that writes an item as text"
                 ) from error

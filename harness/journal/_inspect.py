@@ -1,4 +1,4 @@
-"""Look into a journal from outside, and change what the next run will do.
+"""Look into a journal from outside, and change what the next session will do.
 
 `read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock
 of the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import attrs
@@ -46,18 +46,25 @@ class BatchInfo:
     """A batch of a journal, as it was first recorded."""
 
     name: str
+    """What it is called in this journal: the ``name=`` of its fan-out."""
+
     target: str
     """The full name of the function."""
 
     version: str | None
+    """The version of the code, as `open_journal` was told; None if it wasn't."""
+
     settings: dict[str, Any]
+    """What else decided its answers, such as options of the command line."""
+
     created_at: float
-    """In seconds since the epoch, like the next."""
+    """When it was first opened, in seconds since the epoch."""
 
     last_session_at: float
-    """When it was last opened."""
+    """When it was last opened, in seconds since the epoch."""
 
     sessions: int
+    """How often it was opened."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,15 +72,23 @@ class JournalItem:
     """What a journal knows of an item."""
 
     key: str | int
+    """By what it is known in every session."""
+
     status: ItemStatus
+    """What it came to."""
 
     value_text: str | None
     """The value as it was recorded: JSON, unless the journal has ``encode=``; None if the status
     isn't ok."""
 
     error_type: str | None
+    """The name of the error's class; None if it hasn't failed."""
+
     error_message: str | None
+    """What the error says; None if it hasn't failed."""
+
     degraded: bool
+    """Whether the value came from the fallback."""
 
     attempts: int
     """Attempts that count; cancelled ones don't."""
@@ -82,7 +97,7 @@ class JournalItem:
     """When it ended, in seconds since the epoch; None if it hasn't."""
 
     seconds: float
-    """How long its last attempt took."""
+    """How long its last attempt took, in seconds."""
 
 
 class JournalReader:
@@ -204,10 +219,10 @@ class JournalReader:
 
 
 class JournalEditor(JournalReader):
-    """Reads a journal, and changes what the next run does. Made by `edit_journal`."""
+    """Reads a journal, and changes what the next session does. Made by `edit_journal`."""
 
     def retry(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
-        """Have items tried again by the next run, as if they had never been tried.
+        """Have items tried again by the next session, as if they had never been tried.
 
         What they cost stays in the totals.
 
@@ -336,7 +351,7 @@ def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
       JournalError: if it isn't there or can't be read.
     """
     backend = open_for_reading(os.fspath(path))
-    with _closing(backend.close):
+    with closing(backend):
         yield JournalReader(backend)
 
 
@@ -355,13 +370,5 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
     name = os.fspath(path)
     open_for_reading(name).close()  # Opening for writing would make one.
     backend = open_for_writing(name, this_process())
-    with _closing(backend.close):
+    with closing(backend):
         yield JournalEditor(backend)
-
-
-@contextmanager
-def _closing(close: Callable[[], None]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        close()

@@ -1,4 +1,4 @@
-"""Looking into a journal from outside, and having the next run do something again."""
+"""Looking into a journal from outside, and having the next session do something again."""
 
 import gc
 from typing import Any

@@ -94,7 +94,7 @@ async def test_the_type_of_a_key_counts(journal_path: str) -> None:
 
 @pytest.mark.parametrize("key", [None, "", True, 1.5, ("a",), b"a"])
 async def test_what_is_no_key_is_refused(tmp_path: object, key: object) -> None:
-    """It would be lost, or taken for another one, in the next run."""
+    """It would be lost, or taken for another one, in the next session."""
     async with open_journal(f"{tmp_path}/run.db") as journal:
         batch = await open_batch(journal)
         with pytest.raises(JournalKeyError, match="key= returned"):
@@ -306,7 +306,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
             ({1, 2}, "a set, can't be recorded as JSON"),
             (object(), "encode= and decode="),
             ({1: "a", "1": "b"}, "two of its keys are the same"),
-            (circle, "Circular"),
+            (circle, "it contains itself"),
         ):
             with pytest.raises(JournalValueError, match=why):
                 batch.encode(value)
@@ -460,7 +460,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
     ("options", "error", "why"),
     [
         ({"version": 3}, TypeError, "version= is a text"),
-        ({"max_attempts": 0}, ValueError, "at least 1"),
+        ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "belong together"),
     ],
