@@ -108,8 +108,11 @@ class SqliteBackend(SqlBackend):
         try:
             if len(appends) > 1:
                 self.execute(self.begin_statement)
-            for statement, values in appends:
-                self.execute(statement, values)
+            for statement, values, count in appends:
+                inserted = self.execute(statement, values).rowcount
+                if count is not None and inserted != count:
+                    left = self.execute(self.token_query).fetchone()
+                    raise self.taken_over(left and left[0])
             if len(appends) > 1:
                 self.commit()
         except sqlite3.IntegrityError as error:
