@@ -115,7 +115,11 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
           (SELECT max(first_item) FROM harness_sessions)
         """
     )[0]
+<<<<<<< HEAD
     kept: dict[str, Any] = dict(
+=======
+    kept: dict[str, str] = dict(
+>>>>>>> break-journal
         backend.fetch(
             "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
         )

@@ -25,6 +25,10 @@ from harness.journal._backend import Row, Rows, SqlBackend
 from harness.journal._lock import FileLock
 from harness.journal._owner import Owner, words_for
 
+CHECKED_BYTES_AT_MOST = 1 << 28
+"""Of a file up to so large, a million items, all pages are looked at before it is written to. It
+takes a second; a larger one's damage is found when it is met."""
+
 BUSY_SECONDS = 10.0
 """How long to wait for another program that holds SQLite's own lock, such as its shell."""
 
@@ -59,6 +63,7 @@ class SqliteBackend(SqlBackend):
         """
         self._lock = FileLock(self.name, owner)
         try:
+            self._check_for_damage()
             # Made by hand, not by SQLite: only an empty file may be turned into a journal.
             self._connect("rw" if self._exists() else "rwc")
             self.check_version(self.version(), migrates=True)
@@ -128,7 +133,10 @@ class SqliteBackend(SqlBackend):
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
         try:
-            yield from self.execute(query, arguments)
+            # Not ``yield from``: that closes the cursor of a reader who left early, and by then the
+            # file is closed too.
+            for row in self.execute(query, arguments):  # noqa: UP028
+                yield row
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
@@ -173,10 +181,9 @@ class SqliteBackend(SqlBackend):
                 "changed: give the journal a file of its own"
             )
         if code.startswith("SQLITE_CORRUPT"):
-            return JournalFormatError(
-                f"{what} is damaged ({error}); nothing was repaired or overwritten: keep a copy, "
-                "and try `sqlite3 FILE .recover`"
-            )
+            return self._damaged(error)
+        if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
+            return self._damaged("it has bytes in place of a text")
         if code.startswith("SQLITE_FULL"):
             return JournalError(
                 f"{what} can't grow: the disk is full ({error}); {kept}: make room, and resume"
@@ -200,16 +207,46 @@ class SqliteBackend(SqlBackend):
 
     def close(self) -> None:
         """Close the file, and give its lock back."""
-        connection, self._connection = self._connection, None
         lock, self._lock = self._lock, None
+        try:
+            self._disconnect()
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
         try:
             if connection is not None:
                 connection.close()
         except sqlite3.Error as error:
             raise self.translate(error) from error
+
+    def _check_for_damage(self) -> None:
+        """Refuse a damaged file before anything is written to it, not even our name.
+
+        Raises:
+          JournalFormatError: if it is damaged, or no database.
+        """
+        # While a rollback journal stands beside it, its making was interrupted.
+        if not self._exists() or os.path.exists(f"{self.name}-journal"):
+            return
+        if os.path.getsize(self.name) > CHECKED_BYTES_AT_MOST:
+            return
+        # For reading: what closes last else moves the WAL into the file.
+        self._connect("ro")
+        try:
+            found = self.fetch("PRAGMA quick_check(1)")[0][0]
         finally:
-            if lock is not None:
-                lock.release()
+            self._disconnect()
+        if found != "ok":
+            raise self._damaged(found.splitlines()[-1])  # Above it stands which database.
+
+    def _damaged(self, why: object) -> JournalFormatError:
+        return JournalFormatError(
+            f"the journal {self.name!r} is damaged ({why}); nothing was repaired or overwritten: "
+            "keep a copy, and try `sqlite3 FILE .recover`"
+        )
 
     def _exists(self) -> bool:
         return os.path.exists(self.name)
