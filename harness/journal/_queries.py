@@ -7,8 +7,6 @@ however many nights the journal holds.
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.journal._backend import Backend, Row
 
 LAST_EVENT, LAST_ITEM = "last_event", "last_item"
@@ -115,11 +113,7 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
           (SELECT max(first_item) FROM harness_sessions)
         """
     )[0]
-<<<<<<< HEAD
-    kept: dict[str, Any] = dict(
-=======
     kept: dict[str, str] = dict(
->>>>>>> break-journal
         backend.fetch(
             "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
         )
