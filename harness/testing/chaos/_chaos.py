@@ -12,7 +12,7 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -204,7 +204,11 @@ class Chaos:
     async def _around(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
     ) -> AsyncIterator[None]:
-        fate = self._fate(name, args, named)
+        async with self._meeting(self._fate(name, args, named)):
+            yield
+
+    @asynccontextmanager
+    async def _meeting(self, fate: Fate) -> AsyncIterator[None]:
         if fate.kind == "delay":
             await trio.sleep(fate.delay_seconds)
         elif not fate.after:
@@ -225,6 +229,17 @@ class Chaos:
     ) -> Any:
         """As `_around`, for a function that is called in a worker thread."""
         fate = self._fate(name, args, named)
+        if trio.lowlevel.in_trio_task():
+            if fate.kind == "fail" and not fate.after:
+                raise self._error(fate)
+            value = fn(*args, **named)
+            if inspect.isawaitable(value):  # An async function by another name, such as a lambda.
+                return self._awaiting(value, fate)
+            if fate.kind == "fail":
+                raise self._error(fate)
+            if fate.kind != "nothing":
+                raise RuntimeError(_IN_A_THREAD_ONLY)
+            return value
         if fate.kind == "delay":
             _in_trio(trio.from_thread.run, trio.sleep, fate.delay_seconds)
         elif not fate.after:
@@ -233,6 +248,14 @@ class Chaos:
         if fate.after:
             self._strike_in_thread(fate)
         return value
+
+    async def _awaiting(self, value: Awaitable[Any], fate: Fate) -> Any:
+        try:
+            async with self._meeting(fate):
+                return await value
+        finally:
+            if inspect.iscoroutine(value):
+                value.close()  # If it never began: then Python would warn that nobody awaited it.
 
     def _strike_in_thread(self, fate: Fate) -> None:
         if fate.kind == "fail":
@@ -374,8 +397,10 @@ def _is_plain(fn: Any) -> bool:
 def _bounds(delay: Delay | None) -> tuple[float, float]:
     if delay is None:
         return 0.0, 0.0
-    low, high = delay if isinstance(delay, tuple) else (delay, delay)
     advice = "a number, or two: (0, 30)"
+    if isinstance(delay, tuple) and len(delay) != 2:
+        raise ValueError(f"Chaos(delay=...) takes {advice}; not {delay!r}")
+    low, high = delay if isinstance(delay, tuple) else (delay, delay)
     check_seconds("Chaos(delay=...)", low, advice=advice)
     check_seconds("Chaos(delay=...)", high, advice=advice)
     if low > high:
@@ -411,13 +436,16 @@ def _of_class(cls: type[Exception]) -> Exception:
         return cls()
 
 
+_IN_A_THREAD_ONLY = (
+    "chaos delays and cancels a plain function in a worker thread only; call it with "
+    "trio.to_thread.run_sync, or wrap an async function"
+)
+
+
 def _in_trio(call: Callable[..., Any], *args: Any) -> None:
     try:
         call(*args)
     except RuntimeError as error:
         if "thread" not in str(error):
             raise
-        raise RuntimeError(
-            "chaos delays and cancels a plain function in a worker thread only; call it with "
-            "trio.to_thread.run_sync, or wrap an async function"
-        ) from error
+        raise RuntimeError(_IN_A_THREAD_ONLY) from error

@@ -119,7 +119,7 @@ def explore_schedules(
     """
     exploration = _Exploration(
         schedules=_checked_count(schedules),
-        seed=seed,
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
     )
     decorate = functools.partial(_decorated, exploration)
@@ -169,7 +169,7 @@ def explore_arrivals(
     """
     exploration = _Exploration(
         schedules=_checked_count(orders, "orders"),
-        seed=seed,
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
         arrivals_only=True,
     )
@@ -211,6 +211,12 @@ def _checked_count(count: int, name: str = "schedules") -> int:
     if count < 1:
         raise ValueError(f"{name} must be at least 1, not {count}")
     return count
+
+
+def _checked_seed(seed: int) -> int:
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"seed must be an int, not {seed!r}")
+    return seed
 
 
 def _explore(
