@@ -6,6 +6,9 @@ happens, a cancel too, every call has a result in the history afterwards, so it 
 
 from __future__ import annotations
 
+import contextvars
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +28,9 @@ from harness.runs._endings import (
     unwrap_single,
     without_cancelled,
 )
+
+CALLS_AT_ONCE = 100
+"""Calls of one turn that run at the same time. No provider gives so many; a broken one might."""
 
 ERROR_WORDS_AT_MOST = 2_000
 """Characters of an error that a model is told: enough to learn from, and no page of HTML."""
@@ -54,22 +60,18 @@ async def call_tools(
     for call in calls:
         run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
     try:
-        lanes = turn.lanes()
-        if lanes:
+        turn.line_up()
+        if turn.waiting:
             async with trio.open_nursery() as nursery:
-                turn.scope = nursery.cancel_scope
-                for lane in lanes:
-                    name = calls[lane[0]].name
-                    if len(lane) == 1:
-                        nursery.start_soon(turn.make_call, lane[0], name=name)
-                    else:
-                        nursery.start_soon(turn.make_calls, lane, name=name)
+                turn.nursery = nursery
+                for _ in range(min(len(turn.waiting), CALLS_AT_ONCE)):
+                    turn.start(turn.waiting.popleft())
     except BaseExceptionGroup as group:
         if is_only_cancelled(group):
             raise
         raise most_telling(group) from None
     finally:
-        turn.scope = None
+        turn.nursery = None
         history.extend(turn.results())
     for error in turn.errors:
         if error is not None:
@@ -85,7 +87,17 @@ def _in_words(calls: Sequence[ToolCall]) -> str:
 class _Turn:
     """The calls of one turn, and what became of each."""
 
-    __slots__ = ("answers", "calls", "errors", "run", "scope", "tools")
+    __slots__ = (
+        "answers",
+        "calls",
+        "context",
+        "errors",
+        "next_of",
+        "nursery",
+        "run",
+        "tools",
+        "waiting",
+    )
 
     def __init__(self, run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> None:
         self.run = run
@@ -93,15 +105,17 @@ class _Turn:
         self.calls = calls
         self.answers: list[str | None] = [None] * len(calls)
         self.errors: list[Exception | None] = [None] * len(calls)
-        self.scope: trio.CancelScope | None = None
+        self.nursery: trio.Nursery | None = None
+        # Each call starts with a copy of this, and not of what the call before it has set.
+        self.context = contextvars.copy_context()
+        self.waiting: deque[int] = deque()
+        """Calls that may start when there is room, in order."""
+        self.next_of: dict[int, int] = {}
+        """Which call of a sequential tool comes after which."""
 
-    def lanes(self) -> list[list[int]]:
-        """Return the numbers of the calls that can be made, a list for each task.
-
-        The calls of a sequential tool share a task. A call that can't be made is answered.
-        """
-        lanes: list[list[int]] = []
-        lane_of: dict[str, list[int]] = {}
+    def line_up(self) -> None:
+        """Note which calls may start when. A call that can't be made is answered."""
+        last_of: dict[str, int] = {}
         for number, call in enumerate(self.calls):
             tool = self.tools.get(call.name)
             if tool is None:
@@ -110,22 +124,37 @@ class _Turn:
             elif call.unreadable is not None or not isinstance(call.arguments, Mapping):
                 given = repr_of(call.arguments if call.unreadable is None else call.unreadable)
                 self.answer(number, f"the arguments are no JSON object: {given}", False)
-            elif tool.sequential and call.name in lane_of:
-                lane_of[call.name].append(number)
+            elif not tool.sequential:
+                self.waiting.append(number)
             else:
-                lane_of[call.name] = [number]
-                lanes.append(lane_of[call.name])
-        return lanes
+                if call.name in last_of:
+                    self.next_of[last_of[call.name]] = number
+                else:
+                    self.waiting.append(number)
+                last_of[call.name] = number
 
-    async def make_calls(self, numbers: list[int]) -> None:
-        """Make calls one after the other."""
-        for number in numbers:
-            await self.make_call(number)
+    def start(self, number: int) -> None:
+        """Start the task of one call."""
+        nursery = self.nursery
+        assert nursery is not None
+        name = self.calls[number].name
+        self.context.run(lambda: nursery.start_soon(self.make_call, number, name=name))
+
+    def start_next(self, after: int) -> None:
+        """Start the call that one which has ended was waited for by, unless all is over."""
+        if trio.current_effective_deadline() == -math.inf:
+            return  # Cancelled: a call would still take its first step, and have its effect.
+        if after in self.next_of:
+            self.start(self.next_of[after])
+        elif self.waiting:
+            self.start(self.waiting.popleft())
 
     async def make_call(self, number: int) -> None:
         """Make one call, and note what became of it."""
         call = self.calls[number]
         tool = self.tools[call.name]
+        # Not even the first step, and its effect, of a call that was cancelled before it began.
+        await trio.lowlevel.checkpoint_if_cancelled()
         try:
             text = await self.result_of(tool, call)
         except BaseException as error:
@@ -137,6 +166,8 @@ class _Turn:
             self.fail(number, tool, unwrap_single(failure))
         else:
             self.answer(number, text, True)
+        if self.next_of or self.waiting:
+            self.start_next(number)
 
     async def result_of(self, tool: Tool, call: ToolCall) -> str:
         """Return the text of what the tool returns within its time."""
@@ -159,8 +190,8 @@ class _Turn:
         if tool.on_error == "run" or self.is_over_budget(error):
             # harness: shared (a turn belongs to one run, and each call has its own number)
             self.errors[number] = error
-            if self.scope is not None:
-                self.scope.cancel()
+            if self.nursery is not None:
+                self.nursery.cancel_scope.cancel()
 
     def is_over_budget(self, error: Exception) -> bool:
         """Return whether a budget of this run, or one above it, has no more to give.

@@ -19,7 +19,7 @@ from harness.cli._models import check_model, model_named
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format
 from harness.cli._target import Target
-from harness.errors import MissingKeyError
+from harness.errors import ModelError
 from harness.limits import Limiter
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def open_target(
             if hasattr(model, "__aenter__"):
                 try:
                     await stack.enter_async_context(model)
-                except MissingKeyError as error:
+                except ModelError as error:
                     raise InputError(str(error)) from error
         yield partial(_output, agent.with_model(model))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import models
 from harness.cli._errors import InputError
-from harness.errors import MissingKeyError
+from harness.errors import ModelError
 from harness.limits import Limiter
 from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, open_provider
 
@@ -48,7 +48,7 @@ async def model_named(text: str, limiter: Limiter | None) -> AsyncIterator[model
             else:
                 model = getattr(models, _CLASSES[kind])(name, limiter=limiter)
             opened = await stack.enter_async_context(model)
-        except (ImportError, MissingKeyError, OSError, ValueError) as error:
+        except (ImportError, ModelError, OSError, ValueError) as error:
             raise InputError(f"--model {text}: {error}") from error
         yield opened
 

@@ -335,6 +335,7 @@ async def test_an_agent_is_cancelled_with_all_that_it_delegated(autojump_clock: 
         async for event in stream:
             waiting += isinstance(event.payload, ToolCalled) and event.depth == 1
             if waiting == 2:
+                await trio.sleep(1)
                 stream.run.cancel()
     assert ended == ["boss/child"] * 2
     assert stream.run.children == ()

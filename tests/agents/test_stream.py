@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import weakref
 from contextvars import copy_context
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from harness.agents import (
     TurnStarted,
     tool,
 )
+from harness.agents._events import AGENT_EVENTS
 from harness.agents._stream_buffer import StreamBuffer
 from harness.errors import MaxTurnsError
 from harness.limits import Limiter
@@ -167,7 +170,7 @@ async def test_what_tools_emit_is_dropped_and_counted_or_waited_for(
 STEPS = ["text"] * 3 + ["turn", "emit_nowait", "emit"] + ["read"] * 2
 
 
-@settings(max_examples=scaled(300, full=5_000))
+@settings(max_examples=scaled(150, full=5_000))
 @given(
     st.integers(1, 4),
     st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(STEPS)), min_size=5, max_size=60),
@@ -514,6 +517,24 @@ async def leave_a_task(_: int = 0) -> None:
         run.emit_nowait("from the task")
 
     harness.start_soon(nursery, later, run=run)
+
+
+async def test_payloads_can_be_written_as_json(autojump_clock: MockClock) -> None:
+    child = Agent("child", model=Script("hello"))
+    agent = Agent(
+        "a",
+        model=Script(calls(("work", {"seconds": 1}), ("child", {"task": "go"})), "done"),
+        tools=[work, child.as_tool()],
+    )
+    async with agent.stream("hi") as stream:
+        events = await read_all(stream)
+    kinds = {type(event.payload) for event in events}
+    assert kinds == set(AGENT_EVENTS)
+    for event in events:
+        record = event._asdict() | {"payload": attrs.asdict(event.payload)}
+        assert json.loads(json.dumps(record)) == record
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            event.payload.text = "x"
 
 
 async def test_the_last_event_comes_after_those_of_tasks_that_tools_left_behind(

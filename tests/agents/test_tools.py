@@ -83,6 +83,82 @@ async def test_a_sequential_tool_loses_no_update(autojump_clock: MockClock) -> N
         assert seen == (list(range(20)) if sequential else [0] * 20)
 
 
+async def test_calls_of_a_turn_are_bounded(autojump_clock: MockClock) -> None:
+    """A model that asks for thousands gets them, a hundred at once, each in its own context."""
+    running = most = 0
+
+    @tool
+    async def count(number: int) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        before = third_party.get()
+        third_party.set(f"set by {number}")
+        await trio.sleep(1)
+        running -= 1
+        return before
+
+    model = ScriptedModel([calls(*[("count", {"number": n}) for n in range(1_000)]), "done"])
+    reply = await Agent("a", model=model, tools=[count]).run("hi")
+    assert most == 100
+    assert trio.current_time() == 10
+    assert {one.content for one in reply.messages if one.role == "tool"} == {"unset"}
+
+
+async def test_sequential_calls_have_contexts_of_their_own(autojump_clock: MockClock) -> None:
+    @tool(sequential=True)
+    async def look() -> str:
+        before = third_party.get()
+        third_party.set("set by a call")
+        await trio.sleep(1)
+        return before
+
+    model = ScriptedModel([calls(*[("look", {})] * 3), "done"])
+    with planted("by the caller"):
+        reply = await Agent("a", model=model, tools=[look]).run("hi")
+    told = [one.content for one in reply.messages if one.role == "tool"]
+    assert told == ["by the caller"] * 3
+
+
+async def test_no_call_begins_once_the_run_is_cancelled(autojump_clock: MockClock) -> None:
+    """Not even its first step: an effect before the first checkpoint would happen."""
+    effects: list[str] = []
+
+    @tool(sequential=True)
+    async def hasty(number: int) -> str:
+        effects.append(f"began {number}")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        return "done"
+
+    def cancel_when_called(event: harness.Event) -> None:
+        if isinstance(event.payload, ToolCalled):
+            harness.current_run().cancel("changed my mind")
+
+    model = ScriptedModel([calls(*[("hasty", {"number": n}) for n in range(3)]), "done"])
+    agent = Agent("a", model=model, tools=[hasty])
+    with harness.observing(cancel_when_called), pytest.raises(harness.errors.RunCancelled):
+        await agent.run("hi")
+    assert effects == []
+    async with agent.stream("hi") as stream:
+        await trio.sleep(0.5)
+        stream.run.cancel("now")
+    assert effects == ["began 0"]
+    assert is_valid(stream.reply.messages)
+
+    @tool(on_error="run")
+    async def broken() -> None:
+        await trio.sleep(0.5)
+        raise OSError("broken")
+
+    model = ScriptedModel(
+        [calls(("hasty", {"number": 7}), ("hasty", {"number": 8}), ("broken", {}))]
+    )
+    with pytest.raises(OSError, match="broken"):
+        await Agent("a", model=model, tools=[hasty, broken]).run("hi")
+    assert effects == ["began 0", "began 7"]
+
+
 async def test_sequential_counts_for_one_tool_in_one_run(autojump_clock: MockClock) -> None:
     @tool(sequential=True)
     async def slow() -> str:
@@ -580,10 +656,11 @@ async def test_a_tool_that_ignores_its_cancel_is_waited_for_and_named(
     async with agent_of(stubborn).stream("hi") as stream:
         async for event in stream:
             if isinstance(event.payload, ToolCalled):
+                await trio.sleep(1)
                 break
     assert trio.current_time() == 20
     assert stream.run.status == "cancelled"
-    assert "ended 15.0 s after the time for its cleanup" in caplog.text
+    assert "ended 14.0 s after the time for its cleanup" in caplog.text
 
 
 async def test_a_run_says_which_tools_it_waits_for(autojump_clock: MockClock) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
 from harness.testing._asked import asked
@@ -107,8 +108,8 @@ async def assert_isolated(
     Cancellation: the schedule that is being run is finished first. Everything is put back.
     """
     check_callable("assert_isolated(agent_fn, ...)", agent_fn)
-    _check_count("schedules", schedules, at_least=1)
-    _check_count("seed", seed)
+    check_count("assert_isolated(schedules=...)", schedules, advice="leave it out for 500")
+    check_whole("assert_isolated(seed=...)", seed, advice="any will do")
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
         raise TypeError(f"assert_isolated(inputs) takes a list of inputs, not {inputs!r}")
     if equal is not None and not callable(equal):
@@ -129,13 +130,6 @@ async def assert_isolated(
         return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
 
     return await in_worker_thread(work)
-
-
-def _check_count(name: str, value: object, *, at_least: int | None = None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"assert_isolated({name}=...) takes an int, not {value!r}")
-    if at_least is not None and value < at_least:
-        raise ValueError(f"assert_isolated({name}=...) must be at least {at_least}, not {value}")
 
 
 def _check(
@@ -205,8 +199,7 @@ def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
 
     As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
     """
-    call = getattr(type(thing), "__call__", None)
-    yield getattr(call, "__globals__", {})
+    yield getattr(type(thing).__call__, "__globals__", {})
     for value in (*caller.f_locals.values(), *caller.f_globals.values()):
         if isinstance(value, ModuleType) and is_users_module(value.__name__):
             yield vars(value)

@@ -41,9 +41,11 @@ def plain(value: int) -> int:
         pytest.param(echo, [], {}, ValueError, "got no inputs", id="no inputs"),
         pytest.param(echo, "ab", {}, TypeError, "takes a list of inputs", id="a string"),
         pytest.param(echo, 3, {}, TypeError, "takes a list of inputs", id="one input, bare"),
-        pytest.param(echo, [1], {"schedules": 0}, ValueError, "at least 1", id="no schedules"),
-        pytest.param(echo, [1], {"schedules": 1.5}, TypeError, "takes an int", id="a float"),
-        pytest.param(echo, [1], {"seed": "x"}, TypeError, "takes an int", id="seed"),
+        pytest.param(echo, [1], {"schedules": 0}, ValueError, "from 1 upwards", id="no schedules"),
+        pytest.param(
+            echo, [1], {"schedules": 1.5}, TypeError, "takes a whole number", id="a float"
+        ),
+        pytest.param(echo, [1], {"seed": "x"}, TypeError, "takes a whole number", id="seed"),
         pytest.param(echo, [1], {"equal": 1}, TypeError, "a function of two", id="equal"),
         pytest.param(echo, [1], {"schedule": 1}, TypeError, "a replay string", id="replay: int"),
         pytest.param(
@@ -236,7 +238,7 @@ async def test_outputs_that_are_functions() -> None:
         await trio.lowlevel.checkpoint()
         return lambda: value
 
-    with pytest.raises(ValueError, match="an output holds a function, .* or pass equal="):
+    with pytest.raises(ValueError, match=r"an output holds a function, .* or pass equal="):
         await assert_isolated(agent, [1, 2])
 
 
