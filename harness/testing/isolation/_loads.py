@@ -189,7 +189,7 @@ def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
     except AttributeError:
         own = {}
     if isinstance(thing, type):
-        for cls in (*thing.__mro__, *type(thing).__mro__):
+        for cls in (*thing.__mro__, *type.mro(type(thing))):
             if name in vars(cls):
                 return cls, vars(cls)[name]
         return thing, MISSING
