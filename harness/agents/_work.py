@@ -213,6 +213,7 @@ class Work:
                     f"the model of agent {setup.name!r} returned {repr_of(response)} in run "
                     f"{run.path!r}, where a ModelResponse was expected; see harness.models.Model"
                 )
+            self._refuse_malformed(run, response)
             if response.content:
                 run.emit_nowait(TextDelta(response.content))
         self._text = response.content
@@ -228,6 +229,7 @@ class Work:
                         pieces.append(piece)
                         run.emit_nowait(TextDelta(piece))
                 elif isinstance(piece, ModelResponse):
+                    self._refuse_malformed(run, piece)
                     return piece
                 else:
                     raise ModelReplyError(
@@ -240,6 +242,31 @@ class Work:
             f"after {len(pieces)} pieces of text and without a ModelResponse, so the answer may be "
             "cut short; see harness.models.Model"
         )
+
+    def _refuse_malformed(self, run: Run, response: ModelResponse) -> None:
+        """Refuse a response that holds something else than it should; nobody has checked it before.
+
+        Raises:
+          ModelReplyError: if there is.
+        """
+        wrong: tuple[str, object] | None = None
+        if not isinstance(response.content, str):
+            wrong = "text for its content", response.content
+        elif not isinstance(response.usage, Usage):
+            wrong = "a Usage for its usage", response.usage
+        elif response.tool_calls:
+            for call in response.tool_calls:
+                if not isinstance(call, ToolCall):
+                    wrong = "a ToolCall among its tool calls", call
+                elif not isinstance(call.name, str):
+                    wrong = "text for the name of a tool", call.name
+                elif call.id is not None and not isinstance(call.id, str):
+                    wrong = "text for the id of a tool call", call.id
+        if wrong is not None:
+            raise ModelReplyError(
+                f"the model of agent {self._setup.name!r} gave {repr_of(wrong[1])} in run "
+                f"{run.path!r}, where a ModelResponse has {wrong[0]}; see harness.models.Model"
+            )
 
     def _is_answer(self, response: ModelResponse) -> bool:
         """Note what the model said without calling a tool, and say whether that is the end."""

@@ -271,11 +271,11 @@ def _the_batch(reader: JournalReader, name: str | None) -> BatchInfo:
     found = [batch for batch in batches if name is None or batch.name == name]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(repr(batch.name) for batch in batches) or "none"
+    names = ", ".join(repr(batch.name) for batch in batches)
+    if not batches:
+        raise InputError("the journal has no batches; a session of harness batch makes one")
     if name is None:
-        raise InputError(
-            f"the journal has several batches, or none: {names}; say which with --batch"
-        )
+        raise InputError(f"the journal has several batches: {names}; say which with --batch")
     raise InputError(f"the journal has no batch {name!r}; it has {names}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -20,8 +20,8 @@ from harness.errors import (
     JournalLockedError,
     JournalMissingError,
 )
-from harness.journal import _schema
-from harness.journal._backend import Row, SqlBackend
+from harness.journal import _group, _schema
+from harness.journal._backend import Row, Rows, SqlBackend
 from harness.journal._lock import FileLock
 from harness.journal._owner import Owner, words_for
 
@@ -36,9 +36,6 @@ PAGES_PER_CHECKPOINT = 1_000
 """Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
 the WAL is written from its start again, and a sync of what doesn't grow is cheaper by a third: with
 four times as many pages, batches below 10,000 items never get there."""
-
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Rows that a statement can take; it is padded up to the next of these with rows of nothing."""
 
 
 class SqliteBackend(SqlBackend):
@@ -72,6 +69,8 @@ class SqliteBackend(SqlBackend):
             except sqlite3.Error as error:
                 raise self.translate(error) from error
             self.prepare(owner)
+            for statement in _group.SETUP:
+                self.execute(statement)
         except BaseException:
             self.close()
             raise
@@ -96,51 +95,32 @@ class SqliteBackend(SqlBackend):
         assert self._connection is not None
         return self._connection.execute(statement, arguments)
 
-    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+    def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable.
 
-        In as few statements as can be. Each gives Python's lock away and has to get it back from
-        the thread of trio, which may keep it for milliseconds when it is busy; so it isn't the
-        work that counts here, but how often it is interrupted. Hence also the token is looked for
-        by the statements themselves, and rows of one table alone are their own transaction.
+        In one statement if it can be, which is its own transaction. Each gives Python's lock away
+        and has to get it back from the thread of trio, which keeps it for milliseconds when it is
+        busy; so what counts here isn't the work but how often it is interrupted.
         """
         assert self._owner is not None, "opened for reading"
         token = self._owner.to_json()
-        inserts: list[tuple[str, list[Any], int]] = []
-        for table, columns in _schema.COLUMNS.items():
-            pending = rows.get(table, ())
-            for start in range(0, len(pending), SIZES[-1]):
-                part = pending[start : start + SIZES[-1]]
-                size = next(size for size in SIZES if size >= len(part))
-                values = [value for row in part for value in row]
-                values += [None] * ((size - len(part)) * len(columns))
-                values.append(token)
-                inserts.append((self._insert(table, size), values, len(part)))
+        appends = _group.appends(rows, token)
         try:
-            if len(inserts) > 1:
+            if len(appends) > 1:
                 self.execute(self.begin_statement)
-            for statement, values, count in inserts:
-                if self.execute(statement, values).rowcount != count:
-                    left = self.execute(self.token_query).fetchone()
-                    raise self.taken_over(left and left[0])
-            if len(inserts) > 1:
+            for statement, values in appends:
+                self.execute(statement, values)
+            if len(appends) > 1:
                 self.commit()
+        except sqlite3.IntegrityError as error:
+            self.roll_back()
+            left = self.execute(self.token_query).fetchone()
+            if left is not None and left[0] == token:
+                raise self.translate(error) from error
+            raise self.taken_over(left and left[0]) from error
         except Exception as error:
             self.roll_back()
             raise self.translate(error) from error
-
-    def _insert(self, table: str, size: int) -> str:
-        statement = self._inserts.get((table, size))
-        if statement is None:
-            columns = _schema.COLUMNS[table]
-            row = f"({', '.join('?' * len(columns))})"
-            statement = (
-                f"INSERT INTO {table} ({', '.join(columns)}) "
-                f"SELECT * FROM (VALUES {', '.join([row] * size)}) WHERE column1 IS NOT NULL AND "
-                "EXISTS (SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ?)"
-            )
-            self._inserts[table, size] = statement
-        return statement
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,7 +20,9 @@ from harness.models import (
     Message,
     ModelRequest,
     ModelResponse,
+    ModelStream,
     ScriptedModel,
+    ToolCall,
     ToolDescription,
     Usage,
 )
@@ -409,6 +413,47 @@ async def test_an_empty_reply_is_asked_again_and_then_an_error(autojump_clock: M
     assert reply.turns == 2
     assert all(one.content for one in reply.messages), "no provider takes an empty message"
     assert "empty" in model.requests[-1].messages[-1].content
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"content": None}, "gave None"),
+        ({"content": b"bytes"}, "text for its content"),
+        ({"usage": None}, "a Usage"),
+        ({"tool_calls": ({"name": "double"},)}, "a ToolCall"),
+        ({"tool_calls": (ToolCall("c1", None, {}),)}, "the name of a tool"),  # type: ignore[arg-type]
+        ({"tool_calls": (ToolCall("c1", ["double"], {}),)}, "the name of a tool"),  # type: ignore[arg-type]
+        ({"tool_calls": (ToolCall(7, "double", {}),)}, "the id of a tool call"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_response_with_something_else_in_it_is_a_typed_error(
+    given: dict[str, Any], words: str, streamed: bool, autojump_clock: MockClock
+) -> None:
+    """It was an AttributeError from the middle of the loop, and bytes were an answer."""
+    response = ModelResponse("text")
+    for field, value in given.items():
+        object.__setattr__(response, field, value)
+
+    class Broken(Fake):
+        @asynccontextmanager
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelStream]:
+            async def pieces() -> ModelStream:
+                yield await self.complete(request)
+
+            yield pieces()
+
+    agent = Agent("a", model=Broken(lambda _: response), tools=[double])
+    with pytest.raises(harness.errors.ModelReplyError, match=words) as caught:
+        if streamed:
+            async with agent.stream("hi") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await agent.run("hi")
+    assert "agent 'a'" in str(caught.value)
+    assert "run 'a'" in str(caught.value)
 
 
 async def test_an_answer_that_was_cut_short_is_not_complete(autojump_clock: MockClock) -> None:

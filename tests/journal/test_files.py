@@ -25,7 +25,8 @@ async def make(path: Path, keys: int = 200) -> None:
         batch = await journal.open_batch("nightly", target="t", settings={})
         entries = [batch.find(key, 0) for key in range(keys)]
         for entry, number in zip(entries, await batch.begin(entries), strict=True):
-            batch.end_nowait(entry, number, Ending(status="ok", value='"x"' * 9), lambda _: None)
+            ending = Ending(status="ok", value='"x"' * 9)
+            batch.end_nowait([(entry, number, ending)], lambda _: None)
         await batch.flush()
 
 
@@ -137,7 +138,7 @@ async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     path = folder / "run.db"
     await make(path, 3)
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+    for parent in (tmp_path, *list(tmp_path.parents)[:3]):
         parent.chmod(parent.stat().st_mode | 0o055)
     (folder / "run.db-lock").chmod(0o666)
     path.chmod(0o444)

@@ -12,30 +12,21 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from harness._arguments import check_fraction, check_seconds
-from harness.errors import ChaosError, NoRunError
+from harness._arguments import check_fraction, check_whole
+from harness.errors import NoRunError
 from harness.models import ModelRequest, ModelResponse, ModelStream
 from harness.runs import current_run_or_none
 from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
+from harness.testing.chaos._wanted import Delay, ErrorMaker, delay_bounds, error_makers
 
 T = TypeVar("T")
-
-Delay: TypeAlias = float | tuple[float, float]
-"""Seconds: always the same, or evenly between two bounds."""
-
-ErrorMaker: TypeAlias = (
-    type[Exception] | Exception | Callable[[], Exception] | Sequence[type[Exception]]
-)
-"""What is raised: a class, an error to copy, a function that makes one, or several classes."""
-
-_WORDS = "chaos made this call fail"
 
 CALLS_REMEMBERED = 65_536
 """How many different calls are told apart. One that comes again after so many others is new."""
@@ -105,8 +96,7 @@ class Chaos:
           ValueError: if a share is not from 0 to 1, all together are above 1, or nothing is asked
             for.
         """
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"Chaos(seed=...) takes a whole number, not {seed!r}")
+        check_whole("Chaos(seed=...)", seed, advice="any will do, and the same one repeats a test")
         advice = "it is the share of the calls that is hit"
         rate = check_fraction("Chaos(rate=...)", rate, advice=advice)
         after = check_fraction("Chaos(after=...)", after, advice="0 is before the call, always")
@@ -125,8 +115,8 @@ class Chaos:
         shares = own | {name: rate / len(without) for name in without}
         if sum(shares.values()) > 1 + 1e-9:
             raise ValueError(f"Chaos() hits more calls than there are: {shares} is above 1 in all")
-        self._odds = Odds(**shares, delay_seconds=_bounds(delay), after=after)
-        self._errors = _error_makers(None if "fail" in own else fail)
+        self._odds = Odds(**shares, delay_seconds=delay_bounds(delay), after=after)
+        self._errors = error_makers(None if "fail" in own else fail)
         self._reason = cancel if isinstance(cancel, str) else "chaos"
         self._counted: OrderedDict[str, int] = OrderedDict()
         self._statistics = ChaosStatistics()
@@ -369,46 +359,6 @@ def _is_plain(fn: Any) -> bool:
     annotation = getattr(fn, "__annotations__", {}).get("return", "")
     words = inspect.formatannotation(annotation)
     return "Awaitable" not in words and "Coroutine" not in words
-
-
-def _bounds(delay: Delay | None) -> tuple[float, float]:
-    if delay is None:
-        return 0.0, 0.0
-    low, high = delay if isinstance(delay, tuple) else (delay, delay)
-    advice = "a number, or two: (0, 30)"
-    check_seconds("Chaos(delay=...)", low, advice=advice)
-    check_seconds("Chaos(delay=...)", high, advice=advice)
-    if low > high:
-        raise ValueError(f"Chaos(delay={delay!r}) has its bounds the wrong way round")
-    return float(low), float(high)
-
-
-def _error_makers(fail: Any) -> list[Callable[[], Exception]]:
-    several = fail if isinstance(fail, Sequence) and not isinstance(fail, str) else [fail]
-    if not several:
-        raise ValueError("Chaos(fail=[]) names no error to raise; name one, or leave it out")
-    return [_error_maker(one) for one in several]
-
-
-def _error_maker(fail: Any) -> Callable[[], Exception]:
-    if fail is None or isinstance(fail, bool):
-        return lambda: ChaosError(_WORDS)
-    if isinstance(fail, Exception):
-        return lambda: copy.copy(fail)  # One of its own: a traceback is written to it.
-    if isinstance(fail, type) and issubclass(fail, Exception):
-        return lambda: _of_class(fail)
-    if callable(fail) and not isinstance(fail, type):
-        return fail  # type: ignore[no-any-return]
-    raise TypeError(
-        f"Chaos(fail=...) takes a share from 0 to 1, an exception class or an error, not {fail!r}"
-    )
-
-
-def _of_class(cls: type[Exception]) -> Exception:
-    try:
-        return cls(_WORDS)
-    except TypeError:
-        return cls()
 
 
 def _in_trio(call: Callable[..., Any], *args: Any) -> None:

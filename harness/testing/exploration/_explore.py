@@ -16,6 +16,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from harness._arguments import check_count
 from harness.errors import ScheduleError
 from harness.testing.exploration._report import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
@@ -58,7 +59,9 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
     """
     changes: dict[str, Any] = {}
     if schedules is not None:
-        changes["schedules"] = _checked_count(schedules)
+        changes["schedules"] = check_count(
+            "exploring_with(schedules=...)", schedules, advice="None leaves what the tests say"
+        )
     if schedule is not None:
         changes["schedule"] = Schedule.parse(schedule)
     token = _override.set(changes)
@@ -118,7 +121,9 @@ def explore_schedules(
     Cancellation: the schedule that runs is finished first; then no other one is started.
     """
     exploration = _Exploration(
-        schedules=_checked_count(schedules),
+        schedules=check_count(
+            "explore_schedules(schedules=...)", schedules, advice="leave it out for 500"
+        ),
         seed=seed,
         schedule=None if schedule is None else Schedule.parse(schedule),
     )
@@ -168,7 +173,9 @@ def explore_arrivals(
     Cancellation: the order that runs is finished first; then no other one is started.
     """
     exploration = _Exploration(
-        schedules=_checked_count(orders, "orders"),
+        schedules=check_count(
+            "explore_arrivals(orders=...)", orders, advice="leave it out for 500"
+        ),
         seed=seed,
         schedule=None if schedule is None else Schedule.parse(schedule),
         arrivals_only=True,
@@ -203,14 +210,6 @@ def _refuse_what_is_not_async(test: object) -> None:
             f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
             "is only one order"
         )
-
-
-def _checked_count(count: int, name: str = "schedules") -> int:
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise TypeError(f"{name} must be an int, not {count!r}")
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, not {count}")
-    return count
 
 
 def _explore(

@@ -116,6 +116,14 @@ class Refused(Exception):
         super().__init__("refused")
 
 
+class Answered(Exception):
+    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+
+    def __init__(self, text: str, *, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 @pytest.mark.parametrize(
     ("fail", "expected"),
     [
@@ -124,6 +132,7 @@ class Refused(Exception):
         (ValueError, {ValueError}),
         (Refused, {Refused}),
         (OSError(7, "lost"), {OSError}),
+        (Answered("busy", status=503), {Answered}),
         ([ValueError, KeyError], {ValueError, KeyError}),
         (lambda: RuntimeError("made"), {RuntimeError}),
     ],
