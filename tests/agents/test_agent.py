@@ -159,6 +159,7 @@ async def test_functions_are_made_tools(autojump_clock: MockClock) -> None:
         ({"name": 3}, TypeError, "name"),
         ({"instructions": None}, TypeError, "instructions"),
         ({"model": len}, TypeError, "FunctionModel"),
+        ({"model": FunctionModel}, TypeError, "the class FunctionModel"),
         ({"max_turns": 0}, ValueError, "max_turns"),
         ({"max_turns": 2.5}, TypeError, "max_turns"),
         ({"tools": double}, TypeError, r"\[lookup\]"),
@@ -401,6 +402,42 @@ async def test_what_a_stream_says_after_its_response_is_not_waited_for(
         async for _ in stream:
             pass
     assert stream.reply.output == "hi"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_single_error_in_groups_of_the_model_is_unwrapped_with_its_cause(
+    autojump_clock: MockClock, streamed: bool
+) -> None:
+    """A model that opens a nursery for each request; who catches its error has to find it."""
+    cause = ValueError("the cause")
+
+    async def answer(request: ModelRequest) -> ModelResponse:
+        async def ask() -> None:
+            raise OSError("the line is busy") from cause
+
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            outer.start_soon(trio.sleep_forever)
+        raise AssertionError
+
+    agent = Agent("a", model=Fake(answer))
+    with pytest.raises(OSError, match="busy") as caught:
+        if streamed:
+            async with agent.stream("hi") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await agent.run("hi")
+    assert caught.value.__cause__ is cause
+    assert "in run a" in caught.value.__notes__
+
+
+async def test_several_errors_of_the_model_stay_a_group(autojump_clock: MockClock) -> None:
+    def answer(request: ModelRequest) -> ModelResponse:
+        raise ExceptionGroup("both", [OSError("one"), ValueError("two")])
+
+    with pytest.raises(ExceptionGroup, match="both"):
+        await Agent("a", model=Fake(answer)).run("hi")
 
 
 async def test_an_empty_reply_is_asked_again_and_then_an_error(autojump_clock: MockClock) -> None:
