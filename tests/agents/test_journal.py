@@ -1,4 +1,4 @@
-"""An agent as the function of a durable fan-out: replies come back from the journal as they were."""
+"""An agent as the function of a durable fan-out: its replies come back as they were."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_encode_of_the_journal_goes_first(tmp_path: Path) -> None:
 async def test_two_agents_in_one_journal_keep_their_answers_apart(
     tmp_path: Path, method: bool
 ) -> None:
-    """The batch of every agent was called ``Agent``: the second was given the first one's answers."""
+    """Each batch was called ``Agent``: the second agent was given the answers of the first."""
     async with open_journal(tmp_path / "journal") as journal:
         for name in ("triage", "writer"):
             agent = Agent(name, model=Script(f"the {name}'s"))

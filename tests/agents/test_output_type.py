@@ -162,7 +162,7 @@ async def test_a_stopped_run_has_no_value(autojump_clock: MockClock) -> None:
 
 
 async def test_a_check_of_the_type_itself_is_a_misfit(autojump_clock: MockClock) -> None:
-    """Whatever it raises: an assertion in ``__post_init__`` failed the run, without a repair turn."""
+    """Whatever it raises: an assertion in ``__post_init__`` failed the run, with no repair turn."""
 
     @dataclass
     class Even:

@@ -313,7 +313,7 @@ class Method:
         (lambda: tool(untyped), TypeError, "no type for its parameter 'a'"),
         (lambda: tool(odd), TypeError, r"from JSON: type <class 'object'> is not supported; use"),
         (lambda: tool(mangled), TypeError, "__a"),
-        (lambda: tool(Agent("b", model=Script())), TypeError, r"as_tool\(\)"),  # type: ignore[arg-type]
+        (lambda: tool(Agent("b", model=Script())), TypeError, r"as_tool\(\)"),
         (lambda: tool(many), TypeError, r"\*items"),
         (lambda: tool(named), TypeError, r"\*\*items"),
         (lambda: tool(unknown), TypeError, "Unknown"),
