@@ -14,7 +14,14 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, Reply, TextDelta, UsageReported, tool
-from harness.errors import HarnessError, MaxTurnsError, RunCancelled, RunEndedError
+from harness.errors import (
+    BudgetExceeded,
+    HarnessError,
+    MaxTurnsError,
+    OutputError,
+    RunCancelled,
+    RunEndedError,
+)
 from harness.models import (
     FunctionModel,
     Message,
@@ -217,6 +224,12 @@ async def test_the_run_stands_below_the_one_it_is_called_in(autojump_clock: Mock
 
 
 # Endings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BudgetExceeded, MaxTurnsError, OutputError])
+def test_an_error_with_a_partial_reply_reads_as_its_message(error: type[HarnessError]) -> None:
+    """One read as a tuple, in logs and in the last event of its run."""
+    assert str(error("what happened")) == "what happened"
 
 
 async def test_max_turns_is_an_error_with_the_partial_reply(autojump_clock: MockClock) -> None:
