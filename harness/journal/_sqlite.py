@@ -52,8 +52,12 @@ class SqliteBackend(SqlBackend):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(os.fspath(path))
+        # Wherever an agent changes the working directory to.
+        self._path = os.path.abspath(path)
         self._lock: FileLock | None = None
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """The file itself, whatever stands under its name."""
 
     def open(self, owner: Owner) -> None:
         """Open for writing, and make the file if there is none.
@@ -73,6 +77,7 @@ class SqliteBackend(SqlBackend):
                 self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
             except sqlite3.Error as error:
                 raise self.translate(error) from error
+            self._file = self._file_now()
             self.prepare(owner)
             for statement in _group.SETUP:
                 self.execute(statement)
@@ -111,6 +116,7 @@ class SqliteBackend(SqlBackend):
         token = self._owner.to_json()
         appends = _group.appends(rows, token)
         try:
+            self._check_file()
             if len(appends) > 1:
                 self.execute(self.begin_statement)
             for statement, values, count in appends:
@@ -143,7 +149,7 @@ class SqliteBackend(SqlBackend):
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into ``index``, without a detour through Python."""
         try:
-            index.execute("ATTACH ? AS journal", (os.path.abspath(self.name),))
+            index.execute("ATTACH ? AS journal", (self._path,))
             try:
                 index.execute(insert + query, arguments)
             finally:
@@ -222,6 +228,32 @@ class SqliteBackend(SqlBackend):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
+    def begin(self) -> None:
+        """Start a transaction that nobody else can write in, and look for our token.
+
+        Raises:
+          JournalLockedError: if another process has put its own there.
+          JournalError: if the file was removed or replaced.
+        """
+        self._check_file()
+        super().begin()
+
+    def _check_file(self) -> None:
+        """Refuse to go on in a file that nobody will find again. Takes a microsecond or two."""
+        if self._file_now() != self._file:
+            raise JournalError(
+                f"the journal {self.name!r} was removed or replaced while this process wrote to "
+                "it; nothing more is recorded, since it would be lost: leave the file and those "
+                "beside it alone while a batch runs"
+            )
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _check_for_damage(self) -> None:
         """Refuse a damaged file before anything is written to it, not even our name.
 
@@ -229,9 +261,9 @@ class SqliteBackend(SqlBackend):
           JournalFormatError: if it is damaged, or no database.
         """
         # While a rollback journal stands beside it, its making was interrupted.
-        if not self._exists() or os.path.exists(f"{self.name}-journal"):
+        if not self._exists() or os.path.exists(f"{self._path}-journal"):
             return
-        if os.path.getsize(self.name) > CHECKED_BYTES_AT_MOST:
+        if os.path.getsize(self._path) > CHECKED_BYTES_AT_MOST:
             return
         # For reading: what closes last else moves the WAL into the file.
         self._connect("ro")
@@ -249,12 +281,12 @@ class SqliteBackend(SqlBackend):
         )
 
     def _exists(self) -> bool:
-        return os.path.exists(self.name)
+        return os.path.exists(self._path)
 
     def _connect(self, mode: str) -> None:
         try:
             self._connection = sqlite3.connect(
-                f"file:{quote(os.path.abspath(self.name))}?mode={mode}",
+                f"file:{quote(self._path)}?mode={mode}",
                 uri=True,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
