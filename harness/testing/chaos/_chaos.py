@@ -12,7 +12,7 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -194,7 +194,11 @@ class Chaos:
     async def _around(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
     ) -> AsyncIterator[None]:
-        fate = self._fate(name, args, named)
+        async with self._meeting(self._fate(name, args, named)):
+            yield
+
+    @asynccontextmanager
+    async def _meeting(self, fate: Fate) -> AsyncIterator[None]:
         if fate.kind == "delay":
             await trio.sleep(fate.delay_seconds)
         elif not fate.after:
@@ -215,6 +219,17 @@ class Chaos:
     ) -> Any:
         """As `_around`, for a function that is called in a worker thread."""
         fate = self._fate(name, args, named)
+        if trio.lowlevel.in_trio_task():
+            if fate.kind == "fail" and not fate.after:
+                raise self._error(fate)
+            value = fn(*args, **named)
+            if inspect.isawaitable(value):  # An async function by another name, such as a lambda.
+                return self._awaiting(value, fate)
+            if fate.kind == "fail":
+                raise self._error(fate)
+            if fate.kind != "nothing":
+                raise RuntimeError(_IN_A_THREAD_ONLY)
+            return value
         if fate.kind == "delay":
             _in_trio(trio.from_thread.run, trio.sleep, fate.delay_seconds)
         elif not fate.after:
@@ -223,6 +238,14 @@ class Chaos:
         if fate.after:
             self._strike_in_thread(fate)
         return value
+
+    async def _awaiting(self, value: Awaitable[Any], fate: Fate) -> Any:
+        try:
+            async with self._meeting(fate):
+                return await value
+        finally:
+            if inspect.iscoroutine(value):
+                value.close()  # If it never began: then Python would warn that nobody awaited it.
 
     def _strike_in_thread(self, fate: Fate) -> None:
         if fate.kind == "fail":
@@ -361,13 +384,16 @@ def _is_plain(fn: Any) -> bool:
     return "Awaitable" not in words and "Coroutine" not in words
 
 
+_IN_A_THREAD_ONLY = (
+    "chaos delays and cancels a plain function in a worker thread only; call it with "
+    "trio.to_thread.run_sync, or wrap an async function"
+)
+
+
 def _in_trio(call: Callable[..., Any], *args: Any) -> None:
     try:
         call(*args)
     except RuntimeError as error:
         if "thread" not in str(error):
             raise
-        raise RuntimeError(
-            "chaos delays and cancels a plain function in a worker thread only; call it with "
-            "trio.to_thread.run_sync, or wrap an async function"
-        ) from error
+        raise RuntimeError(_IN_A_THREAD_ONLY) from error

@@ -29,8 +29,10 @@ def delay_bounds(delay: Delay | None) -> tuple[float, float]:
     """
     if delay is None:
         return 0.0, 0.0
-    low, high = delay if isinstance(delay, tuple) else (delay, delay)
     advice = "a number, or two: (0, 30)"
+    if isinstance(delay, tuple) and len(delay) != 2:
+        raise ValueError(f"Chaos(delay=...) takes {advice}; not {delay!r}")
+    low, high = delay if isinstance(delay, tuple) else (delay, delay)
     check_seconds("Chaos(delay=...)", low, advice=advice)
     check_seconds("Chaos(delay=...)", high, advice=advice)
     if low > high:

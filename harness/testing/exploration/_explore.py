@@ -124,7 +124,7 @@ def explore_schedules(
         schedules=check_count(
             "explore_schedules(schedules=...)", schedules, advice="leave it out for 500"
         ),
-        seed=seed,
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
     )
     decorate = functools.partial(_decorated, exploration)
@@ -176,7 +176,7 @@ def explore_arrivals(
         schedules=check_count(
             "explore_arrivals(orders=...)", orders, advice="leave it out for 500"
         ),
-        seed=seed,
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
         arrivals_only=True,
     )
@@ -210,6 +210,12 @@ def _refuse_what_is_not_async(test: object) -> None:
             f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
             "is only one order"
         )
+
+
+def _checked_seed(seed: int) -> int:
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"seed must be an int, not {seed!r}")
+    return seed
 
 
 def _explore(

@@ -100,6 +100,7 @@ def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | At
     words = _words(subject, member)
     if isinstance(how, Schedule):
         changed = [suspect.path for suspect in subject.state.left_behind()]
+        changed = changed or [str(part.place) for part in subject.state.reached.opaque]
         raise ScheduleError(
             f"{words} is not deterministic alone: it gave {alone}, then {outcome}"
             f"{_where(alone, outcome)}. "

@@ -15,6 +15,7 @@ import array
 import contextlib
 import contextvars
 import functools
+import io
 import itertools
 import logging
 import os
@@ -58,6 +59,7 @@ from harness.testing.isolation._special import (
     LruCache,
     OpaquePart,
     array_part,
+    buffer_part,
     global_random_part,
     random_part,
     working_directory_part,
@@ -267,7 +269,7 @@ class Reached:
             elif module == "os" and name in ("chdir", "getcwd", "fchdir"):
                 wanted["getcwd"] = working_directory_part
             elif module == "sys" and name in ("stdin", "stdout", "stderr"):
-                self._bindings(vars(sys), "sys").add(name)
+                self._bindings(sys.__dict__, "sys").add(name)
         for name, part in wanted.items():
             if name not in self._ambient:
                 self._ambient.add(name)
@@ -333,8 +335,10 @@ class Reached:
             self._attributes(items, place, levels)
 
     def _fixed_items(self, items: Iterable[Any], place: Place, levels: int) -> None:
+        names = getattr(type(items), "_fields", ())  # Of a named tuple.
         for index, value in enumerate(itertools.islice(items, ITEMS_AT_MOST)):
-            self._push(value, place.item(index), levels)
+            named = place.attribute(names[index]) if index < len(names) else place.item(index)
+            self._push(value, named, levels)
         if type(items) is not tuple:
             self._attributes(items, place, levels)
 
@@ -358,6 +362,9 @@ class Reached:
 
     def _cache(self, cache: LruCache[Any], place: Place, levels: int) -> None:
         self._push(cache.__wrapped__, place, levels)
+
+    def _buffer(self, buffer: Any, place: Place, levels: int) -> None:
+        self.parts.append(buffer_part(place, buffer))
 
     def _random(self, generator: random.Random, place: Place, levels: int) -> None:
         if type(generator) is random.SystemRandom:
@@ -484,6 +491,7 @@ _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     (RunLocal, Reached._run_local),
     (random.Random, Reached._random),
     (Limiter, Reached._limiter),
+    ((io.StringIO, io.BytesIO), Reached._buffer),
     (logging.Logger, Reached._logger),
     (logging.Handler, Reached._handler),
     (type(os.environ), Reached._environment),

@@ -122,6 +122,8 @@ def test_what_is_no_async_test_is_refused() -> None:
         explore_schedules(schedules=1.5)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="no replay string"):
         explore_schedules(schedule="nonsense")
+    with pytest.raises(TypeError, match="seed must be an int"):
+        explore_schedules(seed="seed")  # type: ignore[call-overload]
 
 
 # The report -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import attrs
 import trio
@@ -360,6 +360,45 @@ async def captured_output_fixed(user: str) -> str:
     await pause()
     print(user, file=captured)
     return captured.getvalue()
+
+
+BUFFER = io.StringIO()
+
+
+async def shared_file_in_memory(text: str) -> str:
+    BUFFER.seek(0)
+    BUFFER.truncate()
+    BUFFER.write(text)
+    await pause()
+    BUFFER.write("!")
+    return BUFFER.getvalue()
+
+
+async def shared_file_in_memory_fixed(text: str) -> str:
+    buffer = io.StringIO(text)
+    buffer.seek(0, io.SEEK_END)
+    await pause()
+    buffer.write("!")
+    return buffer.getvalue()
+
+
+class Notes(NamedTuple):
+    lines: list[str]
+
+
+SCRATCH = Notes([])
+
+
+async def named_tuple_with_list(text: str) -> list[str]:
+    SCRATCH.lines[:] = [text]
+    await pause()
+    return list(SCRATCH.lines)
+
+
+async def named_tuple_with_list_fixed(text: str) -> list[str]:
+    notes = Notes([text])
+    await pause()
+    return list(notes.lines)
 
 
 # Objects of other people's classes ---------------------------------------------------------------
@@ -959,6 +998,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "environment": ("os.environ['HARNESS_TEST_USER']",),
     "log_handlers": (f"{HERE}.LOG.handlers",),
     "captured_output": ("sys.stdout",),
+    "shared_file_in_memory": (f"{HERE}.BUFFER",),
+    "named_tuple_with_list": (f"{HERE}.SCRATCH.lines",),
     "library_setting": ("tests.testing.isolation.library.api_key",),
     "namespace": (f"{HERE}.NAMESPACE.user",),
     "user_dict": (f"{HERE}.SETTINGS.data['user']",),

@@ -238,7 +238,7 @@ async def test_outputs_that_are_functions() -> None:
         await trio.lowlevel.checkpoint()
         return lambda: value
 
-    with pytest.raises(ValueError, match="an output holds a function, .* or pass equal="):
+    with pytest.raises(ValueError, match=r"an output holds a function, .* or pass equal="):
         await assert_isolated(agent, [1, 2])
 
 
