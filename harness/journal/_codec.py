@@ -176,9 +176,10 @@ class Codec:
             return content_hash(item)
         except TypeError as error:
             if not self._own:
+                why = str(error).split(";")[0]  # Its advice is for those who merge values.
                 raise JournalValueError(
                     f"whether the item {repr_of(item)} has changed since the last session can't be "
-                    f"told: {error_in_words(error)}; use plain data or a dataclass, or give "
+                    f"told: {why}; use plain data or a dataclass, or give "
                     "open_journal(encode=...) a function that writes an item as text"
                 ) from error
         return self.encode(item)[0]

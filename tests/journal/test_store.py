@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -315,6 +316,13 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
         assert nan[1] == math.inf
         assert batch.encode({1: "é\ud800"})[1] == {"1": "é\ud800"}
         with pytest.raises(JournalValueError, match="whether the item"):
+            batch.find("a", object())
+
+
+async def test_an_item_without_content_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with open_journal(tmp_path / "run.db") as journal:
+        batch = await open_batch(journal)
+        with pytest.raises(JournalValueError, match=r"can't be hashed; use plain data .*encode="):
             batch.find("a", object())
 
 
