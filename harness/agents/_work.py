@@ -8,7 +8,7 @@ others left, ask the model, run the tool calls. It ends with an answer, a stop, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 import trio
@@ -343,7 +343,7 @@ def work_in(run: Run) -> Work | None:
     return None if values is None else values.get(_work)
 
 
-def is_injectable(message: Any) -> bool:
+def is_injectable(message: Any) -> TypeGuard[Message]:
     """Return whether this is a message of the user that calls and answers no tool."""
     return (
         isinstance(message, Message)
