@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.agents import Agent, Tool, ToolCalled, ToolReturned, TurnStarted, tool
+from harness.agents import Agent, Conversation, Tool, ToolCalled, ToolReturned, TurnStarted, tool
 from harness.errors import ToolTimeoutError
 from harness.models import Message, ModelRequest, ScriptedModel
 from tests.agents.fakes import Fake, Script, calls, is_valid
@@ -352,6 +352,24 @@ async def test_what_a_tool_returns_is_text_or_json(autojump_clock: MockClock) ->
     assert told[:3] == ["as it is", '{"a":[1,null]}', "null"]
     assert "can't be written as JSON" in told[3]
     assert told[4] == "as it is"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_text_that_no_request_can_hold_is_told_in_words(
+    autojump_clock: MockClock, fails: bool
+) -> None:
+    """As names of files are that are no UTF-8. The whole history could not be sent or saved."""
+
+    @tool
+    async def name_of_file() -> str:
+        if fails:
+            raise OSError("no file caf\udce9 ☕")
+        return "caf\udce9 ☕"
+
+    agent = Agent("a", model=Script(calls(("name_of_file", {})), "done"), tools=[name_of_file])
+    reply = await agent.run("hi")
+    assert "caf\\udce9 ☕" in reply.messages[2].content
+    assert Conversation.from_json(Conversation(reply.messages).to_json()).messages == reply.messages
 
 
 async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> None:
