@@ -8,10 +8,15 @@ STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
 	tests/testing/exploration/test_leaks.py)
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
-LANE := lint types completeness layers documents docs wheel oldest anyio
-GATES := setup $(LANE) coverage speed
-# Beside each other on two cores: all the tests, and everything else. The ratios of times alone.
-ORDER := setup -- coverage -- $(LANE) = speed
+# The tests but those of the gates below, in two halves that take about as long.
+TESTS_1 := $(wildcard tests/runs tests/policies tests/fanout tests/flow tests/limits tests/cli \
+	tests/examples)
+# Two lanes beside each other on two cores, each with half of the work. Then what needs both halves,
+# and the ratios of times, alone on the machine.
+LANE_1 := lint tests-1 docs wheel anyio
+LANE_2 := types tests-2 completeness layers documents oldest
+GATES := setup $(LANE_1) $(LANE_2) coverage speed
+ORDER := setup -- $(LANE_1) -- $(LANE_2) = coverage speed
 
 # The machine's own packages and environments must not leak in.
 unexport PYTHONPATH
@@ -125,7 +130,18 @@ speed: .venv/.installed
 	$(BIN)/python -m pytest -p no:randomly -m speed tests
 
 # All other tests, in random order.
+COVERED := -m coverage run --data-file=build/coverage/$$half -m pytest -m "not speed" \
+	--ignore tests/test_layers.py --ignore tests/test_documents.py
+
+tests-1: .venv/.installed
+	@mkdir -p build/coverage
+	half=1; $(BIN)/python $(COVERED) $(TESTS_1)
+
+tests-2: .venv/.installed
+	@mkdir -p build/coverage
+	half=2; $(BIN)/python $(COVERED) $(addprefix --ignore ,$(TESTS_1))
+
+# What both halves reach together.
 coverage: .venv/.installed
-	$(BIN)/python -m coverage run -m pytest -m "not speed" \
-		--ignore tests/test_layers.py --ignore tests/test_documents.py
-	$(BIN)/python -m coverage report
+	$(BIN)/python -m coverage combine --keep --data-file=build/coverage/both build/coverage/[12]
+	$(BIN)/python -m coverage report --data-file=build/coverage/both

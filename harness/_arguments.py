@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -41,6 +42,31 @@ def check_count(name: str, value: Any, *, advice: str, least: int = 1) -> int:
         )
     if value < least:
         raise ValueError(f"{name} takes a whole number from {least} upwards, not {value}; {advice}")
+    return value
+
+
+def check_whole(name: str, value: Any, *, advice: str) -> int:
+    """Return ``value`` as a whole number of any size, negative too, or refuse it.
+
+    Raises:
+      TypeError: if ``value`` is not an ``int``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} takes a whole number, not {value!r}; {advice}")
+    return value
+
+
+def check_dollars(name: str, value: Any, *, advice: str) -> float:
+    """Return ``value`` as dollars from 0 upwards, or refuse it.
+
+    Raises:
+      TypeError: if ``value`` is not a number.
+      ValueError: if it is nan, negative or infinite.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} takes a number of dollars, not {value!r}; {advice}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} takes dollars from 0 upwards, not {value!r}; {advice}")
     return value
 
 

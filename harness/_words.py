@@ -9,6 +9,9 @@ from __future__ import annotations
 WORDS_AT_MOST = 300
 """Characters of a foreign object's text that a message quotes."""
 
+GROUP_AT_MOST = 10
+"""Errors of an exception group that a message quotes."""
+
 
 def repr_of(value: object) -> str:
     """Return ``repr(value)``, shortened; or its type, if asking raises."""
@@ -26,6 +29,16 @@ def error_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str
     except Exception:
         return f"{name} (its text could not be read)"
     return f"{name}: {text}" if text else name
+
+
+def errors_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str:
+    """Return `error_in_words`, with what an exception group holds, whatever order it came in."""
+    words = error_in_words(error, at_most=at_most)
+    if not isinstance(error, BaseExceptionGroup):
+        return words
+    held = sorted(errors_in_words(one, at_most=at_most) for one in error.exceptions)
+    more = "" if len(held) <= GROUP_AT_MOST else f", and {len(held) - GROUP_AT_MOST} more"
+    return f"{words}: [{', '.join(held[:GROUP_AT_MOST])}{more}]"
 
 
 def _short(text: str, at_most: int = WORDS_AT_MOST) -> str:

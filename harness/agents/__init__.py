@@ -9,9 +9,9 @@ Schemas and validation come from msgspec, in the extra ``agents``; `open_mcp_too
 ``mcp``. Names that need them are loaded when first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness._extras import load_with_extra
 from harness.agents._events import (
     AgentEvent,
     Delegated,
@@ -67,17 +67,7 @@ def __getattr__(name: str) -> Any:
     module = _LOADED_WHEN_USED.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
-            raise
-        raise ImportError(
-            f"harness.agents.{name} needs {package}: "
-            f"pip install 'trio-harness[{_EXTRAS[package]}]'",
-            name=package,
-        ) from error
+    return load_with_extra(module, name, subject=f"harness.agents.{name}", extras=_EXTRAS)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from harness._arguments import check_count
 from harness.agents._conversation import Conversation
-from harness.agents._delegation import delegate_tool
+from harness.agents._delegation import DelegateTool, delegate_tool
 from harness.agents._output import read_output_type
 from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
@@ -279,6 +279,33 @@ class Agent(Generic[OutputT]):
             model=model,
             instructions=self.instructions,
             tools=self.tools,
+            max_turns=self.max_turns,
+            output_type=self.output_type,
+        )
+        return like_this
+
+    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT]:
+        """Return an agent like this one with other models, all the way down.
+
+        Args:
+          exchange: Called with the model of this agent and of each that it hands tasks to, by
+            `as_tool`, and so on; returns who answers instead.
+
+        Raises:
+          TypeError: if what it returns is no model.
+        """
+
+        def exchanged(answer: Any) -> Any:
+            return answer.__self__.with_models(exchange)._run
+
+        like_this: Agent[Any] = Agent(
+            self.name,
+            model=exchange(self.model),
+            instructions=self.instructions,
+            tools=[
+                one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
+                for one in self.tools
+            ],
             max_turns=self.max_turns,
             output_type=self.output_type,
         )

@@ -5,13 +5,18 @@ Two threads touch a call, and each field belongs to one of them. What crosses go
 
 Invariant: the trio side waits until the asyncio task has ended, and no trio function that it
 called back is alive then. So nothing of a call outlives it.
+
+What the asyncio task ended with counts, also when the caller was cancelled meanwhile. So a trio
+function that it called back never raises its cancel into the caller's nursery, which would hide it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -19,6 +24,8 @@ import outcome
 import trio
 
 from harness.errors import AsyncioBridgeError
+from harness.runs._endings import is_only_cancelled, most_telling, without_cancelled
+from harness.runs._functions import name_of
 from harness.runs._run import CLEANUP_SECONDS
 
 T = TypeVar("T")
@@ -36,7 +43,11 @@ class Call(Generic[T]):
     """An asyncio function that is called for a trio task."""
 
     def __init__(
-        self, start: Callable[[], Awaitable[T]], name: str, loop: asyncio.AbstractEventLoop
+        self,
+        start: Callable[[], Awaitable[T]],
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        working: dict[asyncio.Task[Any], Call[Any]],
     ) -> None:
         self.loop = loop
         self._start = start
@@ -47,8 +58,9 @@ class Call(Generic[T]):
         self._nursery: trio.Nursery | None = None
         self._outcome: outcome.Outcome[T] | None = None
         self._cancel_asked = False
-        self._closed = False
+        self._closed_because: str | None = None
         # Of the asyncio side.
+        self._working = working
         self._task: asyncio.Task[outcome.Outcome[T]] | None = None
         self._cancel_again: asyncio.TimerHandle | None = None
 
@@ -59,59 +71,90 @@ class Call(Generic[T]):
         waiting_for = self._in_words  # noqa: F841 (read by `dump`)
         context = contextvars.copy_context()
         context.run(current_call.set, self)
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self.loop.call_soon_threadsafe(self._begin, context)
-            await self._ended()
-            # What it called back and didn't wait for ends with it.
-            self._nursery = None
-            nursery.cancel_scope.cancel()
-        result = self._outcome
+        # Where anyio started trio, it has noted that here, and would not look for asyncio.
+        if (sniffio := sys.modules.get("sniffio")) is not None:
+            context.run(sniffio.current_async_library_cvar.set, None)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                try:
+                    # The task copies the context that it is made in, whatever the task factory.
+                    self.loop.call_soon_threadsafe(self._begin, context=context)
+                except RuntimeError:  # The loop is closed, and its thread about to end.
+                    self.abandon("its asyncio loop has ended")
+                await self._ended()
+                # What it called back and didn't wait for ends with it.
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise most_telling(group) from None  # Such as a KeyboardInterrupt.
+        result, self._outcome = self._outcome, None
         assert result is not None
-        error = result.error if isinstance(result, outcome.Error) else None
-        if isinstance(error, asyncio.CancelledError):
+        try:
+            if isinstance(result, outcome.Error):
+                await self._check_cancelled(result.error)
+            return result.unwrap()
+        finally:
+            del result  # It may hold this frame by an error's traceback.
+
+    async def _check_cancelled(self, error: BaseException) -> None:
+        """Raise what an asyncio cancel is in trio; what else was raised, by itself.
+
+        A loose `asyncio.CancelledError` is no `Exception`, and would end the program.
+        """
+        rest: BaseException | None = error
+        if isinstance(error, BaseExceptionGroup):
+            rest = error.split(asyncio.CancelledError)[1]
+        elif isinstance(error, asyncio.CancelledError):
+            rest = None
+        try:
+            if rest is error:
+                return
+            if rest is not None:
+                raise rest
             if self._cancel_asked:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            self._refuse_cancelled(error)
-        return result.unwrap()
-
-    def _refuse_cancelled(self, error: asyncio.CancelledError) -> NoReturn:
-        if self._closed:
+            if self._closed_because is not None:
+                raise AsyncioBridgeError(
+                    f"{self._name}() was cut short, because {self._closed_because}"
+                ) from error
             raise AsyncioBridgeError(
-                f"{self._name}() was cut short, because its asyncio loop was closed; keep the "
-                "block of open_asyncio() open until all that uses it has ended"
+                f"{self._name}() was cancelled inside asyncio, by itself or by another asyncio "
+                "task; catch asyncio.CancelledError there if that is meant"
             ) from error
-        raise AsyncioBridgeError(
-            f"{self._name}() was cancelled inside asyncio, by itself or by another asyncio task; "
-            "catch asyncio.CancelledError there if that is meant"
-        ) from error
+        finally:
+            del error, rest  # They hold this frame by their traceback.
 
     async def _ended(self) -> None:
         """Wait for the end of the asyncio task, also when cancelled: nothing is left behind."""
-        if self._outcome is not None:  # pragma: no cover (it takes a turn of the loop at least)
+        if self._outcome is not None:
             return
         self._waiter = trio.lowlevel.current_task()
 
         def abort(raise_cancel: Callable[[], NoReturn]) -> trio.lowlevel.Abort:
             self._cancel_asked = True
-            self.cancel()
+            # A closed loop: the task has ended, and `_end` is on its way.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.cancel_task)
             return trio.lowlevel.Abort.FAILED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def cancel(self) -> None:
-        """Cancel the asyncio task; from trio's thread."""
-        self.loop.call_soon_threadsafe(self._cancel_task)
+    def close(self, because: str) -> None:
+        """Note why it will be cancelled by others than its caller."""
+        self._closed_because = self._closed_because or because
 
-    def close(self) -> None:
-        """Cancel it because the loop is about to be closed."""
-        self._closed = True
-        self.cancel()
+    def abandon(self, because: str) -> None:
+        """End it if it never began: its loop has ended, and won't."""
+        self.close(because)
+        if self._outcome is None:
+            self._end(outcome.Error(asyncio.CancelledError()))
 
     def _end(self, result: outcome.Outcome[T]) -> None:
         self._outcome = result
         if self._waiter is not None:
             trio.lowlevel.reschedule(self._waiter)
+            self._waiter = None
 
     def _in_words(self) -> str:
         if self._cancel_asked:
@@ -120,8 +163,15 @@ class Call(Generic[T]):
 
     # In the loop's thread ---------------------------------------------------------------------
 
-    def _begin(self, context: contextvars.Context) -> None:
-        self._task = self.loop.create_task(self._body(), name=self._name, context=context)
+    def _begin(self) -> None:
+        body = self._body()
+        try:
+            self._task = self.loop.create_task(body, name=self._name)
+        except Exception as error:  # Of a task factory.
+            body.close()
+            self._token.run_sync_soon(self._end, outcome.Error(error))
+            return
+        self._working[self._task] = self
         # Not at the end of the body: a task that is cancelled before its first step has none.
         self._task.add_done_callback(self._task_ended)
 
@@ -130,6 +180,7 @@ class Call(Generic[T]):
         # be logged as never retrieved.
         try:
             awaitable = self._start()
+            del self._start  # A task that is left behind keeps the call, but not its arguments.
             if not inspect.isawaitable(awaitable):
                 raise TypeError(
                     f"{self._name}() returned {awaitable!r}, which asyncio can't wait for; "
@@ -141,6 +192,7 @@ class Call(Generic[T]):
 
     def _task_ended(self, task: asyncio.Task[outcome.Outcome[T]]) -> None:
         self._task = None
+        del self._working[task]
         if self._cancel_again is not None:
             self._cancel_again.cancel()
         result = outcome.Error(asyncio.CancelledError()) if task.cancelled() else task.result()
@@ -149,11 +201,17 @@ class Call(Generic[T]):
         except trio.RunFinishedError:  # pragma: no cover (trio broke down meanwhile)
             pass
 
-    def _cancel_task(self) -> None:
+    def cancel_task(self) -> None:
+        """Cancel the asyncio task, and again when it takes too long; once for all who ask."""
+        if self._cancel_again is None:
+            self._cancel_until_ended(CLEANUP_SECONDS)
+
+    def _cancel_until_ended(self, again_after_seconds: float) -> None:
         if self._task is not None:
             self._task.cancel()
-            again_after = CANCEL_AGAIN_SECONDS if self._cancel_again else CLEANUP_SECONDS
-            self._cancel_again = self.loop.call_later(again_after, self._cancel_task)
+            self._cancel_again = self.loop.call_later(
+                again_after_seconds, self._cancel_until_ended, CANCEL_AGAIN_SECONDS
+            )
 
     async def in_trio(
         self, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...], context: contextvars.Context
@@ -169,10 +227,20 @@ class Call(Generic[T]):
             result: outcome.Outcome[T] = outcome.Error(asyncio.CancelledError())
             try:
                 with scope:
-                    try:
-                        result = outcome.Value(await fn(*args))
-                    except Exception as error:
-                        result = outcome.Error(error)
+                    awaitable = fn(*args)
+                    if not inspect.isawaitable(awaitable):
+                        raise TypeError(
+                            f"{name_of(fn)}() returned {awaitable!r}, which trio can't wait for; "
+                            "give call_trio() an `async def` function"
+                        )
+                    result = outcome.Value(await awaitable)
+            except BaseException as error:
+                # A cancel ends here: the caller, which is cancelled too, hears of its own.
+                if not is_only_cancelled(error):
+                    rest = without_cancelled(error)
+                    if not isinstance(rest, Exception):
+                        raise
+                    result = outcome.Error(rest)
             finally:
                 tell(result)
 
@@ -190,9 +258,12 @@ class Call(Generic[T]):
             except asyncio.CancelledError as error:
                 cancelled = error
                 self._token.run_sync_soon(scope.cancel)
-        if cancelled is not None:
+        result = ended.result()
+        if cancelled is not None and not (
+            isinstance(result, outcome.Error) and isinstance(result.error, Exception)
+        ):
             raise cancelled
-        return ended.result()
+        return result  # The error of a clean-up, too.
 
 
 def _ended_error(name: str) -> AsyncioBridgeError:

@@ -26,6 +26,7 @@ class TextDelta:
     """A piece of what the model says. All pieces of a turn together are its text."""
 
     text: str
+    """The piece; never empty."""
 
 
 @attrs.frozen
@@ -64,6 +65,7 @@ class UsageReported:
     """What the request of this turn used."""
 
     usage: Usage
+    """Its tokens, as the model told them."""
 
 
 @attrs.frozen

@@ -104,7 +104,21 @@ class FunctionTool(Tool):
         return self._function(*args, **kwargs)
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
-        """Call the function, in a worker thread if it is a plain one."""
+        """Call the function, in a worker thread if it is a plain one.
+
+        Args:
+          arguments: What the model gave, by parameter; validated here.
+          call_id: Not used.
+
+        Raises:
+          ToolArgumentsError: if the arguments don't fit the parameters.
+          Exception: what the function raised.
+
+        Checkpoint: where the function does, if it is async; always, if it is a plain one.
+
+        Cancellation: reaches an async function. A plain one is waited for, or left alone in its
+        thread if `abandon_on_cancel` says so.
+        """
         args, named = self._signature.bind(arguments)
         if self._is_async:
             return await self._function(*args, **named)

@@ -21,6 +21,7 @@ is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -30,14 +31,23 @@ from typing import Any, ParamSpec, TypeVar
 import outcome
 import trio
 
-from harness.agents._asyncio_call import Call, current_call
+from harness.agents._asyncio_call import CANCEL_AGAIN_SECONDS, Call, current_call
 from harness.errors import AsyncioBridgeError
 from harness.runs._functions import check_callable, name_of
+from harness.runs._run import CLEANUP_SECONDS
 
 __all__ = ["AsyncioLoop", "call_trio", "open_asyncio", "run_asyncio"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+STOPPED = (
+    "asyncio code has stopped the loop, by loop.stop() or a KeyboardInterrupt in a task; its end "
+    "is for open_asyncio() alone"
+)
+
+NAMES_AT_MOST = 5
+"""Asyncio tasks that are named when somebody asks what the end of a loop waits for."""
 
 
 async def run_asyncio(
@@ -75,7 +85,8 @@ def open_asyncio(*, debug: bool | None = None) -> AsyncioLoop:
     Args:
       debug: Whether the loop is in asyncio's debug mode; None: as asyncio decides.
 
-    Leaving the block cancels what still runs in the loop, waits for it and ends the thread.
+    Leaving the block cancels what still runs in the loop, waits for it and ends the thread. What
+    swallows the cancel is cancelled again after 5 s, and once a second from then on.
     """
     return AsyncioLoop(debug=debug)
 
@@ -92,8 +103,12 @@ class AsyncioLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._calls: set[Call[Any]] = set()
+        # Both of the loop's thread; the second is only looked at by the other.
+        self._working: dict[asyncio.Task[Any], Call[Any]] = {}
+        self._left_behind: tuple[str, ...] = ()
         self._stop: asyncio.Event | None = None
         self._left = False
+        self._stopped = False
         self._thread_ended: trio.Event | None = None
         self._thread: threading.Thread
         self._failure: BaseException | None = None
@@ -155,7 +170,7 @@ class AsyncioLoop:
           TypeError: if ``fn`` isn't a function, or returns nothing to wait for.
           RuntimeError: outside of the block, or in another ``trio.run``.
           AsyncioBridgeError: if it was cancelled from inside asyncio, or the loop was closed
-            before it ended.
+            before it ended, or asyncio code has stopped the loop.
           Exception: its own, as it raised it.
 
         Checkpoint: always.
@@ -168,7 +183,7 @@ class AsyncioLoop:
         check_callable("AsyncioLoop.run()", fn)
         loop = self._open_loop(name_of(fn))
         await trio.lowlevel.checkpoint_if_cancelled()
-        call = Call(lambda: fn(*args, **named), name_of(fn), loop)
+        call = Call(lambda: fn(*args, **named), name_of(fn), loop, self._working)
         self._calls.add(call)
         try:
             return await call.result()
@@ -187,6 +202,10 @@ class AsyncioLoop:
                 f"{name} can't run in this asyncio loop: it was opened in another trio.run; "
                 "open one in each"
             )
+        if self._stopped:
+            raise AsyncioBridgeError(
+                f"{name} can't run in this asyncio loop: {STOPPED}"
+            ) from self._failure
         return self._loop
 
     def _serve(
@@ -198,32 +217,80 @@ class AsyncioLoop:
             self._loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
             token.run_sync_soon(started.set)
-            await self._stop.wait()
+            while not self._stop.is_set():
+                # Asyncio code may cancel all tasks that it finds, this one among them.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._stop.wait()
+            await self._cancel_all()
 
         try:
             with asyncio.Runner(debug=self._debug) as runner:
-                runner.run(until_stopped())
+                try:
+                    runner.run(until_stopped())
+                finally:
+                    if self._stop is not None and not self._stop.is_set():
+                        # Asyncio code has stopped the loop, or raised a KeyboardInterrupt in it.
+                        token.run_sync_soon(self._has_stopped)
+                        self._stop.set()
         except BaseException as error:
             self._failure = error  # A thread has nobody to raise it to.
         finally:
             try:
                 token.run_sync_soon(started.set)
-                token.run_sync_soon(ended.set)
+                token.run_sync_soon(self._thread_has_ended, ended)
             except trio.RunFinishedError:  # pragma: no cover (trio broke down meanwhile)
                 pass
+
+    async def _cancel_all(self) -> None:
+        """Cancel whatever runs in the loop until it has ended; in the loop's thread."""
+        again_after_seconds = CLEANUP_SECONDS
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            self._left_behind = tuple(task.get_name() for task in tasks)
+            for task in tasks:
+                if (call := self._working.get(task)) is not None:
+                    call.cancel_task()  # It may be in its clean-up already, and has time for that.
+                else:
+                    task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(tasks, timeout=again_after_seconds)
+            again_after_seconds = CANCEL_AGAIN_SECONDS
+
+    def _has_stopped(self) -> None:
+        """Note that the loop ends before its block; in trio's thread."""
+        self._stopped = True
+        for call in self._calls:
+            call.close(STOPPED)
+
+    def _thread_has_ended(self, ended: trio.Event) -> None:
+        """Tell all who wait for it; in trio's thread, after all that the thread had to tell."""
+        for call in self._calls:
+            call.abandon(STOPPED)
+        ended.set()
 
     async def _close(self) -> None:
         self._left = True
         assert self._thread_ended is not None
         for call in tuple(self._calls):
-            call.close()
+            call.close(
+                "its asyncio loop was closed; keep the block of open_asyncio() open until all "
+                "that uses it has ended"
+            )
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        waiting_for = "the asyncio loop's thread to end"  # noqa: F841 (read by `dump`)
+            # Closed already, if asyncio code has stopped it.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        waiting_for = self._end_in_words  # noqa: F841 (read by `dump`)
         with trio.CancelScope(shield=True):
             await self._thread_ended.wait()
         self._thread.join()  # Telling us was the last thing it did.
         self._loop = None
+
+    def _end_in_words(self) -> str:
+        names = ", ".join(self._left_behind[:NAMES_AT_MOST])
+        more = ", ..." if len(self._left_behind) > NAMES_AT_MOST else ""
+        return "the asyncio loop's thread to end" + (
+            f", with tasks: {names}{more}" if names else ""
+        )
 
 
 async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -238,13 +305,16 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
       *args: What it is called with.
 
     Raises:
+      TypeError: if ``fn`` isn't a function, or returns nothing to wait for.
       RuntimeError: outside of what `AsyncioLoop.run` or `run_asyncio` called.
       Exception: its own, as it raised it.
 
-    Cancellation: an asyncio cancel cancels the trio function and waits for its end.
+    Cancellation: an asyncio cancel cancels the trio function and waits for its end. An error of
+      its clean-up is raised in place of `asyncio.CancelledError`.
     """
     call = current_call.get()
-    if call is None or asyncio.get_running_loop() is not call.loop:
+    # What it calls in trio sees the variable too, but no loop.
+    if call is None or asyncio._get_running_loop() is not call.loop:
         raise RuntimeError(
             f"call_trio({name_of(fn)}) was called outside of what a run called in asyncio; it "
             "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks"

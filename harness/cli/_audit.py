@@ -58,7 +58,7 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
     """
     values = [_value(text) for text in inputs]
     paths: list[str] = []
-    run: list[Finding] = []
+    from_runs: list[Finding] = []
     modules = [target for target in targets if not _is_path(target)]
     if values and not any(":" in target for target in modules):
         raise InputError("--input is for a MODULE:FUNCTION, and none of the targets names one")
@@ -80,9 +80,9 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
                 "is neither"
             )
         found = auditing.audit_function(load_target(f"{name}:{function}"), given)
-        run += [attrs.evolve(one, path=_shown(one.path)) for one in found]
+        from_runs += [attrs.evolve(one, path=_shown(one.path)) for one in found]
     try:
-        findings = [*audit_paths(paths), *run]
+        findings = [*audit_paths(paths), *from_runs]
     except FileNotFoundError as error:
         raise InputError(f"{error}; a target is a file, a folder or a module") from error
     click.echo(report(findings, format, RULES), nl=False)

@@ -9,7 +9,7 @@ of one item's life:
    their functions may start. Begin ahead, for many items in one call: no item then waits for the
    disk inside its slot.
 4. ``await batch.end(entry, attempt, ending)``: from then on the result is never computed again.
-   `Batch.end_nowait` is the same with a callback, for code that has no task to wait in.
+   `Batch.end_nowait` is the same for many, with a callback, for code that has no task to wait in.
 
 An attempt that was begun ahead and never started is ended as ``"unstarted"``: it didn't happen. An
 attempt without any ending was in flight when its process died.
@@ -45,6 +45,7 @@ class Entry:
     """The item's number in the journal."""
 
     key: str | int
+    """By what it is known in every session."""
 
     state: EntryState
     """What was known of it before this session."""
@@ -67,6 +68,7 @@ class Ending(NamedTuple):
     """
 
     status: AttemptStatus
+    """How it ended; ``"unstarted"`` if it was begun ahead and its function never called."""
 
     final: bool = True
     """Whether this is the item's ending. False for an attempt that another one follows or stands
@@ -82,10 +84,16 @@ class Ending(NamedTuple):
     """The value as `Batch.encode` gave it; for the status ok."""
 
     error_type: str | None = None
+    """The name of the error's class; for a failure."""
+
     error_message: str | None = None
+    """What the error says; for a failure."""
 
     tokens: int = 0
+    """What was used in its run and below."""
+
     cost_usd: float = 0.0
+    """What that cost, in dollars."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,12 +101,19 @@ class Stored:
     """What an item ended with, read from the journal."""
 
     status: Literal["ok", "failed", "timed_out"]
+    """How it ended."""
+
     value: Any
     """The decoded value; None unless the status is ok."""
 
     error_type: str | None
+    """The name of the error's class; None if the status is ok."""
+
     error_message: str | None
+    """What the error says; None if the status is ok."""
+
     degraded: bool
+    """Whether the value came from the fallback."""
 
     attempts: int
     """As in `Entry`."""
@@ -124,8 +139,13 @@ class Totals:
     """Items that were ever begun or ended, each once; of a changed item only the newest input."""
 
     ok: int
+    """Items with a value, that of a fallback included."""
+
     failed: int
+    """Items that ended with an error, those set aside included."""
+
     timed_out: int
+    """Items that ran out of time."""
 
     open: int
     """Items without an ending that counts."""
@@ -143,11 +163,13 @@ class Totals:
     """Attempts that have no ending: in flight now, or when their process died."""
 
     tokens: int
+    """Used by all attempts, the cancelled ones too: that was spent."""
+
     cost_usd: float
-    """Of all attempts, the cancelled ones too: that was spent."""
+    """What all attempts cost, in dollars; the cancelled ones too."""
 
     run_seconds: float
-    """The sum over all attempts that count."""
+    """How long the attempts that count took, summed, by trio's clock."""
 
     sessions: int
     """How often the batch was opened."""
@@ -188,15 +210,41 @@ class Batch(Protocol):
         ...
 
     async def origin(self) -> str:
-        """Return a name that the batch has in every session, and no other batch anywhere has."""
+        """Return a name that the batch has in every session, and no other batch anywhere has.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
         ...
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
-        """Return what each of the entries ended with; they are done or failed."""
+        """Return what each of the entries ended with, in their order; they are done or failed.
+
+        Raises:
+          JournalError: if one of them has no ending, or the journal can't be read.
+          JournalValueError: if a value can't be decoded.
+
+        Checkpoint: always, unless there are no entries.
+
+        Cancellation: nothing is left behind.
+        """
         ...
 
     async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
-        """Record an attempt at each, and return their numbers once that is durable."""
+        """Record an attempt at each, and return their numbers once that is durable.
+
+        Args:
+          entries: The items.
+          alone: Whether nothing else is in flight.
+
+        Raises:
+          JournalError: if it can't be made durable.
+
+        Checkpoint: always.
+
+        Cancellation: the attempts are recorded nevertheless, and count until they are ended.
+        """
         ...
 
     def begin_nowait(
@@ -206,7 +254,7 @@ class Batch(Protocol):
 
         Args:
           entries: The items.
-          then: Called once.
+          then: Called once, with the error if it can't be made durable. It must not raise.
           alone: Whether nothing else is in flight.
         """
         ...
@@ -218,25 +266,58 @@ class Batch(Protocol):
           entry: The item.
           attempt: The attempt's number; None for an ending that no attempt led to.
           ending: How it ended.
+
+        Raises:
+          JournalError: if it can't be made durable.
+
+        Checkpoint: always.
+
+        Cancellation: the ending is recorded nevertheless; only the wait ends.
         """
         ...
 
     def end_nowait(
-        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
+        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
     ) -> None:
-        """Record how an attempt ended; ``then`` is called once that is durable."""
+        """Record how attempts ended; ``then`` is called once that is durable.
+
+        Args:
+          ended: For each what `end` takes.
+          then: Called once.
+        """
         ...
 
     async def flush(self) -> None:
-        """Wait until all that was recorded before is durable."""
+        """Wait until all that was recorded before is durable.
+
+        Raises:
+          JournalError: if it can't be made so.
+
+        Checkpoint: always.
+
+        Cancellation: only the wait ends.
+        """
         ...
 
     async def totals(self) -> Totals:
-        """Return what the batch came to, over all its sessions so far."""
+        """Return what the batch came to, over all its sessions so far.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
         ...
 
     async def close(self) -> None:
-        """Let another fan-out open the batch; waits until all that was recorded is durable."""
+        """Let another fan-out open the batch; waits until all that was recorded is durable.
+
+        Raises:
+          JournalError: if it can't be made so.
+
+        Checkpoint: always.
+
+        Cancellation: the batch is closed nevertheless; only the wait ends.
+        """
         ...
 
 
@@ -279,6 +360,11 @@ class Journal(Protocol):
         Raises:
           JournalMismatchError: if it is known with another target, version or settings.
           JournalLockedError: if it is open already, or another process has taken the journal over.
+          JournalError: if the journal can't be read or written.
+
+        Checkpoint: always.
+
+        Cancellation: the batch isn't open.
         """
         ...
 

@@ -21,7 +21,7 @@ from harness.fanout._item import Host, ItemWork, Job
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
 from harness.fanout._result import ResultStatus
 from harness.policies import is_rate_limit
-from harness.runs import current_run
+from harness.runs import Run, current_run
 from harness.runs._accounts import add_meter
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._run import LASTING_KEY
@@ -69,13 +69,40 @@ class Recorded:
 class JournaledJob(Job):
     """An item on its way, with what the journal has of it."""
 
-    __slots__ = ("alone", "attempts_before", "entry", "open", "owed")
+    __slots__ = (
+        "alone",
+        "attempts_before",
+        "by_fallback",
+        "entry",
+        "is_begun",
+        "open",
+        "owed",
+        "problem",
+    )
+
+    def __init__(self, index: int, item: Any, key: Any, entry: Entry) -> None:
+        super().__init__(index, item)
+        self.key = key
+        self.entry = entry
+        self.open = []
+        self.is_begun = self.alone = self.owed = False
+        self.attempts_before = 0
+        self.problem = self.by_fallback = None
 
     entry: Entry
     """The item in the journal."""
 
+    is_begun: bool
+    """Whether its first attempt of this session is on disk."""
+
+    problem: Exception | None
+    """What the priority's function raised for it, if it did."""
+
     alone: bool
     """Whether nothing else may be in flight beside it."""
+
+    by_fallback: Recorded | None
+    """The meter of the fallback, which is no attempt; None if it wasn't called."""
 
     open: list[Recorded]
     """The attempts without an ending, oldest first."""
@@ -93,6 +120,11 @@ class JournaledJob(Job):
             if not one.called:
                 return one
         return None
+
+    def counted(self) -> int:
+        """Return how many attempts will count once the try that has just failed is recorded: of
+        those that stood side by side in it, one."""
+        return self.entry.attempts - max(0, len(self.open) - 1)
 
     def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
         """Take out the attempts without an ending: the one that decided, and those beside it.
@@ -152,9 +184,7 @@ class JournaledWork(ItemWork):
         attempt = job.spare() or await self._recorder.begin_another(job)
         attempt.called = True
         job.owed = False
-        add_meter(run, attempt)
-        assert run._locals is not None
-        run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
+        self._mark(run, job, attempt)
         try:
             awaitable = self._called(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
@@ -171,6 +201,27 @@ class JournaledWork(ItemWork):
         attempt.answered = True
         return encoded
 
+    async def _fall_back(self, job: Job, error: Exception) -> None:
+        """Let the fallback give the value; what it uses counts as used for the last attempt."""
+        assert isinstance(job, JournaledJob)
+        fallback, meter = job.plan.fallback, Recorded(0)
+        assert fallback is not None
+        job.by_fallback = meter
+
+        def call(item: Any, error: Exception) -> Any:
+            self._mark(current_run(), job, meter)
+            return fallback(item, error)
+
+        job.plan = attrs.evolve(job.plan, fallback=call)
+        await super()._fall_back(job, error)
+
+    def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
+        """Have a run of an item tell what is used in it, and ask for the same effects in every
+        process."""
+        add_meter(run, meter)
+        assert run._locals is not None
+        run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"
+
     def _retry_is_owed(self, job: Job) -> None:
         assert isinstance(job, JournaledJob)
         job.owed = True
@@ -181,7 +232,7 @@ class JournaledWork(ItemWork):
             return None  # The same function would return such a value again.
         most = self._recorder.batch.max_attempts
         rate_limited = is_rate_limit(error)
-        if most is not None and not rate_limited and job.entry.attempts >= most:
+        if most is not None and not rate_limited and job.counted() >= most:
             return None
         delay = super()._retry_delay(job, error)
         if delay is None:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any
 
 import attrs
 
-from harness.fanout._journal import Entry
-from harness.fanout._journaled_item import Recorded
+from harness.fanout._journaled_item import JournaledJob, Recorded
 from harness.fanout._lookahead import Lookahead
 from harness.policies import Priority
 
@@ -30,6 +28,9 @@ WORTH_BEGINNING_AHEAD = 1 / 50
 """Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
 recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
 
+AHEAD_OF_AN_EMPTY_SLOT = 32
+"""Attempts recorded ahead along with those that slots wait for; more would hold these up."""
+
 RECORDS_AHEAD = 3
 """How many records' time is covered by what is begun ahead: one may be under way when an attempt is
 added to the queue, and takes as long as its own; and some are slower than the mean."""
@@ -38,48 +39,38 @@ READ_AT_ONCE = 1_000
 """Results that are read from the journal, and handed on, in one step."""
 
 
-@attrs.define(eq=False)
-class Met:
-    """An item that was pulled and looked up. Not frozen only since one is made per item."""
-
-    index: int
-    item: Any
-    key: Any
-    entry: Entry
-    attempt: Recorded | None = None
-    is_begun: bool = False
-    """Whether the attempt is on disk."""
-    problem: Exception | None = None
-    """What the priority's function raised for it, if it did."""
-
-
 class WaitingRoom:
     """The items of one fan-out that wait."""
 
     def __init__(self, *, limit: int, window: float, priority: Priority | None) -> None:
         self._limit = limit
-        self._to_begin: deque[Met] = deque()
+        self._to_begin: deque[JournaledJob] = deque()
         self._lookahead = None if priority is None else Lookahead(_of_met(priority))
         self._beginning = 0
-        self._reading: list[Met] = []
+        self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
         """How many may wait at most, beside the window."""
         if priority is not None:
             self.depth = priority.lookahead
         self.count = 0
         """How many wait."""
-        self.kept: deque[Met] = deque()
+        self.kept: deque[JournaledJob] = deque()
         """Those that are done: their results are to be read."""
-        self.begun: deque[Met] = deque()
+        self.begun: deque[JournaledJob] = deque()
         """Those whose attempts are on disk."""
-        self.suspects: deque[Met] = deque()
+        self.suspects: deque[JournaledJob] = deque()
         """Those that are to run with nothing else in flight."""
-        self.suspect: Met | None = None
+        self.suspect: JournaledJob | None = None
         """The one of them whose turn it is: it is being begun, or begun, or in flight."""
         self.item_seconds = Mean()
         """How long an item takes."""
         self.record_seconds = Mean()
         """How long it takes until an attempt is on disk."""
+
+    @property
+    def to_begin(self) -> int:
+        """How many wait for an attempt to be recorded; 0 with priorities, which need them all."""
+        return len(self._to_begin)
 
     def depths(self) -> dict[float, int]:
         """Return how many wait by priority, the largest first; nothing without priorities."""
@@ -87,10 +78,10 @@ class WaitingRoom:
 
     # What is done -----------------------------------------------------------------------------
 
-    def to_read(self, places: int) -> list[Met]:
+    def to_read(self, places: float) -> list[JournaledJob]:
         """Take those whose results are to be read next, for so many places. They wait until
         `read`."""
-        count = min(len(self.kept), places, READ_AT_ONCE)
+        count = int(min(len(self.kept), places, READ_AT_ONCE))
         self._reading = [self.kept.popleft() for _ in range(count)]
         return self._reading
 
@@ -101,14 +92,14 @@ class WaitingRoom:
 
     # What is to run ---------------------------------------------------------------------------
 
-    def put(self, met: Met) -> None:
+    def put(self, job: JournaledJob) -> None:
         """Add an item that is to run; it has been counted."""
         if self._lookahead is None:
-            self._to_begin.append(met)
+            self._to_begin.append(job)
         else:
-            self._lookahead.put(met)
+            self._lookahead.put(job)
 
-    def next_to_begin(self, *, in_flight: int, places: int) -> list[Met]:
+    def next_to_begin(self, *, in_flight: int, places: float) -> list[JournaledJob]:
         """Take the items that an attempt is to be recorded of now.
 
         For the free slots, and ahead where that is worth it; or a suspect, if it is the turn of
@@ -121,31 +112,34 @@ class WaitingRoom:
         if self.suspect is not None:
             return []
         room = min(self._limit - in_flight, max(0, places))
-        count = room + self._ahead() - self._beginning - len(self.begun)
-        chosen: list[Met] = []
-        while len(chosen) < count and (met := self._next()) is not None:
-            chosen.append(met)
+        ahead = self._ahead()
+        if room > len(self.begun):
+            ahead = min(ahead, AHEAD_OF_AN_EMPTY_SLOT)
+        count = room + ahead - self._beginning - len(self.begun)
+        chosen: list[JournaledJob] = []
+        while len(chosen) < count and (job := self._next()) is not None:
+            chosen.append(job)
         idle = not (in_flight or self._beginning or chosen)
         if idle and self.suspects and (not self.begun or places <= 0):
             self.suspect = self.suspects.popleft()
             chosen = [self.suspect]
         return chosen
 
-    def begin(self, chosen: list[Met], attempts: list[int]) -> None:
+    def begin(self, chosen: list[JournaledJob], attempts: list[int]) -> None:
         """Note that attempts are being recorded, with their numbers."""
-        for met, number in zip(chosen, attempts, strict=True):
-            met.attempt = Recorded(number)
+        for job, number in zip(chosen, attempts, strict=True):
+            job.open.append(Recorded(number))
         self._beginning += len(chosen)
 
-    def are_begun(self, chosen: list[Met]) -> None:
+    def are_begun(self, chosen: list[JournaledJob]) -> None:
         """Note that their attempts are on disk."""
         self._beginning -= len(chosen)
-        for met in chosen:
-            met.is_begun = True
-            if met is not self.suspect:
-                self.begun.append(met)
+        for job in chosen:
+            job.is_begun = True
+            if job is not self.suspect:
+                self.begun.append(job)
 
-    def drain(self, *, suspect_started: bool) -> list[Met]:
+    def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
         """Take out all that wait, but for what is being begun.
 
         Args:
@@ -163,15 +157,15 @@ class WaitingRoom:
         self.count -= len(left)
         return left
 
-    def _next(self) -> Met | None:
+    def _next(self) -> JournaledJob | None:
         if self._lookahead is None:
             return self._to_begin.popleft() if self._to_begin else None
         if not self._lookahead.waiting:
             return None
         waiting = self._lookahead.take()
-        met: Met = waiting.item
-        met.problem = waiting.problem
-        return met
+        job: JournaledJob = waiting.item
+        job.problem = waiting.problem
+        return job
 
     def _ahead(self) -> int:
         """Return how many attempts to record before there is a slot for them."""
@@ -198,4 +192,4 @@ class Mean:
 def _of_met(priority: Priority) -> Priority:
     """Return the priority of items for what was met of them."""
     function = priority.function
-    return attrs.evolve(priority, function=lambda met: function(met.item))
+    return attrs.evolve(priority, function=lambda job: function(job.item))

@@ -22,6 +22,10 @@ from harness.journal._owner import Owner, words_for
 
 Row = tuple[Any, ...]
 
+Rows = Mapping[str, list[Any]]
+"""Rows for tables: of each the values, one row after the other. Not a tuple per row, since a
+hundred thousand of those a second keep Python's garbage collector busy."""
+
 ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
 """A statement per size is prepared once; a group of records is cut into these."""
 
@@ -50,7 +54,7 @@ class Backend(Protocol):
         """
         ...
 
-    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+    def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable."""
         ...
 
@@ -103,12 +107,12 @@ class SqlBackend:
 
     # Transactions -----------------------------------------------------------------------------
 
-    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+    def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable."""
         try:
             self.begin()
             for table in _schema.COLUMNS:
-                self._append(table, rows.get(table, ()))
+                self._append(table, rows.get(table, []))
             self.commit()
         except Exception as error:
             self.roll_back()
@@ -166,13 +170,14 @@ class SqlBackend:
         except Exception:
             pass  # There is no transaction, or no database any more; the first error is told.
 
-    def _append(self, table: str, rows: Sequence[Row]) -> None:
+    def _append(self, table: str, values: list[Any]) -> None:
+        columns = len(_schema.COLUMNS[table])
         start = 0
         for size in ROWS_PER_STATEMENT:
-            while len(rows) - start >= size:
-                values = [value for row in rows[start : start + size] for value in row]
-                self.execute(self._insert(table, size), values)
-                start += size
+            width = size * columns
+            while len(values) - start >= width:
+                self.execute(self._insert(table, size), values[start : start + width])
+                start += width
 
     def _insert(self, table: str, size: int) -> str:
         statement = self._inserts.get((table, size))

@@ -18,12 +18,12 @@ import trio
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
-from harness.journal._backend import Backend, Row
+from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json
 from harness.journal._index import KeyIndex
 from harness.journal._queries import stored
 from harness.journal._totals import totals_of
-from harness.journal._writer import Acknowledge, Rows, Writer
+from harness.journal._writer import Acknowledge, Writer
 
 READ_AT_ONCE = 200
 """Endings that are asked for in one query."""
@@ -32,6 +32,9 @@ ORIGIN_BYTES = 8
 """Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
+
+Ended = tuple[Entry, int | None, Ending]
+"""An item, the number of the attempt at it, and how that ended."""
 
 
 @attrs.define(eq=False)
@@ -104,7 +107,7 @@ class JournalBatch:
         if not is_first:
             raise JournalKeyError(
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
-                "every item needs a key of its own, by which it is known in the next run"
+                "every item needs a key of its own, by which it is known in the next session"
             )
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
@@ -113,12 +116,12 @@ class JournalBatch:
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if known.status == "ok":
             entry.state = "done"
-        elif known.status in ("failed", "timed_out"):
-            # What is tried again is as open as if it had been cut short.
-            entry.state = "open" if self._retry_failed else "failed"
+        elif known.status in ("failed", "timed_out") and not self._retry_failed:
+            entry.state = "failed"
         elif known.lost:
             entry.state = "in_flight"
             entry.alone = bool(known.alone)
+        # Else what is tried again is as open as if it had been cut short.
         return entry
 
     def encode(self, value: Any) -> tuple[str, Any]:
@@ -228,13 +231,16 @@ class JournalBatch:
 
         Cancellation: the ending is recorded nevertheless; only the wait ends.
         """
-        await self._writer.recorded(self._end(entry, attempt, ending))
+        await self._writer.recorded(self._end([(entry, attempt, ending)]))
 
-    def end_nowait(
-        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
-    ) -> None:
-        """Record how an attempt ended; ``then`` is called in trio's thread once that is durable."""
-        self._writer.record(self._end(entry, attempt, ending), then)
+    def end_nowait(self, ended: Sequence[Ended], then: Acknowledge) -> None:
+        """Record how attempts ended; ``then`` is called in trio's thread once that is durable.
+
+        Args:
+          ended: For each what `end` takes.
+          then: Called once, with the error if it can't be made durable. It must not raise.
+        """
+        self._writer.record(self._end(ended), then)
 
     async def flush(self) -> None:
         """Wait until all that was recorded before is durable.
@@ -278,53 +284,55 @@ class JournalBatch:
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
         now = time.time()
-        rows: Rows = []
+        items: list[Any] = []
+        attempts: list[Any] = []
         numbers: list[int] = []
         for entry in entries:
             number = self._numbers.next_event()
-            self._add_item(entry, rows)
-            attempt = (number, entry.id, self._session, int(alone), now)
-            rows.append(("harness_attempts", attempt))
+            _add_item(entry, items)
+            attempts += number, entry.id, self._session, int(alone), now
             numbers.append(number)
             entry.attempts += 1
-        return rows, numbers
+        return {"harness_items": items, "harness_attempts": attempts}, numbers
 
-    def _end(self, entry: Entry, attempt: int | None, ending: Ending) -> Rows:
+    def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
-        number = self._numbers.next_event()
-        is_final = ending.final and ending.status not in _GIVEN_BACK
-        rows: Rows = []
-        self._add_item(entry, rows)
-        row = (
-            number,
-            entry.id,
-            attempt,
-            self._session,
-            ending.status,
-            int(is_final),
-            int(ending.degraded),
-            time.time(),
-            ending.seconds,
-            ending.value,
-            _as_text(ending.error_type),
-            _as_text(ending.error_message),
-            ending.tokens,
-            # Nan is no number to a database, and one item's must not cost the journal.
-            ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
-        )
-        rows.append(("harness_endings", row))
-        if is_final:
-            entry.ending = number
-        elif attempt is not None and ending.status in _GIVEN_BACK:
-            entry.attempts -= 1
-        return rows
+        now = time.time()
+        items: list[Any] = []
+        endings: list[Any] = []
+        for entry, attempt, ending in ended:
+            number = self._numbers.next_event()
+            is_final = ending.final and ending.status not in _GIVEN_BACK
+            _add_item(entry, items)
+            endings += (
+                number,
+                entry.id,
+                attempt,
+                self._session,
+                ending.status,
+                int(is_final),
+                int(ending.degraded),
+                now,
+                ending.seconds,
+                ending.value,
+                _as_text(ending.error_type),
+                _as_text(ending.error_message),
+                ending.tokens,
+                # Nan is no number to a database, and one item's must not cost the journal.
+                ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
+            )
+            if is_final:
+                entry.ending = number
+            elif attempt is not None and ending.status in _GIVEN_BACK:
+                entry.attempts -= 1
+        return {"harness_items": items, "harness_endings": endings}
 
-    @staticmethod
-    def _add_item(entry: Entry, rows: Rows) -> None:
-        assert isinstance(entry, _Entry), "an entry comes from `find`"
-        if entry.row is not None:
-            rows.append(("harness_items", entry.row))
-            entry.row = None
+
+def _add_item(entry: Entry, items: list[Any]) -> None:
+    assert isinstance(entry, _Entry), "an entry comes from `find`"
+    if entry.row is not None:
+        items += entry.row
+        entry.row = None
 
 
 def _as_text(words: str | None) -> str | None:

@@ -7,10 +7,10 @@ writes and reads them: an answer that was paid for isn't lost over one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
-from json.encoder import encode_basestring_ascii
+from hashlib import blake2b
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 from harness._words import error_in_words, repr_of
@@ -20,8 +20,33 @@ from harness.fanout import content_hash
 DIGEST_BYTES = 16
 """Of a billion keys two are mistaken for each other once in 10 ** 20 times."""
 
-_to_canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+def _to_text(encoder: json.JSONEncoder) -> Callable[[Any], str]:
+    """Return what does the same as ``encoder.encode``, which makes a new C encoder for each value.
+
+    That takes as long as to encode a small one, and there are two per item.
+    """
+    write_string = encode_basestring_ascii if encoder.ensure_ascii else encode_basestring
+    try:
+        encode = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+            None, encoder.default, write_string, None, ":", ",", encoder.sort_keys, False, True
+        )
+        sample = {"b": [1.5, None], "a": "\u00e9"}
+        if "".join(encode(sample, 0)) != encoder.encode(sample):
+            raise TypeError
+    except (AttributeError, TypeError):  # Another Python than CPython, or one that has changed.
+        return encoder.encode
+    return lambda value: "".join(encode(value, 0))
+
+
+# What contains itself ends in a RecursionError: a table of what is being encoded would keep what
+# an error left in it.
+_to_canonical_json = _to_text(
+    json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
+)
+_to_json = _to_text(
+    json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+)
 
 
 def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,7 +75,7 @@ def key_to_json(key: Any) -> str:
         what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
             f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
-            "number, the same in every run, such as key=lambda item: item.id"
+            "number, the same in every session, such as key=lambda item: item.id"
         )
     return _to_canonical_json(str(key) if isinstance(key, str) else int(key))
 
@@ -63,7 +88,7 @@ def key_from_json(text: str) -> str | int:
 
 def digest_of_key(batch: int, key_json: str) -> bytes:
     """Return the hash that stands for a key of a batch."""
-    return hashlib.blake2b(f"{batch} {key_json}".encode(), digest_size=DIGEST_BYTES).digest()
+    return blake2b(f"{batch} {key_json}".encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class Codec:
@@ -144,7 +169,7 @@ class Codec:
             text = _to_canonical_json(item)
         except (TypeError, ValueError, RecursionError):
             text = "content " + self._content_of(item)
-        return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
+        return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
     def _content_of(self, item: Any) -> str:
         try:
@@ -152,7 +177,7 @@ class Codec:
         except TypeError as error:
             if not self._own:
                 raise JournalValueError(
-                    f"whether the item {repr_of(item)} has changed since the last run can't be "
+                    f"whether the item {repr_of(item)} has changed since the last session can't be "
                     f"told: {error_in_words(error)}; use plain data or a dataclass, or give "
                     "open_journal(encode=...) a function that writes an item as text"
                 ) from error

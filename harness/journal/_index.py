@@ -34,33 +34,40 @@ class Known(NamedTuple):
     input_hash: bytes
     attempts: int
     lost: int
-    """Attempts without an ending."""
+    """Attempts without an ending; none if the item ended after all of them were begun."""
     ending: int | None
     status: str | None
     """The status of that ending."""
     alone: bool
-    """Whether the latest attempt was begun with nothing else in flight."""
+    """Whether the latest of those was begun with nothing else in flight."""
 
 
 class KeyIndex:
     """The items of one batch by key, and which of them were found in this session."""
 
     def __init__(self) -> None:
-        # An empty name: a file of SQLite's own, deleted as soon as it is made. Opened in one thread
-        # and asked in another, never in two at once.
-        self.connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
-            self.connection.execute(f"PRAGMA {setting}")
-        self.connection.execute(
-            "CREATE TABLE known (digest BLOB PRIMARY KEY, item INTEGER, input_hash BLOB, "
-            "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, alone INTEGER) "
-            "WITHOUT ROWID"
-        )
-        self.connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._connection: sqlite3.Connection | None = None
         self.items = 0
         """How many items former sessions recorded; once it is filled."""
         self._found: set[bytes] = set()
         self._found_on_disk = False
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Its database, opened when it is needed: a new batch of few items needs none."""
+        if self._connection is None:
+            # An empty name: a file of SQLite's own, deleted as soon as it is made. Opened in one
+            # thread and asked in another, never in two at once.
+            self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
+                self._connection.execute(f"PRAGMA {setting}")
+            self._connection.execute(
+                "CREATE TABLE known (digest BLOB PRIMARY KEY, item INTEGER, input_hash BLOB, "
+                "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, alone INTEGER) "
+                "WITHOUT ROWID"
+            )
+            self._connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+        return self._connection
 
     def filled(self) -> None:
         """Count what was filled in."""
@@ -97,4 +104,5 @@ class KeyIndex:
 
     def close(self) -> None:
         """Drop it, and its file."""
-        self.connection.close()
+        if self._connection is not None:
+            self._connection.close()

@@ -1,4 +1,4 @@
-"""Look into a journal from outside, and change what the next run will do.
+"""Look into a journal from outside, and change what the next session will do.
 
 `read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock
 of the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import attrs
@@ -23,7 +23,14 @@ from harness.journal._backend import Backend, Row
 from harness.journal._codec import digest_of_key, key_from_json, key_to_json
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
-from harness.journal._queries import EVENTS, HISTORY, last_numbers, newest_items, span_of_batch
+from harness.journal._queries import (
+    EVENTS,
+    HISTORY,
+    keep_last_numbers,
+    last_numbers,
+    newest_items,
+    span_of_batch,
+)
 from harness.journal._totals import totals_of
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
@@ -39,18 +46,25 @@ class BatchInfo:
     """A batch of a journal, as it was first recorded."""
 
     name: str
+    """What it is called in this journal: the ``name=`` of its fan-out."""
+
     target: str
     """The full name of the function."""
 
     version: str | None
+    """The version of the code, as `open_journal` was told; None if it wasn't."""
+
     settings: dict[str, Any]
+    """What else decided its answers, such as options of the command line."""
+
     created_at: float
-    """In seconds since the epoch, like the next."""
+    """When it was first opened, in seconds since the epoch."""
 
     last_session_at: float
-    """When it was last opened."""
+    """When it was last opened, in seconds since the epoch."""
 
     sessions: int
+    """How often it was opened."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,15 +72,23 @@ class JournalItem:
     """What a journal knows of an item."""
 
     key: str | int
+    """By what it is known in every session."""
+
     status: ItemStatus
+    """What it came to."""
 
     value_text: str | None
     """The value as it was recorded: JSON, unless the journal has ``encode=``; None if the status
     isn't ok."""
 
     error_type: str | None
+    """The name of the error's class; None if it hasn't failed."""
+
     error_message: str | None
+    """What the error says; None if it hasn't failed."""
+
     degraded: bool
+    """Whether the value came from the fallback."""
 
     attempts: int
     """Attempts that count; cancelled ones don't."""
@@ -75,7 +97,7 @@ class JournalItem:
     """When it ended, in seconds since the epoch; None if it hasn't."""
 
     seconds: float
-    """How long its last attempt took."""
+    """How long its last attempt took, in seconds."""
 
 
 class JournalReader:
@@ -197,10 +219,10 @@ class JournalReader:
 
 
 class JournalEditor(JournalReader):
-    """Reads a journal, and changes what the next run does. Made by `edit_journal`."""
+    """Reads a journal, and changes what the next session does. Made by `edit_journal`."""
 
     def retry(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
-        """Have items tried again by the next run, as if they had never been tried.
+        """Have items tried again by the next session, as if they had never been tried.
 
         What they cost stays in the totals.
 
@@ -224,14 +246,10 @@ class JournalEditor(JournalReader):
         last, _ = last_numbers(self._backend)
         now = time.time()
         # An ending that is none: it ends what came before, and the item begins anew.
-        self._backend.write(
-            {
-                "harness_endings": [
-                    (event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0)
-                    for event, item in enumerate(items, last + 1)
-                ]
-            }
-        )
+        rows: list[Any] = []
+        for event, item in enumerate(items, last + 1):
+            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0
+        self._backend.write({"harness_endings": rows})
         return len(items)
 
     def has(self, batch: str, key: str | int) -> bool:
@@ -266,6 +284,7 @@ class JournalEditor(JournalReader):
             )[0][0]
             self._backend.change(
                 [
+                    *keep_last_numbers(*last_numbers(self._backend)),
                     (f"DELETE FROM harness_attempts WHERE item IN {of_batch}", (number,)),
                     (f"DELETE FROM harness_endings WHERE item IN {of_batch}", (number,)),
                     ("DELETE FROM harness_items WHERE batch = ?", (number,)),
@@ -276,7 +295,7 @@ class JournalEditor(JournalReader):
             return int(count)
         digests = self._digests(number, keys)
         self._numbers_of(number, batch, digests.values())
-        changes: list[tuple[str, Row]] = []
+        changes = keep_last_numbers(*last_numbers(self._backend))
         for part in _parts(list(digests)):
             places = ", ".join("?" * len(part))
             of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"
@@ -332,7 +351,7 @@ def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
       JournalError: if it isn't there or can't be read.
     """
     backend = open_for_reading(os.fspath(path))
-    with _closing(backend.close):
+    with closing(backend):
         yield JournalReader(backend)
 
 
@@ -351,13 +370,5 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
     name = os.fspath(path)
     open_for_reading(name).close()  # Opening for writing would make one.
     backend = open_for_writing(name, this_process())
-    with _closing(backend.close):
+    with closing(backend):
         yield JournalEditor(backend)
-
-
-@contextmanager
-def _closing(close: Callable[[], None]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        close()

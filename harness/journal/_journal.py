@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import trio
 
+from harness._arguments import check_count
 from harness.errors import JournalLockedError, JournalMismatchError
 from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
@@ -340,10 +341,7 @@ def open_journal(
     if version is not None and not isinstance(version, str):
         raise TypeError(f"version= is a text, not {version!r}")
     if max_attempts is not None:
-        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
-            raise TypeError(f"max_attempts= is a whole number or None, not {max_attempts!r}")
-        if max_attempts < 1:
-            raise ValueError(f"max_attempts= is at least 1, not {max_attempts}")
+        check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
     if (encode is None) != (decode is None):
         raise TypeError("encode= and decode= belong together: one reads what the other writes")
     settings = _Settings(

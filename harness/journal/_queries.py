@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from harness.journal._backend import Backend, Row
 
+LAST_EVENT, LAST_ITEM = "last_event", "last_item"
+"""Where the last numbers are kept once the rows that had them were deleted."""
+
 EVENTS = """
   SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
-    a.id * 2 + a.alone AS latest
+    a.id AS latest
   FROM harness_attempts a WHERE a.id >= {first}
   UNION ALL
   SELECT e.item, e.id, 0, CASE WHEN e.attempt IS NULL THEN 0 ELSE 1 END,
@@ -25,12 +28,24 @@ EVENTS = """
 HISTORY = """
   SELECT v.item AS item, sum(v.begun) - sum(v.given_back) AS attempts,
     sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final,
-    max(v.latest) % 2 AS alone
+    max(v.latest) AS latest
   FROM ({events}) v
   WHERE v.id > coalesce(
     (SELECT max(r.id) FROM harness_endings r WHERE r.item = v.item AND r.status = 'reopened'), 0)
   GROUP BY v.item
 """
+
+# Whether the latest attempt without an ending was alone. Few attempts are, so nothing has to be
+# sorted here: only their items are looked at.
+ALONE = """
+  SELECT a.item AS item, max(a.id * 2 + a.alone) % 2 AS alone
+  FROM harness_attempts a
+  WHERE a.id >= {first} AND a.item IN ({suspects}) AND a.id NOT IN (
+    SELECT e.attempt FROM harness_endings e
+    WHERE e.id >= {first} AND e.attempt IS NOT NULL AND e.item IN ({suspects}))
+  GROUP BY a.item
+"""
+SUSPECTS = "SELECT s.item FROM harness_attempts s WHERE s.id >= {first} AND s.alone = 1"
 
 
 def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, Row]:
@@ -38,12 +53,17 @@ def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, 
 
     An item whose input changed is there more than once; the newest comes last.
     """
-    history = HISTORY.format(events=EVENTS.format(first=int(first_event)))
+    first = int(first_event)
+    history = HISTORY.format(events=EVENTS.format(first=first))
+    alone = ALONE.format(first=first, suspects=SUSPECTS.format(first=first))
+    # What was lost before the item ended doesn't make it a suspect any more.
     query = f"""
-      SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0), coalesce(h.lost, 0), h.final,
-        f.status, coalesce(h.alone, 0)
+      SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0),
+        CASE WHEN h.latest > coalesce(h.final, 0) THEN h.lost ELSE 0 END, h.final, f.status,
+        coalesce(l.alone, 0)
       FROM harness_items i
       LEFT JOIN ({history}) h ON h.item = i.id
+      LEFT JOIN ({alone}) l ON l.item = i.id
       LEFT JOIN harness_endings f ON f.id = h.final
       WHERE i.id >= ? AND i.batch = ?
       ORDER BY i.digest, i.id
@@ -83,8 +103,8 @@ def newest_items(first_item: int) -> str:
 def last_numbers(backend: Backend) -> tuple[int, int]:
     """Return the last numbers of an event, and of an item, that were given out.
 
-    None is given out again, also after items were forgotten: sessions remember from which on they
-    are.
+    None is given out again, also after items were forgotten: an idempotency key is made of an
+    item's number, and what was done under it must not be taken for another item's.
     """
     attempts, endings, items, first_event, first_item = backend.fetch(
         """
@@ -93,5 +113,19 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
           (SELECT max(first_item) FROM harness_sessions)
         """
     )[0]
-    event = max(attempts or 0, endings or 0, (first_event or 1) - 1)
-    return event, max(items or 0, (first_item or 1) - 1)
+    kept: dict[str, str] = dict(
+        backend.fetch(
+            "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
+        )
+    )
+    event = max(attempts or 0, endings or 0, (first_event or 1) - 1, int(kept.get(LAST_EVENT, 0)))
+    return event, max(items or 0, (first_item or 1) - 1, int(kept.get(LAST_ITEM, 0)))
+
+
+def keep_last_numbers(event: int, item: int) -> list[tuple[str, Row]]:
+    """Return the statements that keep the last numbers when the rows that have them go."""
+    return [
+        ("DELETE FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)),
+        ("INSERT INTO harness_meta VALUES (?, ?)", (LAST_EVENT, str(event))),
+        ("INSERT INTO harness_meta VALUES (?, ?)", (LAST_ITEM, str(item))),
+    ]

@@ -25,8 +25,9 @@ import outcome
 import trio
 
 from harness.errors import JournalClosedError, JournalError
-from harness.journal._backend import Backend, Row
+from harness.journal._backend import Backend, Rows
 from harness.journal._clock_hold import ClockHold
+from harness.journal._schema import COLUMNS
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; it bounds how long the first in it waits for the last."""
@@ -37,7 +38,6 @@ CLOSE_SECONDS_AT_MOST = 60.0
 T = TypeVar("T")
 
 Acknowledge = Callable[[BaseException | None], None]
-Rows = list[tuple[str, Row]]
 
 
 @attrs.frozen
@@ -205,7 +205,7 @@ class Writer:
         Returns:
           The job that comes next, None if the end does, and ``()`` if the queue was empty.
         """
-        tables: dict[str, list[Row]] = {}
+        together: dict[str, list[Any]] = {table: [] for table in COLUMNS}
         group: list[Acknowledge] = []
         count = 0
         following: tuple[Rows, Acknowledge] | Job | None = first
@@ -214,14 +214,10 @@ class Writer:
             if not isinstance(following, tuple):
                 after = following
                 break
-            for table, row in following[0]:
-                rows = tables.get(table)
-                if rows is None:
-                    tables[table] = [row]
-                else:
-                    rows.append(row)
+            for table, values in following[0].items():
+                together[table] += values
+                count += len(values) // len(COLUMNS[table])
             group.append(following[1])
-            count += len(following[0])
             if count >= GROUP_ROWS_AT_MOST:
                 break
             try:
@@ -230,7 +226,7 @@ class Writer:
                 break
         if self._broken is None:
             try:
-                self._backend.write(tables)
+                self._backend.write(together)
             except BaseException as error:
                 self._broken = error
         self._tell(self._acknowledge, group, self._broken)

@@ -4,9 +4,9 @@
 or hold a model in this process need an extra each, and are loaded when first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness._extras import load_with_extra
 from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
@@ -51,23 +51,19 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
-    # The name: its module, the extra that brings what it needs, and what that is.
-    "AnthropicModel": ("harness.models._anthropic", "anthropic", "anthropic"),
-    "LocalModel": ("harness.models._local", "local", "xllamacpp"),
-    "OpenAIModel": ("harness.models._openai", "openai", "openai"),
+    "AnthropicModel": "harness.models._anthropic",
+    "LocalModel": "harness.models._local",
+    "OpenAIModel": "harness.models._openai",
 }
+
+_EXTRAS = {"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOADED_WHEN_USED:
+    module = _LOADED_WHEN_USED.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, extra, needed = _LOADED_WHEN_USED[name]
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != needed:
-            raise
-        raise ImportError(f"{name} needs {needed}; install trio-harness[{extra}]") from error
+    return load_with_extra(module, name, subject=f"harness.models.{name}", extras=_EXTRAS)
 
 
 def __dir__() -> list[str]:

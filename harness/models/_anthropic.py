@@ -56,6 +56,7 @@ class AnthropicModel(SdkModel):
             dialect=AnthropicMessages(),
             sdk=anthropic,
             key_variable="ANTHROPIC_API_KEY",
+            address_variable="ANTHROPIC_BASE_URL",
             base_url=base_url,
             api_key=api_key,
             limiter=limiter,

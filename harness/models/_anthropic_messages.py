@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -24,6 +25,16 @@ from harness.models._schemas import enforceable, root_object
 
 MAX_OUTPUT_TOKENS = 4_096
 """What a call allows itself if nobody says; Anthropic wants a number."""
+
+_STATE = "anthropic"
+_THOUGHTS = ("thinking", "redacted_thinking")
+# Of a piece of a block: the field that it goes on with.
+_DELTAS = {
+    "text_delta": "text",
+    "input_json_delta": "partial_json",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+}
 
 # What an error within a stream would have had for a status, had it come before.
 _STATUS_OF_ERRORS = {
@@ -81,19 +92,29 @@ class AnthropicMessages:
     def read(self, data: Any) -> ModelResponse:
         """Return the answer in a whole reply."""
         reply = mapping(data, "the reply")
+        if inner(reply, "type") == "error":
+            raise _reported(reply)
         if not isinstance(inner(reply, "content"), list):
             raise UnreadableReply("gave a reply that can't be read: it has no content")
         pieces: list[str] = []
         calls: list[ToolCall] = []
+        thoughts: list[dict[str, Any]] = []
         for block in entries(reply, "content"):
             if inner(block, "type") == "text":
                 pieces.append(text(block, "text"))
+            elif inner(block, "type") in _THOUGHTS:
+                thoughts.append(dict(block))
             elif inner(block, "type") == "tool_use":
                 calls.append(
                     tool_call(
-                        text(block, "id"), text(block, "name"), inner(block, "input"), len(calls)
+                        text(block, "id"),
+                        text(block, "name"),
+                        inner(block, "input"),
+                        len(calls),
+                        state=_state(thoughts),
                     )
                 )
+                thoughts = []
         return _response(
             "".join(pieces),
             calls,
@@ -134,11 +155,23 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if message.content.strip():
         blocks.append({"type": "text", "text": message.content})
-    blocks.extend(
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
-        for call in message.tool_calls
-    )
+    for place, call in enumerate(message.tool_calls):
+        thoughts = entries(inner(call.provider_state, _STATE), "thoughts")
+        before = len(blocks) if place else 0  # The first come before the text too.
+        blocks[before:before] = thoughts
+        blocks.append(
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
+        )
     return blocks
+
+
+def _state(thoughts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return what is kept for a call: the thoughts before it, which have to come back unchanged.
+
+    Without them Anthropic refuses the results of a call that was thought about. Those before a
+    text that ends a turn are of no more use.
+    """
+    return {_STATE: {"thoughts": thoughts}} if thoughts else None
 
 
 def _usage(usage: object, before: Usage) -> Usage:
@@ -150,6 +183,11 @@ def _usage(usage: object, before: Usage) -> Usage:
         count(usage, "output_tokens") or before.output_tokens,
         cached_input_tokens=cached or before.cached_input_tokens,
     )
+
+
+def _reported(reply: Mapping[str, Any]) -> ReportedError:
+    name = text(inner(reply, "error"), "type")
+    return ReportedError(dict(reply), _STATUS_OF_ERRORS.get(name))
 
 
 def _response(
@@ -165,11 +203,26 @@ def _response(
 class _Block:
     """A block of content that comes in pieces."""
 
-    type: str
-    id: str
-    name: str
-    input: object
-    pieces: list[str] = attrs.field(factory=list[str])
+    began: Mapping[str, Any]
+    """As it began; what comes in pieces is still empty."""
+
+    pieces: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+    """By the field that they belong to."""
+
+    @property
+    def type(self) -> str:
+        return text(self.began, "type")
+
+    def take(self, name: str, piece: str) -> None:
+        self.pieces.setdefault(name, []).append(piece)
+
+    def text(self, name: str) -> str:
+        """Return a field: what it began with, and what came of it."""
+        return text(self.began, name) + "".join(self.pieces.get(name, ()))
+
+    def whole(self) -> dict[str, Any]:
+        """Return it as it would have come at once."""
+        return {**self.began, **{name: self.text(name) for name in self.pieces}}
 
 
 class _MessageReader(EventReader):
@@ -177,7 +230,7 @@ class _MessageReader(EventReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._blocks: dict[object, _Block] = {}
+        self._blocks: dict[int, _Block] = {}
         self._stop_reason: object = None
 
     def take(self, event: Any) -> str:
@@ -194,41 +247,44 @@ class _MessageReader(EventReader):
         elif kind == "message_stop":
             self.done = True
         elif kind == "error":
-            name = text(inner(event, "error"), "type")
-            raise ReportedError(dict(event), _STATUS_OF_ERRORS.get(name))
+            raise _reported(event)
         return ""
 
     def _take_block(self, event: object) -> str:
         began = inner(event, "content_block")
-        block = _Block(
-            text(began, "type"), text(began, "id"), text(began, "name"), inner(began, "input")
-        )
-        self._blocks[inner(event, "index")] = block
-        piece = text(began, "text") if block.type == "text" else ""
-        if piece:
-            block.pieces.append(piece)
-        return piece
+        block = _Block(began if isinstance(began, Mapping) else {})
+        self._blocks[count(event, "index")] = block
+        return text(began, "text") if block.type == "text" else ""
 
     def _take_delta(self, event: object) -> str:
-        block = self._blocks.get(inner(event, "index"))
+        block = self._blocks.get(count(event, "index"))
         delta = inner(event, "delta")
         kind = inner(delta, "type")
-        if block is None or kind not in ("text_delta", "input_json_delta"):
-            return ""  # Thinking, signatures, and what will come one day.
-        piece = text(delta, "text" if kind == "text_delta" else "partial_json")
-        block.pieces.append(piece)
-        return piece if kind == "text_delta" else ""
+        name = _DELTAS.get(kind) if isinstance(kind, str) else None
+        if block is None or name is None:
+            return ""  # What will come one day.
+        piece = text(delta, name)
+        block.take(name, piece)
+        return piece if name == "text" else ""
 
     def whole(self) -> ModelResponse:
-        blocks = list(self._blocks.values())
-        content = "".join("".join(block.pieces) for block in blocks if block.type == "text")
-        calls = [block for block in blocks if block.type == "tool_use"]
-        return _response(
-            content,
-            [
-                tool_call(block.id, block.name, "".join(block.pieces) or block.input, place)
-                for place, block in enumerate(calls)
-            ],
-            self.usage,
-            self._stop_reason,
-        )
+        content: list[str] = []
+        calls: list[ToolCall] = []
+        thoughts: list[dict[str, Any]] = []
+        for block in self._blocks.values():
+            if block.type == "text":
+                content.append(block.text("text"))
+            elif block.type in _THOUGHTS:
+                thoughts.append(block.whole())
+            elif block.type == "tool_use":
+                calls.append(
+                    tool_call(
+                        block.text("id"),
+                        block.text("name"),
+                        block.text("partial_json") or inner(block.began, "input"),
+                        len(calls),
+                        state=_state(thoughts),
+                    )
+                )
+                thoughts = []
+        return _response("".join(content), calls, self.usage, self._stop_reason)

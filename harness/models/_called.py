@@ -20,9 +20,9 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
-    ExitStack,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
 )
 from typing import Any
 
@@ -44,7 +44,7 @@ from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, text_tokens, usage_of
-from harness.models._spend import AverageOutput, Spend, dollars_count, somebody_counts
+from harness.models._spend import Guesses, PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
 
 
@@ -68,21 +68,26 @@ class CalledModel(ABC):
         price: Price | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
+        kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"the name of a model is {name!r}, but must be a string with something")
+            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
         if limiter is not None and not isinstance(limiter, Limiter):
             raise TypeError(
-                f"limiter of model {name!r} is {limiter!r}, but must be a Limiter; "
-                "for a ProviderPool use a FallbackModel"
+                f"{kind}(limiter=...) takes a Limiter, not {limiter!r}; for a ProviderPool use a "
+                "FallbackModel"
             )
         if price is not None and not isinstance(price, Price):
-            raise TypeError(f"price of model {name!r} is {price!r}, but must be a Price")
+            raise TypeError(
+                f"{kind}(price=...) takes a harness.models.Price, not {price!r}; None if nobody "
+                "needs to know"
+            )
         self.name: str = name
         self.provider: str | None = provider
         self.limiter: Limiter | None = limiter
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
-        self._average = AverageOutput()
+        self._past = PastUse()
+        self._guesses = Guesses()
 
     # What a model is ---------------------------------------------------------------------------
 
@@ -164,20 +169,22 @@ class CalledModel(ABC):
 
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
         """Ask once under ``grant``, settle that, and count the use; for models of models too."""
-        with self._spend(request, grant) as spend:
-            answer = await self._ask(request)
-            usage = usage_of(request, answer.response)
-            grant.settle(usage, headers=answer.headers, status=answer.status)
-            self._average.learn(usage.output_tokens)
-            spend.settle(usage)
-            return answer.response
+        with await self._spend(request, grant) as spend:
+            # The guess ends last: who waits for its end finds all of it settled.
+            with self._guesses.held() if spend.is_guess else nullcontext():
+                answer = await self._ask(request)
+                usage = usage_of(request, answer.response)
+                grant.settle(usage, headers=answer.headers, status=answer.status)
+                self._past.learn(request_tokens(request), usage)
+                spend.settle(usage)
+                return answer.response
 
     @asynccontextmanager
     async def open_counted(
         self, request: ModelRequest, grant: Grant
     ) -> AsyncGenerator[ModelStream]:
         """Open a stream once under ``grant``; at its end settle that, and count the use."""
-        with self._spend(request, grant) as spend:
+        with await self._spend(request, grant) as spend:
             async with self._open(request) as answer:
                 reading = _Reading(answer, request)
 
@@ -196,35 +203,51 @@ class CalledModel(ABC):
                 else:
                     settle()
                     if reading.whole is not None:
-                        self._average.learn(reading.used().output_tokens)
+                        self._past.learn(request_tokens(request), reading.used())
                 finally:
                     reading.close()
 
-    @contextmanager
-    def _spend(self, request: ModelRequest, grant: Grant) -> Generator[Spend]:
-        """Hold what the call may use of the budgets here; what can't be held isn't asked for."""
-        with ExitStack() as stack:
-            try:
-                spend = stack.enter_context(Spend(self._expected(request), self.price))
-            except (BudgetExceeded, MissingPriceError):
-                grant.refund()
-                raise
-            yield spend
+    async def _spend(self, request: ModelRequest, grant: Grant) -> Spend:
+        """Hold what the call may use of the budgets here; what can't be held isn't asked for.
 
-    def _expected(self, request: ModelRequest) -> Usage | None:
-        """Return what a call will probably use; ``None`` if there is nobody who counts."""
+        Cancellation: nothing is held, and the grant is given back.
+        """
+        try:
+            while True:  # Ends: each round, one of a model's first calls has ended.
+                spend = self._expect(request)
+                try:
+                    spend.take()
+                except BudgetExceeded:
+                    if not await self._guesses.one_ended():
+                        raise
+                else:
+                    self._guesses.let_next_try()
+                    return spend
+        except BaseException:
+            grant.refund()
+            raise
+
+    def _expect(self, request: ModelRequest) -> Spend:
+        """Return what a call will probably use, to be held."""
         if not somebody_counts():
-            return None
+            return Spend(None, None)
         if self.price is None and self.provider is not None and dollars_count():
             raise self._error(
                 MissingPriceError,
                 "has no price, and there is a budget in dollars here, which could not be kept; "
                 "give the model price=Price(...)",
             )
-        output_tokens = self.max_output_tokens
-        if output_tokens is None:
-            output_tokens = self._average.output_tokens
-        return Usage(request_tokens(request), output_tokens)
+        if self.max_output_tokens is None:
+            foreseen = self._foresee(request)
+            if foreseen is not None:
+                return Spend(foreseen, self.price)
+        expected = self._past.expected(request_tokens(request), self.max_output_tokens)
+        is_guess = self.max_output_tokens is None and not self._past.is_known
+        return Spend(expected, self.price, past=self._past if is_guess else None)
+
+    def _foresee(self, request: ModelRequest) -> Usage | None:
+        """Return what a call will use, if the answer is there already."""
+        return None
 
     # Limits ------------------------------------------------------------------------------------
 

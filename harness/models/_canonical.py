@@ -70,6 +70,7 @@ def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
                 call["name"],
                 call.get("arguments", {}),
                 unreadable=call.get("unreadable"),
+                provider_state=call.get("provider_state"),
             )
             for call in values.get("tool_calls", ())
         ],
@@ -120,7 +121,11 @@ def _message_json(message: Message) -> dict[str, Any]:
 
 def _call_json(call: ToolCall) -> dict[str, Any]:
     values = {"id": call.id, "name": call.name, "arguments": _plain(call.arguments)}
-    return values if call.unreadable is None else {**values, "unreadable": call.unreadable}
+    if call.unreadable is not None:
+        values["unreadable"] = call.unreadable
+    if call.provider_state is not None:
+        values["provider_state"] = _plain(call.provider_state)
+    return values
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:

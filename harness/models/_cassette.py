@@ -2,16 +2,19 @@
 
 A line is on the disk when `Cassette.append` returns. A crash can tear the last line only, and a
 torn line is no line: it is passed over when the file is read, and cut off before the next is
-written. One process at a time may write.
+written. Any number of cassettes may write to one file, in any number of processes: a lock of the
+operating system lets in one at a time, and each looks at the file's end anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 import trio
@@ -19,6 +22,13 @@ import trio
 from harness.errors import CassetteError
 from harness.models._canonical import request_key, response_of_json
 from harness.models._messages import ModelResponse
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_BLOCK_BYTES = 4_096
 
 
 @attrs.frozen
@@ -52,7 +62,6 @@ class Cassette:
         self.recordings: dict[str, Recorded] = {}
         """By the key of the request. Of several for one request, the first."""
         self._lines = 0
-        self._size_bytes = 0
         self._lock = trio.Lock()
         self._unwritten: list[bytes] = []
         self._load()
@@ -66,8 +75,7 @@ class Cassette:
             raise CassetteError(
                 f"the cassette {str(self.path)!r} can't be read: {error}"
             ) from error
-        self._size_bytes = content.rfind(b"\n") + 1
-        for line in content[: self._size_bytes].splitlines():
+        for line in content[: content.rfind(b"\n") + 1].splitlines():
             self._lines += 1
             try:
                 values = json.loads(line)
@@ -117,9 +125,49 @@ class Cassette:
 
     def _write(self, lines: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.truncate(self._size_bytes)  # What a crash, or a full disk, left of a line.
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        self._size_bytes += len(lines)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        with os.fdopen(fd, "r+b") as file, _locked(file):
+            end = _end_of_lines(file)
+            file.seek(end)
+            file.truncate()  # What a crash left of a line.
+            try:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                # Nobody is told that a line is there which may be half a line.
+                with suppress(OSError):
+                    os.ftruncate(file.fileno(), end)
+                raise
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """Return where the last whole line of a file ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        last = file.read(end - begin).rfind(b"\n")
+        if last >= 0:
+            return begin + last + 1
+        end = begin
+    return 0
+
+
+@contextmanager
+def _locked(file: BinaryIO) -> Generator[None]:
+    """Be the only one who writes, of all processes. Called in a thread, as it waits."""
+    if sys.platform == "win32":
+        file.seek(1 << 30)  # A byte far behind the text, which others go on reading.
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        try:
+            yield
+        finally:
+            file.seek(1 << 30)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)

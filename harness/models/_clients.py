@@ -74,8 +74,7 @@ class SharedClients:
 
     async def close(self) -> None:
         """Close all connections, also when that is cancelled."""
-        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS) as scope:
-            scope.shield = True  # Its parameter is younger than the oldest trio that we support.
+        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS, shield=True):
             async with trio.open_nursery() as nursery:
                 for shared in self._shared:
                     nursery.start_soon(shared.client.close)

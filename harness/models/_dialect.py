@@ -22,7 +22,7 @@ class UnreadableReply(Exception):
 
 
 class ReportedError(Exception):
-    """An error that a provider reports within a stream, after its status said that all is well."""
+    """An error that a provider reports in an answer, whose status had said that all is well."""
 
     def __init__(self, body: object, status: int | None) -> None:
         super().__init__(body)
@@ -121,6 +121,22 @@ def text(value: object, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def text_of_parts(value: object, name: str) -> str:
+    """Return a field that should be text, or a list of parts of which some have text."""
+    return text(value, name) or "".join(
+        text(part, "text") for part in entries(value, name) if inner(part, "type") == "text"
+    )
+
+
+def status_in(error: object) -> int | None:
+    """Return the status that an error in an answer would have had; ``None`` if it doesn't say."""
+    for name in ("code", "status"):
+        found = inner(error, name)
+        if isinstance(found, int) and 400 <= found < 600:
+            return found
+    return None
+
+
 def count(value: object, name: str) -> int:
     """Return a field that should be a number of tokens; 0 if it isn't."""
     found = inner(value, name)
@@ -129,7 +145,14 @@ def count(value: object, name: str) -> int:
     return int(found) if 0 <= found < 2**53 else 0
 
 
-def tool_call(call_id: str, name: str, arguments: object, place: int) -> ToolCall:
+def tool_call(
+    call_id: str,
+    name: str,
+    arguments: object,
+    place: int,
+    *,
+    state: dict[str, Any] | None = None,
+) -> ToolCall:
     """Return a call of a tool, whatever the model made of its arguments.
 
     Args:
@@ -137,20 +160,22 @@ def tool_call(call_id: str, name: str, arguments: object, place: int) -> ToolCal
       name: The tool's.
       arguments: An object, or JSON text that should be one.
       place: Which call of the answer it is.
+      state: What the provider wants to have back with it.
     """
     call_id = call_id or f"call_{place}"
+    state = state or None
     if isinstance(arguments, Mapping):
-        return ToolCall(call_id, name, dict(arguments))
+        return ToolCall(call_id, name, dict(arguments), provider_state=state)
     given = arguments if isinstance(arguments, str) else ""
     if not given.strip():  # How some providers write that there are none.
-        return ToolCall(call_id, name)
+        return ToolCall(call_id, name, provider_state=state)
     try:
         read = json.loads(given)
     except (ValueError, RecursionError):
         read = None
     if isinstance(read, dict):
-        return ToolCall(call_id, name, read)
-    return ToolCall(call_id, name, unreadable=given)
+        return ToolCall(call_id, name, read, provider_state=state)
+    return ToolCall(call_id, name, unreadable=given, provider_state=state)
 
 
 def response(

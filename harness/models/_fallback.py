@@ -81,6 +81,10 @@ class FallbackModel:
         Raises:
           MissingKeyError: if one of them has no key.
           ModelNotOpenError: if one of them is open already.
+
+        Checkpoint: if one of them has to be opened.
+
+        Cancellation: those that were opened are closed again.
         """
         async with AsyncExitStack() as stack:
             for member in self._members:
@@ -116,7 +120,8 @@ class FallbackModel:
         while True:  # Ends: a failure takes a model out, and waits are bounded.
             try:
                 async with search.next_model() as (model, grant):
-                    return await model.ask_counted(request, grant)
+                    with search.errors_named(model):
+                        return await model.ask_counted(request, grant)
             except ModelError as error:
                 await search.failed(error)
 
@@ -138,18 +143,16 @@ class FallbackModel:
         """
         search = _Search(self.name, self._members, self.pool, request)
         while True:  # Ends: a failure takes a model out, and waits are bounded.
-            began = False
             try:
-                async with (
-                    search.next_model() as (model, grant),
-                    model.open_counted(request, grant) as stream,
-                ):
-                    first = await anext(stream)
-                    began = True
-                    yield _Begun(first, stream)
-                    return
+                async with search.next_model() as (model, grant):
+                    with search.errors_named(model):
+                        async with model.open_counted(request, grant) as stream:
+                            first = await anext(stream)
+                            search.began = True
+                            yield _Begun(first, stream)
+                            return
             except ModelError as error:
-                if began:
+                if search.began:
                     raise
                 await search.failed(error)
 
@@ -173,6 +176,24 @@ class _Search:
         self._asked: str | None = None
         self._failures: dict[str, ModelError] = {}
         self._waits = RateLimitWaits()
+        self.began = False
+        """Whether a stream is in its reader's hands. What is raised from then on may be his."""
+
+    @contextmanager
+    def errors_named(self, model: CalledModel) -> Generator[None]:
+        """Have an error of any kind be the failure of ``model``, as that of a function is.
+
+        Not with a provider: what its library raises was put into words already. The rest are
+        mistakes, such as an option that there isn't.
+        """
+        try:
+            yield
+        except HarnessError:
+            raise
+        except Exception as error:
+            if self.began or model.provider is not None:
+                raise
+            raise _failure(error, model.name) from error
 
     @asynccontextmanager
     async def next_model(self) -> AsyncGenerator[tuple[CalledModel, Grant]]:
@@ -318,10 +339,15 @@ class _Foreign(CalledModel):
         except HarnessError:
             raise
         except Exception as error:
-            what = f"failed: {error_in_words(error)}"
-            if is_rate_limit(error):
-                seconds = retry_after_seconds(error, now=time.time())
-                raise self._error(
-                    ModelRateLimitedError, what, status_code=429, retry_after=seconds
-                ) from error
-            raise self._error(ModelError, what) from error
+            raise _failure(error, self.name) from error
+
+
+def _failure(error: Exception, model: str) -> ModelError:
+    """Return what an error of any kind is for a chain."""
+    what = f"failed: {error_in_words(error)}"
+    if is_rate_limit(error):
+        seconds = retry_after_seconds(error, now=time.time())
+        return model_error(
+            ModelRateLimitedError, what, model=model, status_code=429, retry_after=seconds
+        )
+    return model_error(ModelError, what, model=model)

@@ -124,6 +124,8 @@ class LocalModel(CalledModel):
           ModelError: if there is no such file, or it can't be loaded.
           ModelNotOpenError: if it is open already.
 
+        Checkpoint: always.
+
         Cancellation: takes effect when the file is loaded; that can't be cut short.
         """
         if self._server is not None:
@@ -140,8 +142,7 @@ class LocalModel(CalledModel):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with trio.CancelScope() as scope:
-            scope.shield = True  # Threads have ended with their calls, so this takes a moment.
+        with trio.CancelScope(shield=True):  # Threads ended with their calls: it takes a moment.
             await trio.to_thread.run_sync(self._unload)
 
     def _load(self) -> Any:

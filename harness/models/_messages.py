@@ -30,6 +30,10 @@ class ToolCall:
     unreadable: str | None = attrs.field(default=None, kw_only=True)
     """What the model gave for arguments, if that is no JSON object; `arguments` is then empty."""
 
+    provider_state: dict[str, Any] | None = attrs.field(default=None, kw_only=True)
+    """What its provider wants to have back with the call, such as what the model thought before
+    it. JSON, and of no meaning to anybody else."""
+
 
 def _calls(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     return tuple(calls)

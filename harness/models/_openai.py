@@ -55,13 +55,14 @@ class OpenAIModel(SdkModel):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if api not in ("chat", "responses"):
-            raise ValueError(f'api is {api!r}, but must be "chat" or "responses"')
+            raise ValueError(f'OpenAIModel(api=...) takes "chat" or "responses", not {api!r}')
         super().__init__(
             name,
             provider="openai",
             dialect=OpenAIChat() if api == "chat" else OpenAIResponses(),
             sdk=openai,
             key_variable="OPENAI_API_KEY",
+            address_variable="OPENAI_BASE_URL",
             base_url=base_url,
             api_key=api_key,
             limiter=limiter,

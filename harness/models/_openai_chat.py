@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -17,11 +18,15 @@ from harness.models._dialect import (
     inner,
     mapping,
     response,
+    status_in,
     text,
+    text_of_parts,
     tool_call,
 )
 from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
 from harness.models._schemas import enforceable, root_object
+
+_STATE = "openai"
 
 
 class OpenAIChat:
@@ -64,6 +69,8 @@ class OpenAIChat:
         """Return the answer in a whole reply."""
         reply = mapping(data, "the reply")
         choices = entries(reply, "choices")
+        if not choices and reply.get("error"):  # Of those who pass on what others answer.
+            raise ReportedError(dict(reply), status_in(reply["error"]))
         if not choices:
             raise UnreadableReply("gave a reply that can't be read: it has no choices")
         choice = choices[0]  # Who asks for several, by an option, gets the first.
@@ -74,12 +81,13 @@ class OpenAIChat:
                 text(inner(call, "function"), "name"),
                 inner(inner(call, "function"), "arguments"),
                 place,
+                state=_state(call),
             )
             for place, call in enumerate(entries(message, "tool_calls"))
             if inner(call, "function") is not None
         ]
         return response(
-            text(message, "content") or text(message, "refusal"),
+            text_of_parts(message, "content") or text(message, "refusal"),
             calls,
             _usage(inner(reply, "usage")),
             truncated=inner(choice, "finish_reason") == "length",
@@ -122,10 +130,20 @@ def _message(message: Message) -> dict[str, Any]:
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments_text(call)},
+                **(inner(call.provider_state, _STATE) or {}),
             }
             for call in message.tool_calls
         ],
     }
+
+
+def _state(call: object) -> dict[str, Any] | None:
+    """Return what is kept for a call: what it has beside OpenAI's own fields.
+
+    Google's server has its signature of the model's thoughts there, and refuses a history without.
+    """
+    extra = inner(call, "extra_content")
+    return {_STATE: {"extra_content": dict(extra)}} if isinstance(extra, Mapping) else None
 
 
 def _usage(usage: object) -> Usage:
@@ -143,6 +161,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = attrs.field(factory=list[str])
+    state: dict[str, Any] | None = None
 
 
 class _ChatReader(EventReader):
@@ -161,7 +180,7 @@ class _ChatReader(EventReader):
             return ""
         chunk = mapping(event, "a chunk of the stream")
         if chunk.get("error"):
-            raise ReportedError(dict(chunk), None)
+            raise ReportedError(dict(chunk), status_in(chunk["error"]))
         if chunk.get("usage"):
             self.usage = _usage(chunk["usage"])
         for choice in entries(chunk, "choices"):
@@ -173,7 +192,7 @@ class _ChatReader(EventReader):
                 self._take_call(call)
             if refusal := text(delta, "refusal"):
                 self._refusal.append(refusal)
-            if piece := text(delta, "content"):
+            if piece := text_of_parts(delta, "content"):
                 self._text.append(piece)
                 return piece
         return ""
@@ -183,7 +202,7 @@ class _ChatReader(EventReader):
 
     def _take_call(self, piece: object) -> None:
         place = inner(piece, "index")
-        if place is None:
+        if not isinstance(place, int):
             # Some servers send whole calls without numbers, others go on with the last one.
             begins = bool(text(piece, "id")) or not self._calls
             place = len(self._calls) if begins else next(reversed(self._calls))
@@ -191,13 +210,14 @@ class _ChatReader(EventReader):
         function = inner(piece, "function")
         call.id = call.id or text(piece, "id")
         call.name = call.name or text(function, "name")
+        call.state = call.state or _state(piece)
         given = inner(function, "arguments")
         if isinstance(given, str):
             call.arguments.append(given)
 
     def whole(self) -> ModelResponse:
         calls = [
-            tool_call(call.id, call.name, "".join(call.arguments), place)
+            tool_call(call.id, call.name, "".join(call.arguments), place, state=call.state)
             for place, call in enumerate(self._calls.values())
         ]
         return response(

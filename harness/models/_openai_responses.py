@@ -15,6 +15,7 @@ from harness.models._dialect import (
     inner,
     mapping,
     response,
+    status_in,
     text,
     tool_call,
 )
@@ -61,7 +62,7 @@ class OpenAIResponses:
         reply = mapping(data, "the reply")
         status = inner(reply, "status")
         if status == "failed" or (inner(reply, "error") and status != "completed"):
-            raise ReportedError(dict(reply), None)
+            raise ReportedError(dict(reply), status_in(inner(reply, "error")))
         if not isinstance(inner(reply, "output"), list):
             raise UnreadableReply("gave a reply that can't be read: it has no output")
         pieces: list[str] = []
@@ -135,9 +136,10 @@ class _ResponseReader(EventReader):
             self.usage = _usage(inner(self._reply, "usage"))
             self.done = True
         elif kind == "response.failed":
-            raise ReportedError(inner(event, "response"), None)
+            reply = inner(event, "response")
+            raise ReportedError(reply, status_in(inner(reply, "error")))
         elif kind == "error" or (kind is None and inner(event, "error")):
-            raise ReportedError(dict(event), None)
+            raise ReportedError(dict(event), status_in(inner(event, "error")))
         return ""
 
     def whole(self) -> ModelResponse:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 
+from harness._arguments import check_dollars
 from harness.models._messages import Usage
 
 _TOKENS = 1_000_000
@@ -15,10 +15,7 @@ _TOKENS = 1_000_000
 def _check_usd(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None and attribute.default is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{attribute.name} is {value!r}, but must be a number of dollars")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{attribute.name} is {value!r}, but must be finite, and at least 0")
+    check_dollars(f"Price({attribute.name}=...)", value, advice="0 if they are free")
 
 
 @attrs.frozen(kw_only=True)

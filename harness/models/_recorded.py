@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import attrs
@@ -25,7 +26,8 @@ from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
 from harness.models._canonical import difference, nearest, request_json, request_key, response_json
 from harness.models._cassette import Cassette, Recorded
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._grant import NO_LIMIT, Grant
+from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._sizes import usage_of
@@ -37,6 +39,12 @@ class _Flight:
 
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     users: int = 0
+
+
+_recording: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
+    "harness.models.recording", default=()
+)
+"""What is recorded around the code here: models, and the keys of requests."""
 
 
 class RecordedModel(CalledModel):
@@ -83,32 +91,32 @@ class RecordedModel(CalledModel):
 
         Cancellation: nothing is recorded of an answer that isn't whole.
         """
-        if self._model is None:
-            return await super().complete(request)
-        values = request_json(request)
-        key = request_key(values)
-        async with self._alone(key):
-            if key not in self._cassette.recordings:
-                async with self._granted(request) as grant:
-                    response = await self._model.complete(request)
-                    grant.settle(usage_of(request, response))
-                recorded = await self._cassette.append(key, values, response_json(response))
-                return recorded.response
+        if self._model is not None and self.limiter is None:
+            return await self.ask_counted(request, NO_LIMIT)
         return await super().complete(request)
 
+    # Recording ---------------------------------------------------------------------------------
+    #
+    # The model that is asked bills what it uses itself; a replay is billed here.
+
+    async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
+        """Record under ``grant``, or replay."""
+        if self._model is not None:
+            values = request_json(request)
+            key = request_key(values)
+            async with self._alone(key):
+                if key not in self._cassette.recordings:
+                    response = await self._model.complete(request)
+                    grant.settle(usage_of(request, response))
+                    recorded = await self._cassette.append(key, values, response_json(response))
+                    return recorded.response
+        return await super().ask_counted(request, grant)
+
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
-        """Open the answer as a stream, as recorded or recorded now, in the pieces that came.
-
-        Leaving the block closes the stream, whether it was read to its end or not.
-
-        Args:
-          request: What the model is asked.
-
-        Raises:
-          UnrecordedRequestError, ModelError: as `complete`.
-
-        Checkpoint: on entry, and for each piece.
+    async def open_counted(
+        self, request: ModelRequest, grant: Grant
+    ) -> AsyncGenerator[ModelStream]:
+        """Record under ``grant``, or replay, in the pieces that came.
 
         Cancellation: nothing is recorded of an answer that isn't whole; nor of one whose stream
         was left before its end.
@@ -118,29 +126,32 @@ class RecordedModel(CalledModel):
             key = request_key(values)
             async with self._alone(key):
                 if key not in self._cassette.recordings:
-                    async with (
-                        self._granted(request) as grant,
-                        self._model.stream(request) as stream,
-                    ):
+                    async with self._model.stream(request) as stream:
                         recording = _Recording(stream, self._cassette, key, values)
                         yield recording
                         if recording.whole is not None:
                             grant.settle(usage_of(request, recording.whole))
                         return
-        async with super().stream(request) as replayed:
+        async with super().open_counted(request, grant) as replayed:
             yield replayed
 
     @asynccontextmanager
     async def _alone(self, key: str) -> AsyncGenerator[None]:
         """Be the only one who asks this, until it is recorded; nobody waits for a recorded one."""
-        if key in self._cassette.recordings:
+        inside = _recording.get()
+        if key in self._cassette.recordings or (self, key) in inside:
+            # Who asks the same while he reads a stream of it would wait for himself.
             yield
             return
         flight = self._flights.setdefault(key, _Flight())
         flight.users += 1
         try:
             async with flight.lock:
-                yield
+                token = _recording.set((*inside, (self, key)))
+                try:
+                    yield
+                finally:
+                    _recording.reset(token)
         finally:
             flight.users -= 1
             if not flight.users:
@@ -158,6 +169,10 @@ class RecordedModel(CalledModel):
         await trio.lowlevel.checkpoint()
         recorded = self._find(request)
         yield ReadyStream(recorded.response, pieces=recorded.pieces)
+
+    def _foresee(self, request: ModelRequest) -> Usage | None:
+        recorded = self._cassette.recordings.get(request_key(request_json(request)))
+        return None if recorded is None else usage_of(request, recorded.response)
 
     def _find(self, request: ModelRequest) -> Recorded:
         values = request_json(request)

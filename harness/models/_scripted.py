@@ -7,25 +7,30 @@ kept in the model would be moved by all of them.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
 from harness._arguments import check_seconds
+from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
+from harness.models._sizes import usage_of
 
 ScriptedReply: TypeAlias = (
-    str | ModelResponse | Exception | Callable[[ModelRequest], str | ModelResponse]
+    str
+    | ModelResponse
+    | Exception
+    | Callable[[ModelRequest], str | ModelResponse | Awaitable[str | ModelResponse]]
 )
-"""What a script may hold: a text, a response, an error to raise, or a function of the request."""
+"""What a script may hold: a text, a response, an error to raise, or a function of the request,
+plain or async."""
 
 
 class ScriptedModel(CalledModel):
@@ -65,9 +70,7 @@ class ScriptedModel(CalledModel):
 
     async def _ask(self, request: ModelRequest) -> Answer:
         await trio.sleep(self._delay)
-        place = 0
-        for message in request.messages:
-            place += message.role == "assistant"
+        place = _place(request)
         if place >= len(self._replies):
             raise self._error(
                 ScriptEndedError,
@@ -79,11 +82,19 @@ class ScriptedModel(CalledModel):
         if isinstance(reply, Answer):
             return reply
         if isinstance(reply, Exception):
-            raise copy.copy(reply)  # Runs would write on each other's traceback and notes.
-        given = _as_answer(reply(request))
+            raise own_copy(reply).with_traceback(None)
+        said = reply(request)
+        if isinstance(said, Awaitable):
+            said = await said
+        given = _as_answer(said)
         if not isinstance(given, Answer):
             raise TypeError(f"a function in the script of {self.name!r} returned {given!r}")
         return given
+
+    def _foresee(self, request: ModelRequest) -> Usage | None:
+        place = _place(request)
+        reply = self._replies[place] if place < len(self._replies) else None
+        return usage_of(request, reply.response) if isinstance(reply, Answer) else None
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
@@ -91,9 +102,17 @@ class ScriptedModel(CalledModel):
         yield ReadyStream(answer.response, piece_delay=self._piece_delay)
 
 
+def _place(request: ModelRequest) -> int:
+    """Return how many replies the history has by now."""
+    place = 0
+    for message in request.messages:
+        place += message.role == "assistant"
+    return place
+
+
 def _as_answer(
     reply: ScriptedReply,
-) -> Answer | Exception | Callable[[ModelRequest], str | ModelResponse]:
+) -> Answer | Exception | Callable[[ModelRequest], Any]:
     # Made once: a script's texts are answers already when they are asked for.
     if isinstance(reply, str):
         return Answer(ModelResponse(reply))

@@ -55,6 +55,7 @@ class SdkModel(CalledModel):
         dialect: Dialect,
         sdk: Any,
         key_variable: str,
+        address_variable: str,
         base_url: str | None,
         api_key: str | None,
         limiter: Limiter | None,
@@ -77,10 +78,17 @@ class SdkModel(CalledModel):
             price=price,
             max_output_tokens=max_output_tokens,
         )
+        for parameter, value in [("base_url", base_url), ("api_key", api_key)]:
+            if value is not None and not isinstance(value, str):
+                raise TypeError(  # Its value may be a key.
+                    f"{parameter} of model {name!r} is of type {type(value).__name__}, but must be "
+                    "a string"
+                )
         self.base_url: str | None = base_url
         self._dialect = dialect
         self._sdk = sdk
         self._key_variable = key_variable
+        self._address_variable = address_variable
         self._api_key = api_key
         self._options: Mapping[str, Any] = MappingProxyType(dict(options or {}))
         self._settings = CallSettings(
@@ -98,9 +106,15 @@ class SdkModel(CalledModel):
         """Open the clients. No connection is made before the first call.
 
         Raises:
-          MissingKeyError: if there is no key, neither as an argument nor in the environment.
+          MissingKeyError: if there is no key, neither as an argument nor in the environment, or
+            it has letters that can't be sent.
           ModelNotOpenError: if it is open already.
+
+        Checkpoint: always.
+
+        Cancellation: the model isn't open.
         """
+        await trio.lowlevel.checkpoint()  # First: a cancel after it was opened would leave it so.
         if self._clients is not None:
             raise ModelNotOpenError(
                 f"model {self.name!r} is open already; open it once, around all that use it"
@@ -112,7 +126,6 @@ class SdkModel(CalledModel):
         )
         self._clients = SharedClients(lambda: self._make_client(key), concurrent)
         self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
-        await trio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -126,11 +139,20 @@ class SdkModel(CalledModel):
             await clients.close()
 
     def _find_key(self) -> str:
-        key = self._api_key or os.environ.get(self._key_variable)
+        # A key that is read from a file ends in a line's end, which no header can carry.
+        key = (self._api_key or os.environ.get(self._key_variable) or "").strip()
+        if not all("!" <= letter <= "~" for letter in key):
+            # Else the layers beneath would say so, and quote it.
+            raise self._error(
+                MissingKeyError,
+                "has a key that can't be sent: a space, a line's end or a letter that is no ASCII "
+                f"stands in it; look at api_key= or at the environment variable "
+                f"{self._key_variable}",
+            )
         if key:
             return key
-        host = urlsplit(self.base_url or "").hostname
-        if host in ("localhost", "127.0.0.1", "::1"):
+        address = self.base_url or os.environ.get(self._address_variable) or ""
+        if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
             return _NO_KEY
         raise self._error(
             MissingKeyError,
@@ -263,8 +285,7 @@ class _EventStream(AnswerStream):
 
         Cancellation: it is closed all the same, within a few seconds.
         """
-        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS) as scope:
-            scope.shield = True
+        with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS, shield=True):
             if self._reader.done:
                 with trio.move_on_after(_REST_SECONDS):
                     await self._exhaust()

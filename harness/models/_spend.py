@@ -1,14 +1,23 @@
 """One call's share of the budgets of its run: held before the call, counted after it.
 
 What is held is the input and, if the model was given a ``max_output_tokens``, that: calls side by
-side then can't overrun a budget. Without it the output is what the model's calls used on average,
-and nothing until one has ended.
+side then can't overrun a budget. Without it the output is what the model's calls used on average.
+
+As long as no call has ended, that is a guess: a generous one, or what is left if that is less. A
+call that finds no room because of such guesses waits for one of them to end, rather than fail for
+what is only held. It waits for whole answers alone: these end by themselves. A stream ends when its
+reader is done with it, who may be waiting for that very call.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
+
+import trio
 
 from harness.errors import (
     ModelConnectionError,
@@ -19,34 +28,86 @@ from harness.errors import (
 from harness.models._messages import Usage
 from harness.models._price import Price
 from harness.runs._accounts import NO_ACCOUNTS, current_accounts
-from harness.shared import reserve_budget
+from harness.shared import Spending, budget_left, reserve_budget
+
+UNKNOWN_OUTPUT_TOKENS = 1_024
+"""The output that is guessed of a model of which nothing is known yet; a limiter guesses the same.
+"""
 
 _CALLS_REMEMBERED = 20
 
 
+class PastUse:
+    """What a model's calls used lately: exact for the first few, then weighted to the newest."""
+
+    __slots__ = ("_calls", "_input_beyond", "_output")
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._output = 0.0
+        self._input_beyond = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any call has ended."""
+        return self._calls > 0
+
+    def expected(self, input_tokens: int, output_tokens: int | None = None) -> Usage:
+        """Return what a call will probably use.
+
+        Args:
+          input_tokens: Its input, as counted by the size of the text.
+          output_tokens: Its output, if that is known.
+        """
+        if output_tokens is None:
+            output_tokens = math.ceil(self._output) if self._calls else UNKNOWN_OUTPUT_TOKENS
+        return Usage(max(0, math.ceil(input_tokens + self._input_beyond)), output_tokens)
+
+    def learn(self, input_tokens: int, usage: Usage) -> None:
+        """Take over what one call used, of which the input had been counted by its size."""
+        self._calls = min(self._calls + 1, _CALLS_REMEMBERED)
+        self._output += (usage.output_tokens - self._output) / self._calls
+        beyond = usage.input_tokens - input_tokens
+        self._input_beyond += (beyond - self._input_beyond) / self._calls
+
+
 class Spend:
-    """What one call holds of the budgets here, to be entered around it.
+    """What one call holds of the budgets here, from `take` to the end of its block.
 
     Args:
       expected: What it will probably use; ``None`` if nobody counts.
       price: What that costs; ``None`` for nothing.
+      past: What the model's calls used, if that is nothing yet: then the output is a guess, which
+        takes no more than there is.
     """
 
-    __slots__ = ("_open", "_price", "_spending")
+    __slots__ = ("_expected", "_open", "_past", "_price", "_spending")
 
-    def __init__(self, expected: Usage | None, price: Price | None) -> None:
+    def __init__(
+        self, expected: Usage | None, price: Price | None, *, past: PastUse | None = None
+    ) -> None:
+        self._expected = expected
         self._price = price
-        self._spending = None
+        self._spending: Spending | None = None
         self._open = False
-        if expected is not None:
-            self._spending = reserve_budget(
-                tokens=expected.total, cost_usd=self._cost_usd(expected)
-            )
+        self._past = past
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it holds more than it will probably use."""
+        return self._past is not None
+
+    def take(self) -> None:
+        """Hold it, or raise `harness.errors.BudgetExceeded`."""
+        if self._expected is None:
+            return
+        expected = self._that_is_left(self._expected) if self._past is not None else self._expected
+        spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
+        spending.__enter__()
+        self._spending = spending
+        self._open = True
 
     def __enter__(self) -> Spend:
-        if self._spending is not None:
-            self._spending.__enter__()
-            self._open = True
         return self
 
     def __exit__(
@@ -58,6 +119,10 @@ class Spend:
         if self._spending is not None:
             if self._open and error is not None and not _may_be_billed(error):
                 self._spending.refund()
+            elif self._open and self._past is not None and self._expected is not None:
+                # A guess is no reason to bill what was broken off for it.
+                output_tokens = None if self._past.is_known else 0
+                self.settle(self._past.expected(self._expected.input_tokens, output_tokens))
             self._spending.__exit__(error_type, error, traceback)
 
     def settle(self, usage: Usage) -> None:
@@ -69,25 +134,61 @@ class Spend:
     def _cost_usd(self, usage: Usage) -> float:
         return 0.0 if self._price is None else self._price.cost_usd(usage)
 
+    def _that_is_left(self, expected: Usage) -> Usage:
+        left = budget_left()
+        output_tokens = expected.output_tokens
+        if left.tokens is not None:
+            output_tokens = min(output_tokens, left.tokens - expected.input_tokens)
+        price_usd = self._cost_usd(Usage(0, 1))
+        if left.cost_usd is not None and price_usd:
+            for_output_usd = left.cost_usd - self._cost_usd(Usage(expected.input_tokens))
+            output_tokens = min(output_tokens, math.floor(for_output_usd / price_usd))
+        return Usage(expected.input_tokens, max(0, output_tokens))
 
-class AverageOutput:
-    """What a model's calls gave lately: exact for the first few, then weighted to the newest."""
 
-    __slots__ = ("_calls", "_mean")
+class Guesses:
+    """The calls of one model that hold a guess, and will end by themselves."""
+
+    __slots__ = ("_line", "_under_way")
 
     def __init__(self) -> None:
-        self._calls = 0
-        self._mean = 0.0
+        self._under_way = 0
+        self._line = trio.lowlevel.ParkingLot()
 
-    @property
-    def output_tokens(self) -> int:
-        """The average; 0 as long as nothing is known."""
-        return math.ceil(self._mean)
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Count the block as such a call."""
+        token = _within.set((*_within.get(), self))
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._under_way:
+                self.let_next_try()
+            else:
+                self._line.unpark_all()
+            _within.reset(token)
 
-    def learn(self, output_tokens: int) -> None:
-        """Take over what one call gave."""
-        self._calls = min(self._calls + 1, _CALLS_REMEMBERED)
-        self._mean += (output_tokens - self._mean) / self._calls
+    async def one_ended(self) -> bool:
+        """Wait until one has ended; return false if there is none to wait for."""
+        if not self._under_way or self in _within.get():
+            return False
+        waiting_for = "the first answers, which hold what is left of a budget"  # noqa: F841
+        await self._line.park()
+        return True
+
+    def let_next_try(self) -> None:
+        """Have the first in line try again: one has ended, or who tried found room.
+
+        So the line moves as far as there is room. Were all of it woken each time, ten thousand
+        would try a thousand times.
+        """
+        self._line.unpark()
+
+
+_within: ContextVar[tuple[Guesses, ...]] = ContextVar("harness.models.within", default=())
+"""The guesses that the code here is part of: a model may be a function that asks itself."""
 
 
 def somebody_counts() -> bool:

@@ -54,8 +54,7 @@ class ThreadEvents:
         """
         self._stopped = True
         waiting_for = "a worker thread, until it can be stopped"  # noqa: F841 (read by `dump`)
-        with trio.CancelScope() as scope:
-            scope.shield = True  # Its parameter is younger than the oldest trio that we support.
+        with trio.CancelScope(shield=True):
             await self._ended.wait()
 
     # In the thread -----------------------------------------------------------------------------

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, check_dollars
+
+_ADVICE = "None is for no limit, 0 spends nothing"
 
 
 def _check_tokens(instance: object, attribute: object, value: Any) -> None:
     if value is not None:
-        check_count(
-            "Budget(tokens=...)", value, least=0, advice="None is for no limit, 0 spends nothing"
-        )
+        check_count("Budget(tokens=...)", value, least=0, advice=_ADVICE)
 
 
 def _check_cost_usd(instance: object, attribute: object, value: Any) -> None:
-    if value is None:
-        return
-    advice = "None is for no limit, 0 spends nothing"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"Budget(cost_usd=...) takes a number of dollars, not {value!r}; {advice}")
-    if not 0 <= value < math.inf:
-        raise ValueError(
-            f"Budget(cost_usd=...) takes dollars from 0 upwards, not {value!r}; {advice}"
-        )
+    if value is not None:
+        check_dollars("Budget(cost_usd=...)", value, advice=_ADVICE)
 
 
 @attrs.frozen(kw_only=True)

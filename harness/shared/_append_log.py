@@ -33,7 +33,11 @@ class Segment(Generic[T]):
     """What one run appended."""
 
     run_id: str
+    """The run's id."""
+
     run_path: str
+    """Where it stands in the tree of runs."""
+
     status: RunStatus
     """The run's, at the moment of reading."""
 

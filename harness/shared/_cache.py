@@ -23,7 +23,8 @@ import trio
 from harness._arguments import check_count, check_key, check_seconds
 from harness.errors import BudgetExceeded
 from harness.runs._functions import check_callable
-from harness.shared._flights import CutOff, Flight, Flights, Landed, RefusedForAnother, open_flights
+from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
+from harness.shared._landed import Landed
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

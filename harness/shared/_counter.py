@@ -19,6 +19,7 @@ import threading
 import attrs
 import trio
 
+from harness._arguments import check_whole
 from harness.errors import CounterBoundsError
 
 
@@ -287,8 +288,4 @@ class Counter:
 
 
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(
-            f"{name} takes a whole number, not {value!r}; count in the smallest unit, such as cents"
-        )
-    return value
+    return check_whole(name, value, advice="count in the smallest unit, such as cents")

@@ -16,14 +16,11 @@ flights the code inside it waits for, and the wait that would close a circle is 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, TypeAlias
 
-import attrs
 import trio
 
 from harness._words import repr_of
@@ -37,32 +34,13 @@ from harness.runs._endings import (
     without_cancelled,
 )
 from harness.runs._functions import not_awaitable_error
+from harness.shared._landed import Landed
 
 Landing: TypeAlias = Callable[["Flight"], None]
 """What the owner does with a flight that has landed, before anybody is woken."""
 
 _inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default=None)
 """The flight that code was started in. Set in a task made for that flight alone."""
-
-
-@attrs.frozen(eq=False)
-class Landed:
-    """What came of a call, for any number of callers."""
-
-    value: Any
-    error: Exception | None = None
-    traceback: TracebackType | None = None
-    """The error's own, before anybody raised it again."""
-
-    def get(self) -> Any:
-        """Return the value, or raise the error as one caller's own.
-
-        One exception that is raised in many tasks would gather the tracebacks and the notes of
-        all of them.
-        """
-        if self.error is None:
-            return self.value
-        raise _own_copy(self.error).with_traceback(self.traceback)
 
 
 class Flight:
@@ -317,42 +295,6 @@ def _around() -> Flight | None:
     if flight is None or flight.done.is_set() or paid_by.get() is not flight.payer:
         return None
     return flight
-
-
-def _own_copy(error: Exception) -> Exception:
-    """Return a copy of the error, with its cause and notes; itself if it can't be copied."""
-    try:
-        own = _copy(error)
-        state: Any = object.__getstate__(error)
-        values, in_slots = state if isinstance(state, tuple) else (state, None)
-        vars(own).update(values or {})
-        for name, value in (in_slots or {}).items():
-            setattr(own, name, value)
-    except Exception:
-        return error
-    if type(own) is not type(error) or own.args != error.args:
-        return error
-    if hasattr(error, "__notes__"):
-        own.__notes__ = list(error.__notes__)
-    own.__cause__ = error.__cause__
-    own.__context__ = error.__context__
-    own.__suppress_context__ = error.__suppress_context__
-    return own
-
-
-def _copy(error: Exception) -> Exception:
-    kind = type(error)
-    try:
-        own = copy.copy(error)
-        if type(own) is kind and own.args == error.args:
-            return own
-    except Exception:
-        pass
-    # Those of most clients: their constructors want what is not in `args`, or write the text anew.
-    built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    if built_in.__basicsize__ != Exception.__basicsize__:
-        raise TypeError("it keeps more than can be seen from here, as an OSError does")
-    return kind.__new__(kind, *error.args)
 
 
 def _refuse_circle(me: Flight, target: Flight) -> None:

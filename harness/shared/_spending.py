@@ -11,13 +11,12 @@ nearly spent is no reason to go on. So estimate tightly: what is in flight holds
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from types import TracebackType
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, check_dollars
 from harness.errors import ReservationError
 from harness.runs._accounts import (
     NO_ACCOUNTS,
@@ -257,8 +256,5 @@ def _usage(call: str, tokens: object, cost_usd: object) -> Usage:
         check_count(f"{call}(tokens=...)", tokens, least=0, advice="0 if the call uses none")
     if cost_usd is None:
         return Usage(tokens, None)  # type: ignore[arg-type]
-    if isinstance(cost_usd, bool) or not isinstance(cost_usd, (int, float)):
-        raise TypeError(f"{call}(cost_usd=...) takes a number of dollars, not {cost_usd!r}")
-    if not 0 <= cost_usd < math.inf:
-        raise ValueError(f"{call}(cost_usd=...) takes dollars from 0 upwards, not {cost_usd!r}")
-    return Usage(tokens, units(cost_usd))  # type: ignore[arg-type]
+    dollars = check_dollars(f"{call}(cost_usd=...)", cost_usd, advice="0 if the call is free")
+    return Usage(tokens, units(dollars))  # type: ignore[arg-type]

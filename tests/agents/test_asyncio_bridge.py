@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+import sniffio
 import trio
 import trio.lowlevel
 
@@ -269,7 +271,191 @@ async def test_self_cancel_is_an_error_that_says_so() -> None:
         await run_asyncio(cancel_self)
 
 
+async def test_group_of_asyncio_cancels_is_an_error_too() -> None:
+    async def cancelled_in_a_group() -> None:
+        raise BaseExceptionGroup("of cancels", [asyncio.CancelledError()])
+
+    async def with_an_error() -> None:
+        raise BaseExceptionGroup("of both", [asyncio.CancelledError(), ValueError("why")])
+
+    with pytest.raises(AsyncioBridgeError, match="cancelled inside asyncio"):
+        await run_asyncio(cancelled_in_a_group)
+    with pytest.raises(ExceptionGroup) as failed:
+        await run_asyncio(with_an_error)
+    assert [str(error) for error in failed.value.exceptions] == ["why"]
+
+
+async def test_value_in_spite_of_a_cancel_is_kept_with_a_trio_function_under_way() -> None:
+    """The trio function's own cancel left the caller's nursery, and hid the value or error."""
+
+    async def keep() -> str:
+        try:
+            await call_trio(trio.sleep_forever)
+        except asyncio.CancelledError:
+            return "kept"
+        return "never"  # pragma: no cover
+
+    async def fail() -> None:
+        try:
+            await call_trio(trio.sleep_forever)
+        except asyncio.CancelledError:
+            raise ValueError("the clean-up failed") from None
+
+    with trio.move_on_after(0.02):
+        assert await run_asyncio(keep) == "kept"
+    with pytest.raises(ValueError, match="the clean-up failed"):
+        with trio.move_on_after(0.02):
+            await run_asyncio(fail)
+
+
+async def test_any_task_factory_will_do() -> None:
+    """One that knew no ``context=`` made each call wait for ever."""
+
+    async def set_factory(factory: Any) -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+
+    def refuse_once(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> Any:
+        loop.set_task_factory(None)
+        raise ValueError("no task for you")
+
+    async def current() -> str:
+        return third_party.get()
+
+    async with open_asyncio() as loop:
+        await loop.run(set_factory, lambda loop, coroutine: asyncio.Task(coroutine, loop=loop))
+        with trio.fail_after(10), planted("mine"):
+            assert await loop.run(current) == "mine"
+            await loop.run(set_factory, refuse_once)
+            with pytest.raises(ValueError, match="no task for you"):
+                await loop.run(double, 1)
+
+
+def test_libraries_that_ask_for_the_loop_find_asyncio_below_anyio() -> None:
+    """anyio notes in the context that trio runs, and HTTP clients in asyncio believed it."""
+
+    async def main() -> None:
+        async def sleep() -> str:
+            await anyio.sleep(0.001)
+            return sniffio.current_async_library()
+
+        assert await run_asyncio(sleep) == "asyncio"
+        assert sniffio.current_async_library() == "trio"
+
+    anyio.run(main, backend="trio")
+
+
 # The end of the loop -----------------------------------------------------------------------------
+
+
+async def test_task_left_behind_that_swallows_a_cancel_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Leaving the block waited for it for ever, and a dump didn't say for what."""
+    monkeypatch.setattr("harness.agents.asyncio_bridge.CANCEL_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("harness.agents.asyncio_bridge.CLEANUP_SECONDS", 0.2)
+    swallowed = 0
+
+    async def leave_a_task() -> None:
+        async def swallow() -> None:
+            nonlocal swallowed
+            for _ in range(3):
+                try:
+                    await hang()
+                except asyncio.CancelledError:
+                    swallowed += 1
+
+        task = asyncio.create_task(swallow(), name="the one that stays")
+        await asyncio.sleep(0)
+        assert not task.done()
+
+    async def leave() -> None:
+        async with open_asyncio() as loop:
+            await loop.run(leave_a_task)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            while "the one that stays" not in harness.dump():  # noqa: ASYNC110 (no event tells)
+                await trio.sleep(0.01)
+    assert swallowed == 3
+
+
+async def test_clean_up_of_a_call_that_outlives_the_block_is_not_cut() -> None:
+    """It was cancelled twice: as a call, and once more as a task of the loop."""
+    cleaned = False
+
+    async def clean_up() -> None:
+        nonlocal cleaned
+        try:
+            await hang()
+        finally:
+            await asyncio.sleep(0.02)
+            cleaned = True
+
+    async def outlive(loop: AsyncioLoop) -> None:
+        with pytest.raises(AsyncioBridgeError, match="its asyncio loop was closed"):
+            await loop.run(clean_up)
+
+    async with trio.open_nursery() as nursery:
+        async with open_asyncio() as loop:
+            nursery.start_soon(outlive, loop)
+            await loop.run(asyncio.sleep, 0.01)
+    assert cleaned
+
+
+@pytest.mark.parametrize("repeat", range(10))
+async def test_cancel_of_a_call_whose_loop_has_just_closed(repeat: int) -> None:
+    """The cancel couldn't be handed to the loop, and an error came out of ``cancel()``.
+
+    Whether trio hears of the end before the cancel is chance, so it is tried some times.
+    """
+    scope = trio.CancelScope()
+    loop = open_asyncio()
+    opened, leaving = trio.Event(), trio.Event()
+
+    async def outlive() -> None:
+        with scope, pytest.raises(AsyncioBridgeError):
+            await opened.wait()
+            await loop.run(hang)
+
+    async def cancel_when_closed() -> None:
+        await leaving.wait()
+        while loop._loop is not None and not loop._loop.is_closed():
+            time.sleep(0.001)  # noqa: ASYNC251 (trio must not make a step in between)
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlive)
+        nursery.start_soon(cancel_when_closed)
+        async with loop:
+            opened.set()
+            await loop.run(asyncio.sleep, 0.01)
+            leaving.set()
+
+
+async def test_asyncio_code_that_cancels_all_tasks_doesnt_end_the_loop() -> None:
+    async def cancel_all() -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async with open_asyncio() as loop:
+        await loop.run(cancel_all)
+        assert await loop.run(double, 4) == 8
+
+
+async def test_asyncio_code_that_stops_the_loop_is_named() -> None:
+    """Later calls waited for ever for a loop that didn't run."""
+
+    async def stop() -> None:
+        asyncio.get_running_loop().stop()
+        await hang()
+
+    async with no_thread_left():
+        async with open_asyncio() as loop:
+            for fn in (stop, hang):
+                with trio.fail_after(10), pytest.raises(AsyncioBridgeError, match="has stopped"):
+                    await loop.run(fn)
 
 
 async def test_tasks_left_behind_end_with_the_loop() -> None:
@@ -388,6 +574,58 @@ async def test_asyncio_timeout_cancels_a_trio_function() -> None:
         return "never"
 
     assert await run_asyncio(framework) == "in time"
+
+
+async def test_error_of_a_trio_functions_clean_up_reaches_the_asyncio_code() -> None:
+    """It is what trio code would see; and it must not fail the whole call as a group."""
+
+    async def clean_up_badly() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("bad clean-up")
+
+    async def framework() -> str:
+        try:
+            async with asyncio.timeout(0.02):
+                await call_trio(clean_up_badly)
+        except ExceptionGroup as group:
+            return str(group.exceptions[0])
+        return "nothing"  # pragma: no cover
+
+    assert await run_asyncio(framework) == "bad clean-up"
+
+
+async def test_keyboard_interrupt_in_a_trio_function_comes_out_bare() -> None:
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def framework() -> None:
+        await call_trio(interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        await run_asyncio(framework)
+
+
+async def test_call_trio_in_trio_is_refused() -> None:
+    async def trio_function() -> None:
+        await call_trio(trio.sleep, 0)
+
+    async def framework() -> None:
+        await call_trio(trio_function)
+
+    with pytest.raises(RuntimeError, match="was called outside"):
+        await run_asyncio(framework)
+
+
+async def test_what_is_no_trio_function_is_refused() -> None:
+    async def framework() -> None:
+        await call_trio(lambda: 5)  # type: ignore[arg-type, return-value]
+
+    with pytest.raises(TypeError, match="which trio can't wait for"):
+        await run_asyncio(framework)
 
 
 async def test_trio_functions_called_side_by_side() -> None:

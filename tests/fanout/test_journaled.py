@@ -519,6 +519,24 @@ async def test_a_hedge_that_lost_is_given_back(autojump_clock: MockClock) -> Non
     assert sorted(status for status, _ in journal.log) == ["begun", "begun", "cancelled", "ok"]
 
 
+async def test_a_try_with_a_hedge_counts_once_towards_max_attempts(
+    autojump_clock: MockClock,
+) -> None:
+    """Of two that failed side by side one is given back, so there is an attempt left."""
+    journal, calls = MemoryJournal(max_attempts=2), 0
+
+    async def body(item: int) -> int:
+        nonlocal calls
+        calls += 1
+        await trio.sleep(3)
+        raise Boom(item)
+
+    each = harness.Attempt(hedge=harness.Hedge(after=2), retry=harness.Retry(9))
+    [result] = await run(journal, body, [1], each=each)
+    assert (result.status, result.attempts, calls) == ("failed", 2, 4)
+    assert journal.unended() == []
+
+
 async def test_an_item_that_waits_for_a_limiter_gives_its_attempt_back(
     autojump_clock: MockClock,
 ) -> None:
@@ -832,6 +850,39 @@ async def test_each_attempt_is_recorded_with_what_was_used_below_it(
     await run(journal, spend, range(3))
     endings = [one.ending for kept in journal.order for one in kept.attempts]
     assert [(one.tokens, one.cost_usd) for one in endings if one] == [(10, 0.25)] * 3
+
+
+@pytest.mark.parametrize("called", [True, False])
+async def test_what_the_fallback_used_is_recorded_too(
+    called: bool, autojump_clock: MockClock
+) -> None:
+    """A cheaper model is one that costs; and its mails go out once, like those of any attempt."""
+    journal, keys = MemoryJournal(), list[str]()
+
+    async def fail(item: int) -> int:
+        keys.append(harness.current_run().idempotency_key)
+        await spend(item)
+        raise Boom(item)
+
+    async def fall_back(item: int, error: Exception) -> int:
+        keys.append(harness.current_run().idempotency_key)
+        return await spend(item)
+
+    limiter = None if called else _Refuses()
+    each = harness.Attempt(limiter=limiter, fallback=fall_back)
+    [result] = await run(journal, fail, [7], each=each)
+    assert (result.value, result.degraded) == (7, True)
+    ending = journal.order[0].ending
+    assert ending is not None
+    assert (ending.tokens, ending.cost_usd) == ((20, 0.5) if called else (10, 0.25))
+    assert set(keys) == {"memory:0"}
+
+
+class _Refuses:
+    """A limiter that lets nobody through."""
+
+    def reserve(self, *, tokens: int | None = None) -> Any:
+        raise Boom("no")
 
 
 async def test_a_resumed_batch_goes_on_with_what_is_left_of_its_budget(

@@ -1,5 +1,6 @@
-"""Looking into a journal from outside, and having the next run do something again."""
+"""Looking into a journal from outside, and having the next session do something again."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -158,3 +159,32 @@ async def test_numbers_are_not_given_out_again(journal_path: str) -> None:
         entry = batch.find("a", 0)
         assert entry.id >= item
         assert await batch.begin([entry]) >= [6]  # Five attempts were begun before.
+
+
+@pytest.mark.parametrize("keys", [[3], None])
+async def test_what_is_forgotten_leaves_its_number_to_nobody(
+    journal_path: str, keys: list[int] | None
+) -> None:
+    """An idempotency key is made of it: another item's payment must not be taken for this one's."""
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("nightly", target="m.f", settings={})
+        entries = [batch.find(key, key) for key in (1, 2, 3)]
+        attempts = await batch.begin(entries)
+    with edit_journal(journal_path) as editor:
+        editor.forget("nightly", keys)
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("nightly", target="m.f", settings={})
+        entry = batch.find(4, 4)
+        assert entry.id > entries[-1].id
+        assert await batch.begin([entry]) > attempts[-1:]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+async def test_a_reader_may_be_left_in_the_middle(journal_path: str) -> None:
+    """Taking the first failure and going is how one looks; nothing is to be said about it later."""
+    await fill(journal_path)
+    with read_journal(journal_path) as reader:
+        items = reader.items("nightly")
+        assert next(items).key is not None
+    del items
+    gc.collect()

@@ -94,7 +94,7 @@ async def test_the_type_of_a_key_counts(journal_path: str) -> None:
 
 @pytest.mark.parametrize("key", [None, "", True, 1.5, ("a",), b"a"])
 async def test_what_is_no_key_is_refused(tmp_path: object, key: object) -> None:
-    """It would be lost, or taken for another one, in the next run."""
+    """It would be lost, or taken for another one, in the next session."""
     async with open_journal(f"{tmp_path}/run.db") as journal:
         batch = await open_batch(journal)
         with pytest.raises(JournalKeyError, match="key= returned"):
@@ -162,6 +162,46 @@ async def test_it_is_known_whether_a_lost_attempt_was_alone(journal_path: str) -
         async with open_journal(journal_path) as journal:
             entry = (await open_batch(journal)).find("a", 1)
             assert (entry.state, entry.alone) == ("in_flight", alone)
+
+
+async def test_an_attempt_alone_that_was_cut_short_blames_nobody(journal_path: str) -> None:
+    """Ctrl-C while a suspect has its attempt alone tells nothing of it: it needs another one."""
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        await batch.begin([batch.find("a", 1), batch.find("b", 1)])  # Both are lost.
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        entry = batch.find("a", 1)
+        [number] = await batch.begin([entry], alone=True)
+        await batch.end(entry, number, Ending(status="cancelled", final=False))
+        await batch.begin([batch.find("b", 1)], alone=True)
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        entries = [batch.find(key, 1) for key in ("a", "b")]
+        assert [(e.state, e.attempts, e.alone) for e in entries] == [
+            ("in_flight", 1, False),
+            ("in_flight", 2, True),
+        ]
+
+
+async def test_what_failed_and_is_lost_when_tried_again_is_in_flight(journal_path: str) -> None:
+    """Else it were set aside for what its neighbours did to it, without ever being run alone."""
+    async with open_journal(journal_path) as journal:
+        batch = await open_batch(journal)
+        for key in ("lost", "not begun again"):
+            entry = batch.find(key, 1)
+            await batch.begin([entry])  # An attempt that was lost before it failed.
+            [number] = await batch.begin([entry])
+            await batch.end(entry, number, Ending(status="failed"))
+    async with open_journal(journal_path, retry_failed=True) as journal:
+        batch = await open_batch(journal)
+        await batch.begin([batch.find("lost", 1)])
+    async with open_journal(journal_path, retry_failed=True) as journal:
+        batch = await open_batch(journal)
+        entries = [batch.find(key, 1) for key in ("lost", "not begun again")]
+        assert [(e.state, e.attempts) for e in entries] == [("in_flight", 3), ("open", 2)]
+    async with open_journal(journal_path) as journal:
+        assert (await open_batch(journal)).find("lost", 1).state == "failed"
 
 
 async def test_a_first_attempt_that_failed_leaves_the_item_open(journal_path: str) -> None:
@@ -249,7 +289,7 @@ async def test_a_callback_comes_once_it_is_durable(journal_path: str) -> None:
         entries = [batch.find(key, 0) for key in range(300)]
         [*numbers] = batch.begin_nowait(entries, heard.append)
         for entry, number in zip(entries, numbers, strict=True):
-            batch.end_nowait(entry, number, Ending(status="ok", value="1"), heard.append)
+            batch.end_nowait([(entry, number, Ending(status="ok", value="1"))], heard.append)
         assert heard == []
         await batch.flush()
         assert heard == [None] * 301
@@ -266,7 +306,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
             ({1, 2}, "a set, can't be recorded as JSON"),
             (object(), "encode= and decode="),
             ({1: "a", "1": "b"}, "two of its keys are the same"),
-            (circle, "Circular"),
+            (circle, "it contains itself"),
         ):
             with pytest.raises(JournalValueError, match=why):
                 batch.encode(value)
@@ -420,7 +460,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
     ("options", "error", "why"),
     [
         ({"version": 3}, TypeError, "version= is a text"),
-        ({"max_attempts": 0}, ValueError, "at least 1"),
+        ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "belong together"),
     ],

@@ -1,7 +1,6 @@
 """The writer's thread: what it shares, and what becomes of everybody when it fails."""
 
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from harness.errors import JournalError
 from harness.fanout import Ending
 from harness.journal import _writer, open_journal
+from harness.journal._backend import Rows
+from harness.journal._schema import COLUMNS
 from harness.journal._sqlite import SqliteBackend
-
-Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 
 
 class Disk:
@@ -31,7 +30,7 @@ class Disk:
             assert self.free.wait(timeout=60)
             if self.error is not None:
                 raise self.error
-            self.groups.append(sum(map(len, rows.values())))
+            self.groups.append(sum(len(values) // len(COLUMNS[to]) for to, values in rows.items()))
             write(backend, rows)
 
         monkeypatch.setattr(SqliteBackend, "write", counted)
@@ -107,7 +106,7 @@ async def test_when_the_disk_fails_everybody_hears_of_it(tmp_path: Path, disk: D
                 with pytest.raises(JournalError, match="the disk is gone"):
                     await later
             with pytest.raises(JournalError, match="the disk is gone"):
-                batch.end_nowait(entries[0], number, ending, lambda _: None)
+                batch.end_nowait([(entries[0], number, ending)], lambda _: None)
     async with open_journal(tmp_path / "run.db") as journal:
         batch = await journal.open_batch("nightly", target="t", settings={})
         assert [batch.find(key, 0).state for key in range(2)] == ["in_flight", "new"]

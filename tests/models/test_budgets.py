@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.errors import (
@@ -50,7 +52,7 @@ async def test_calls_spend_what_they_used_in_tokens_and_dollars() -> None:
     async with harness.open_run("paid", budget=harness.Budget(tokens=1_000, cost_usd=1.0)):
         await model.complete(HELLO)
         async with model.stream(HELLO) as stream:
-            assert tokens_of(budget_statistics()) == (110, 34 + 10), "held while it streams"
+            assert tokens_of(budget_statistics()) == (110, 110), "held while it streams"
             async for _ in stream:
                 pass
         assert tokens_of(budget_statistics()) == (220, 0)
@@ -102,6 +104,121 @@ async def test_with_a_stated_maximum_calls_side_by_side_never_overrun(
         assert budget.tokens.overrun == 0
 
 
+class Unknown(FunctionModel):
+    """A model of which nobody knows what it will use: 60 tokens in and 40 out, after a second."""
+
+    def __init__(self, failures: int = 0, **options: Any) -> None:
+        super().__init__(self.answer, **options)
+        self.failures = failures
+        self.most_at_once = self.now = self.asked = 0
+
+    async def answer(self, request: ModelRequest) -> ModelResponse:
+        self.asked += 1
+        self.now += 1
+        self.most_at_once = max(self.most_at_once, self.now)
+        try:
+            await trio.sleep(1)
+        finally:
+            self.now -= 1
+        if self.asked <= self.failures:
+            raise ModelStatusError("broken", status_code=500)
+        return ModelResponse("x", usage=Usage(60, 40))
+
+
+@pytest.mark.parametrize("dimension", ["tokens", "dollars"])
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_first_wave_of_unknown_calls_spends_all_of_a_budget_and_no_more(
+    dimension: str, failures: int, autojump_clock: MockClock
+) -> None:
+    """They held nothing of their output once, and overran the budget five times over."""
+    limiter = Limiter("provider", requests_per_minute=60_000, burst_seconds=10)
+    if dimension == "tokens":
+        model, budget = Unknown(failures, limiter=limiter), harness.Budget(tokens=1_000)
+    else:
+        price = Price(input_usd_per_million_tokens=1_000, output_usd_per_million_tokens=1_000)
+        model = Unknown(failures, limiter=limiter, price=price)
+        budget = harness.Budget(cost_usd=1.0)
+    async with harness.open_run("paid", budget=budget):
+        results = await harness.fan_out(model.complete, [HELLO] * 50, policy=harness.BestEffort())
+        assert len(results.values()) == 10
+        assert model.asked == 10 + failures
+        assert {type(gap.error) for gap in results.failed} <= {BudgetExceeded, ModelStatusError}
+        (statistics,) = budget_statistics()
+        spent = statistics.tokens or statistics.cost_usd
+        assert spent is not None
+        assert (spent.left, spent.overrun, spent.reserved) == (0, 0, 0)
+    assert limiter.statistics().dimensions["requests"].used == model.asked, "the rest went back"
+
+
+async def test_a_first_wave_with_a_large_budget_is_a_wave(autojump_clock: MockClock) -> None:
+    model = Unknown()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=100_000)):
+        await harness.fan_out(model.complete, [HELLO] * 50)
+        assert budget_left().tokens == 100_000 - 50 * 100
+    assert model.most_at_once == 50
+
+
+async def test_a_budget_for_all_refuses_nobody_for_what_the_first_only_hold(
+    autojump_clock: MockClock,
+) -> None:
+    """Forty-eight of these guesses fill the budget, which is enough for five hundred calls."""
+    model = Unknown()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=50_000)):
+        assert (await harness.fan_out(model.complete, [HELLO] * 100)).complete
+    assert model.most_at_once >= 40
+    assert trio.current_time() == 2
+
+
+async def test_nobody_waits_for_a_stream_or_for_himself(autojump_clock: MockClock) -> None:
+    """A stream ends when its reader is done with it, who may be waiting for that very call."""
+    model = Unknown()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        async with model.stream(HELLO) as stream:
+            await anext(stream)
+            with pytest.raises(BudgetExceeded):
+                await model.complete(HELLO)
+
+    async def ask_again(request: ModelRequest) -> ModelResponse:
+        return await asking.complete(request)
+
+    asking = FunctionModel(ask_again)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        with trio.fail_after(10), pytest.raises(BudgetExceeded):
+            await asking.complete(HELLO)
+
+
+async def test_cancelled_while_it_waits_for_the_first_it_holds_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    limiter = Limiter("provider", concurrent=2)
+    model = Unknown(limiter=limiter)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(model.complete, HELLO)
+            await wait_all_tasks_blocked()
+            with trio.move_on_after(0.5) as scope:
+                await model.complete(HELLO)
+            assert scope.cancelled_caught
+            assert limiter.statistics().in_flight == 1
+            assert model.asked == 1
+        assert tokens_of(budget_statistics()) == (100, 0)
+
+
+async def test_what_a_script_says_is_known_before_it_is_asked(autojump_clock: MockClock) -> None:
+    model = answering(Usage(90, 10), delay=1)
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_000)):
+
+        async def read(request: ModelRequest) -> None:
+            async with model.stream(request) as stream:
+                async for _ in stream:
+                    pass
+
+        results = await harness.fan_out(read, [HELLO] * 50, policy=harness.BestEffort())
+        assert len(results.values()) == 10
+        assert trio.current_time() == 1
+        assert tokens_of(budget_statistics()) == (1_000, 0)
+
+
 async def test_who_waits_for_the_limiter_holds_nothing_of_the_budget(
     autojump_clock: MockClock,
 ) -> None:
@@ -129,6 +246,19 @@ async def test_a_failure_costs_what_it_may_have_used(error: Exception, spent: in
         with pytest.raises(type(error)):
             await ScriptedModel([error]).complete(HELLO)
         assert tokens_of(budget_statistics()) == (spent, 0)
+
+
+async def test_who_is_cut_off_is_not_billed_for_a_guess(autojump_clock: MockClock) -> None:
+    """The losers of a race would else use up a budget with what they never said."""
+    model = Unknown()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=100_000)):
+        with trio.move_on_after(0.5):
+            await harness.fan_out(model.complete, [HELLO] * 50)
+        assert tokens_of(budget_statistics()) == (50 * 34, 0)
+        await model.complete(HELLO)
+        with trio.move_on_after(0.5):
+            await model.complete(HELLO)
+        assert tokens_of(budget_statistics()) == (50 * 34 + 100 + 100, 0)
 
 
 async def test_a_stream_left_early_costs_what_came(autojump_clock: MockClock) -> None:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.agents import Conversation
 from harness.models import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models import _events as events_module
 from harness.models._anthropic_messages import AnthropicMessages
+from harness.models._canonical import response_json, response_of_json
 from harness.models._dialect import (
     CallSettings,
     Dialect,
@@ -155,8 +157,24 @@ def test_what_is_not_known_is_passed_over() -> None:
             chunk("stop", content=["parts"]),
         ],
     )
+    begun = {"type": "content_block_start", "index": [], "content_block": []}
+    assert AnthropicMessages().reader().take(begun) == ""
+    assert OpenAIChat().reader().take(chunk(tool_calls=[{"index": [1]}])) == ""
     assert text == "yes"
     assert whole == ModelResponse("yes")
+
+
+def test_text_in_parts_is_text() -> None:
+    """As some servers give it that have parts of other kinds too."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": "yes"}, {"type": "text", "text": " and no"}]
+    message = {"content": parts}
+    whole = OpenAIChat().read({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert whole.content == "yes and no"
+    text, whole = read_stream(
+        OpenAIChat(), [chunk(content=[thought]), chunk(content=parts[1:]), chunk("stop")]
+    )
+    assert text == whole.content == "yes and no"
 
 
 def test_a_refusal_is_an_answer() -> None:
@@ -195,6 +213,81 @@ def test_arguments_that_are_no_object_are_kept_as_they_came(
 ) -> None:
     """So whoever runs the tools can tell the model, and it can correct itself."""
     assert tool_call("i", "t", given_arguments, 0) == expected
+
+
+# What has to come back with a call ----------------------------------------------------------------
+
+SETTINGS = CallSettings(model="m")
+_IN_PIECES = {
+    "text": "text_delta",
+    "thinking": "thinking_delta",
+    "signature": "signature_delta",
+    "partial_json": "input_json_delta",
+}
+
+
+def sent_again(dialect: Dialect, whole: ModelResponse) -> list[Any]:
+    """Return the messages of the next request, after the history was saved and loaded."""
+    results = [Message("tool", "noon", tool_call_id=call.id) for call in whole.tool_calls]
+    history = [Message("user", "hi"), Message("assistant", whole.content, whole.tool_calls)]
+    loaded = Conversation.from_json(Conversation([*history, *results]).to_json())
+    assert response_of_json(response_json(whole)) == whole
+    messages: list[Any] = dialect.body(ModelRequest(loaded.messages), SETTINGS)["messages"]
+    return messages
+
+
+def test_what_a_model_thought_before_it_calls_a_tool_is_sent_back_unchanged() -> None:
+    """Anthropic refuses the result of a call that was thought about, without the thoughts."""
+    thought = {"type": "thinking", "thinking": "What time is it?", "signature": "c2ln"}
+    hidden = {"type": "redacted_thinking", "data": "aGlkZGVu"}
+    content: list[dict[str, Any]] = [
+        thought,
+        hidden,
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "a", "name": "clock", "input": {"zone": "UTC"}},
+        {**thought, "signature": "b3RoZXI="},
+        {"type": "tool_use", "id": "b", "name": "clock", "input": {}},
+    ]
+    dialect = AnthropicMessages()
+    whole = dialect.read({"content": content, "stop_reason": "tool_use"})
+    assert sent_again(dialect, whole)[1] == {"role": "assistant", "content": content}
+
+    events: list[Any] = [{"type": "message_start", "message": {}}]
+    for index, block in enumerate(content):
+        begun = {name: "" if name in _IN_PIECES else value for name, value in block.items()}
+        if "input" in begun:
+            begun["input"] = {}
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        pieces = (
+            {**block, "partial_json": json.dumps(block["input"])} if "input" in block else block
+        )
+        for name, kind in _IN_PIECES.items():
+            for piece in (pieces.get(name, "")[:3], pieces.get(name, "")[3:]):
+                if piece:
+                    delta = {"type": kind, name: piece}
+                    events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    events += [{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}]
+    text, streamed = read_stream(dialect, [*events, {"type": "message_stop"}])
+    assert text == "I look."
+    assert streamed == whole
+    assert "What time" not in str(sent_again(OpenAIChat(), whole)), "it is nobody else's"
+
+
+def test_what_a_server_adds_to_a_call_is_sent_back() -> None:
+    """Google's has its signature there, and refuses a history without."""
+    extra = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    made = call(0, "{}", id="a", name="clock", **extra)
+    _, whole = read_stream(OpenAIChat(), [chunk(tool_calls=[made]), chunk("tool_calls")])
+    message = {"message": {"content": None, "tool_calls": [made]}}
+    assert OpenAIChat().read({"choices": [message]}) == whole
+    (again,) = sent_again(OpenAIChat(), whole)[1]["tool_calls"]
+    assert again == {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "clock", "arguments": "{}"},
+        **extra,
+    }
 
 
 NUMBERS = st.none() | st.text() | st.floats() | st.integers() | st.lists(st.integers())

@@ -218,6 +218,46 @@ async def test_models_of_others_fail_over_too(autojump_clock: MockClock) -> None
         await whole(alone)
 
 
+@BOTH
+@pytest.mark.parametrize("error", [ConnectionError("down"), ValueError("a mistake")])
+async def test_whatever_a_function_raises_is_its_failure(
+    ask: object, error: Exception, autojump_clock: MockClock
+) -> None:
+    assert callable(ask)
+    first, second = Provider("first"), Provider("second")
+    first.error = error
+    assert await ask(FallbackModel([first.model, second.model])) == "second says yes"
+    assert first.limiter.rests_until > trio.current_time()
+    scripted = ScriptedModel([error], limiter=Limiter("scripted", concurrent=1))
+    with pytest.raises(ModelError, match=r"model 'scripted' failed: .*Error: .*") as caught:
+        await ask(FallbackModel([scripted]))
+    assert isinstance(caught.value.__cause__, ModelError)
+    assert type(caught.value.__cause__.__cause__) is type(error)
+
+
+async def test_what_a_reader_raises_is_no_failure_of_the_model(autojump_clock: MockClock) -> None:
+    first, second = Provider("first"), Provider("second")
+    chain = FallbackModel([first.model, second.model])
+    with pytest.raises(ValueError, match="of the reader"):
+        async with chain.stream(HELLO) as stream:
+            await anext(stream)
+            raise ValueError("a mistake of the reader")
+    assert (first.asked, second.asked) == (1, 0)
+    assert first.limiter.rests_until <= trio.current_time()
+
+
+async def test_an_option_that_there_is_not_stays_a_mistake() -> None:
+    model = make_model(
+        "chat",
+        "http://127.0.0.1:9",
+        options={"colour": "red"},
+        limiter=Limiter("first", concurrent=1),
+    )
+    async with FallbackModel([model, Provider("second").model]) as chain:
+        with pytest.raises(TypeError, match="colour"):
+            await whole(chain)
+
+
 async def test_each_call_is_settled_and_billed_once(autojump_clock: MockClock) -> None:
     """To whoever answered, at its own price; who failed at nothing."""
     first = Provider("first", tokens_per_minute=10_000)

@@ -326,6 +326,31 @@ async def test_an_error_within_a_stream_is_told(way: str) -> None:
     assert "the reason" in str(error)
 
 
+IN_A_REPLY = {
+    "chat": b'{"error": {"message": "the reason", "code": %d}}',
+    "responses": b'{"status": "failed", "error": {"message": "the reason", "code": %d}}',
+    "messages": b'{"type": "error", "error": {"type": "api_error", "message": "the reason"}}',
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("status", [500, 429])
+async def test_an_error_in_a_reply_whose_status_says_that_all_is_well(
+    way: str, status: int
+) -> None:
+    """As of those who pass on what others answer: it was "no choices", and the reason was lost."""
+    if way == "messages" and status == 429:
+        body = IN_A_REPLY[way].replace(b"api_error", b"rate_limit_error")
+    else:
+        body = IN_A_REPLY[way].replace(b"%d", str(status).encode())
+    for asking, content in [(complete, JSON + body), (read, EVENTS + b"data: " + body + b"\n\n")]:
+        async with open_server(content) as url, make_model(way, url) as model:
+            error = await failure_of(asking, model)
+        assert type(error) is (ModelRateLimitedError if status == 429 else ModelStatusError)
+        assert error.status_code == status
+        assert "the reason" in str(error)
+
+
 async def test_overload_within_a_stream_is_a_refusal_for_rate() -> None:
     event = b'data: {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}\n\n'
     async with open_server(EVENTS, event) as url, make_model("messages", url) as model:

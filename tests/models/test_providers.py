@@ -331,6 +331,25 @@ async def test_a_missing_key_is_told_before_anything_runs(monkeypatch: pytest.Mo
     monkeypatch.delenv("OPENAI_API_KEY")
     async with OpenAIModel("m", base_url="http://127.0.0.1:9/v1"):
         pass  # A server on this machine needs none.
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:9/v1")
+    async with OpenAIModel("m"):
+        pass
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_key_from_a_file_is_sent_without_the_end_of_its_line(way: str) -> None:
+    async with open_model(way, answer=answer, options={"api_key": "sk-secret-key\n"}) as (model, _):
+        assert await model.complete(ask("weather")) is not None
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nkey", "sk-secret key", "sk-secrét-key"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_key_that_can_not_be_sent_is_told_and_not_quoted(way: str, key: str) -> None:
+    """The layers beneath quote the header that they can't send, with the key in it."""
+    model = make_model(way, "http://127.0.0.1:9", api_key=key)
+    with pytest.raises(MissingKeyError, match=r"'m' of .* has a key that can't be sent") as caught:
+        await model.__aenter__()
+    assert "secr" not in str(caught.value)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -352,6 +371,18 @@ async def test_a_stream_left_early_closes_its_connection_without_a_word(
         assert await model.complete(ask("still here")) is not None
     gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
+
+
+async def test_a_model_whose_opening_was_cancelled_is_not_open() -> None:
+    """Nobody leaves a block that was never entered: it would be "open already" from then on."""
+    model = OpenAIModel("m", api_key="sk-any")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with model:
+            raise AssertionError("entered in spite of the cancel")
+    assert scope.cancelled_caught
+    async with model:
+        pass
 
 
 def test_keys_stand_in_no_repr() -> None:
@@ -377,7 +408,8 @@ def test_without_its_extra_a_model_says_what_to_install(
     monkeypatch.setitem(sys.modules, needed, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(
-        ImportError, match=rf"{name} needs {needed}; install trio-harness\[{extra}\]"
+        ImportError,
+        match=rf"harness.models.{name} needs {needed}, .* pip install 'trio-harness\[{extra}\]'",
     ):
         getattr(models, name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,9 +17,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import harness
-from harness.errors import CassetteError, ModelStatusError, UnrecordedRequestError
+from harness.errors import (
+    CassetteError,
+    ModelRateLimitedError,
+    ModelStatusError,
+    UnrecordedRequestError,
+)
 from harness.limits import Limiter
 from harness.models import (
+    FallbackModel,
     FunctionModel,
     Message,
     ModelRequest,
@@ -207,14 +214,12 @@ async def test_a_full_disk_is_told_and_leaves_no_half_line(
     path = tmp_path / "cassette.jsonl"
     recording = RecordedModel(path, Counting())
     await recording.complete(ask("one"))
-    write = recording._cassette._write
 
-    def half(lines: bytes) -> None:
-        with path.open("ab") as file:
-            file.write(lines[: len(lines) // 2])
+    def half(fd: int) -> None:
+        os.ftruncate(fd, os.fstat(fd).st_size - 7)
         raise OSError("no space left")
 
-    monkeypatch.setattr(recording._cassette, "_write", half)
+    monkeypatch.setattr("harness.models._cassette.os.fsync", half)
 
     async def fails(number: int) -> None:
         with pytest.raises(OSError, match="no space left"):
@@ -223,10 +228,75 @@ async def test_a_full_disk_is_told_and_leaves_no_half_line(
     async with trio.open_nursery() as nursery:
         for number in range(20):
             nursery.start_soon(fails, number)
-    monkeypatch.setattr(recording._cassette, "_write", write)
+    monkeypatch.undo()
+    assert len(path.read_bytes().splitlines()) == 1
     await recording.complete(ask("two"))
     recordings = RecordedModel(path)._cassette.recordings
     assert {request_key(request_json(ask(text))) for text in ("one", "two")} == set(recordings)
+
+
+async def test_two_that_record_to_one_file_keep_each_others_recordings(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Each once cut off what the other had written since it was opened."""
+    path = tmp_path / "cassette.jsonl"
+    both = [RecordedModel(path, Counting()), RecordedModel(path, Counting())]
+    count = scaled(40, full=400)
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(both[number % 2].complete, ask(f"number {number} " + "x" * 5_000))
+    replayed = RecordedModel(path)
+    for number in range(count):
+        response = await replayed.complete(ask(f"number {number} " + "x" * 5_000))
+        assert f": number {number} x" in response.content
+
+
+async def test_a_chain_records_too(tmp_path: Path, autojump_clock: MockClock) -> None:
+    path = tmp_path / "cassette.jsonl"
+    real = Counting()
+    chain = FallbackModel([RecordedModel(path, real, limiter=Limiter("first", concurrent=5))])
+    said = [(await chain.complete(ask("one"))).content for _ in range(2)]
+    async with chain.stream(ask("two")) as stream:
+        pieces = [piece async for piece in stream]
+    assert said == ["1: one", "1: one"]
+    assert len(pieces) == len("2: two") + 1
+    assert real.asked == 2
+    assert await streamed(RecordedModel(path), ask("two")) == pieces
+
+
+async def test_a_refusal_while_recording_is_waited_out(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    refusal = ModelRateLimitedError(
+        "too many", status_code=429, headers={"retry-after": "20"}, retry_after=20
+    )
+    replies = iter((refusal, "yes"))
+
+    def answer(request: ModelRequest) -> str:
+        reply = next(replies)
+        if isinstance(reply, str):
+            return reply
+        raise refusal
+
+    limiter = Limiter("provider", requests_per_minute=600)
+    model = RecordedModel(tmp_path / "c.jsonl", FunctionModel(answer), limiter=limiter)
+    assert (await model.complete(ask("one"))).content == "yes"
+    assert trio.current_time() >= 20
+
+
+async def test_who_asks_the_same_while_he_reads_it_does_not_wait_for_himself(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cassette.jsonl"
+    model = RecordedModel(path, FunctionModel(lambda request: "one two"))
+    with trio.fail_after(10):  # Of real time: for the clock of tests a thread is nobody at work.
+        async with model.stream(ask("one")) as stream:
+            await anext(stream)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(model.complete, ask("one"))
+            inside = await model.complete(ask("one"))
+            pieces = [piece async for piece in stream]
+    assert pieces[-1] == inside == await RecordedModel(path).complete(ask("one"))
 
 
 async def test_a_cassette_holds_no_key(tmp_path: Path) -> None:

@@ -91,7 +91,12 @@ async def test_a_script_may_hold_errors_and_functions() -> None:
     async def complete(model: ScriptedModel) -> str:
         return (await model.complete(HELLO)).content
 
+    async def slow_echo(request: ModelRequest) -> ModelResponse:
+        await trio.lowlevel.checkpoint()
+        return ModelResponse(echo(request))
+
     assert await complete(ScriptedModel([echo])) == "HELLO"
+    assert await complete(ScriptedModel([slow_echo])) == "HELLO"
     error = ValueError("broken")
     model = ScriptedModel([error])
     for _ in range(3):
@@ -101,6 +106,19 @@ async def test_a_script_may_hold_errors_and_functions() -> None:
         assert caught.value is not error
         assert len(caught.value.__notes__) == 1
     assert error.__traceback__ is None
+
+
+async def test_an_error_that_can_not_be_copied_is_raised_all_the_same() -> None:
+    """Those of the providers' libraries take more than they tell."""
+
+    class OfALibrary(Exception):
+        def __init__(self, message: str, *, response: object) -> None:
+            super().__init__(message)
+
+    model = ScriptedModel([OfALibrary("too many", response=object())])
+    for _ in range(2):
+        with pytest.raises(OfALibrary, match="too many"):
+            await model.complete(HELLO)
 
 
 async def test_delays_pass_on_the_clock_of_trio(autojump_clock: MockClock) -> None:
@@ -127,9 +145,9 @@ async def test_a_stream_left_early_is_closed() -> None:
         (lambda: ScriptedModel("hello"), TypeError, "put it in"),
         (lambda: ScriptedModel([3]), TypeError, "a script holds 3"),  # type: ignore[list-item]
         (lambda: ScriptedModel(["a"], delay=-1), ValueError, "delay"),
-        (lambda: ScriptedModel(["a"], name=""), TypeError, "name of a model"),
-        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "must be a Limiter"),  # type: ignore[arg-type]
-        (lambda: ScriptedModel(["a"], price=3), TypeError, "must be a Price"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a name"),
+        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], price=3), TypeError, "takes a harness.models.Price, not 3"),  # type: ignore[arg-type]
         (lambda: FunctionModel("fn"), TypeError, "takes a function"),  # type: ignore[arg-type]
     ],
 )

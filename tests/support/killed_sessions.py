@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -236,18 +236,33 @@ def kill_at(place: str, count: int) -> None:
     The places: ``before`` and ``after`` each kind of line in the log, and ``before commit``,
     ``in transaction`` and ``after commit`` of the journal's file.
     """
+    from harness.journal._schema import COLUMNS  # noqa: PLC0415
     from harness.journal._sqlite import SqliteBackend  # noqa: PLC0415
 
     global _point
     _point = (place, count)
 
+    def dying_in_transaction(rows: Any) -> Callable[[str], None]:
+        # What was written and is not committed yet. A statement is traced before it is run, and
+        # one that has triggers again before each of them: the last row's come last.
+        triggers = 0
+        if isinstance(rows, Mapping):
+            lengths = [len(values) // len(COLUMNS[table]) for table, values in rows.items()]
+            triggers = sum(lengths) * (len(COLUMNS) + 1)
+        traced = 0
+
+        def trace(sql: str) -> None:
+            nonlocal traced
+            traced += sql.startswith("INSERT INTO harness_group")
+            if sql.startswith("COMMIT") or (triggers and traced == triggers):
+                die_at("in transaction")
+
+        return trace
+
     def dying(write: Callable[..., Any]) -> Callable[..., Any]:
         def write_and_die(self: Any, *given: Any) -> Any:
             die_at("before commit")
-            # What was written and is not committed yet: a statement is traced before it is run.
-            self._connection.set_trace_callback(
-                lambda sql: die_at("in transaction") if sql.upper().startswith("COMMIT") else None
-            )
+            self._connection.set_trace_callback(dying_in_transaction(*given))
             written = write(self, *given)
             die_at("after commit")
             return written

@@ -147,7 +147,8 @@ class MemoryBatch:
         elif unended:
             state = "in_flight"
         if state == "failed" and self._journal.retry_failed:
-            state = "open"
+            # Lost when it was tried again, maybe by what a neighbour did.
+            state = "in_flight" if kept.attempts and kept.attempts[-1].ending is None else "open"
         entry = Entry(
             id=kept.number,
             key=key,
@@ -220,24 +221,26 @@ class MemoryBatch:
 
     async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
         done = trio.Event()
-        self.end_nowait(entry, attempt, ending, lambda _: done.set())
+        self.end_nowait([(entry, attempt, ending)], lambda _: done.set())
         await done.wait()
 
     def end_nowait(
-        self, entry: Entry, attempt: int | None, ending: Ending, then: Acknowledge
+        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
     ) -> None:
-        if ending.status in ("cancelled", "unstarted"):
-            entry.attempts -= 1
+        for entry, _, ending in ended:
+            if ending.status in ("cancelled", "unstarted"):
+                entry.attempts -= 1
 
         def write() -> None:
-            kept = self._journal.order[entry.id]
-            for one in kept.attempts:
-                if one.number == attempt:
-                    assert one.ending is None, "an attempt ended twice"
-                    one.ending, one.ended_at = ending, time.time()
-            if ending.final and ending.status in ("ok", "failed", "timed_out"):
-                kept.ending, kept.ended_at = ending, time.time()
-            self._journal.log.append((ending.status, entry.key))
+            for entry, attempt, ending in ended:
+                kept = self._journal.order[entry.id]
+                for one in kept.attempts:
+                    if one.number == attempt:
+                        assert one.ending is None, "an attempt ended twice"
+                        one.ending, one.ended_at = ending, time.time()
+                if ending.final and ending.status in ("ok", "failed", "timed_out"):
+                    kept.ending, kept.ended_at = ending, time.time()
+                self._journal.log.append((ending.status, entry.key))
 
         self._soon(write, then, held=self._journal.hold != "nothing")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.journal import _schema
-from harness.journal._backend import Row, SqlBackend
+from harness.journal._backend import Row, Rows, SqlBackend
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
@@ -104,7 +104,7 @@ class PostgresBackend(SqlBackend):
         assert self._connection is not None
         return self._connection.execute(_in_dialect(statement), arguments)
 
-    def write(self, rows: Mapping[str, Sequence[Row]]) -> None:
+    def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable.
 
         All statements go to the server at once, instead of each waiting for the one before: they
@@ -117,7 +117,7 @@ class PostgresBackend(SqlBackend):
                 self.execute(self.begin_statement)
                 self.execute(TOKEN_OR_ERROR, (self._owner.to_json(),))
                 for table in _schema.COLUMNS:
-                    self._append(table, rows.get(table, ()))
+                    self._append(table, rows.get(table, []))
                 self.commit()
         except psycopg.errors.DivisionByZero as error:
             self.roll_back()

@@ -136,17 +136,6 @@ def is_container(value: ast.expr | None, source: Source) -> bool:
     return source.called(value) in _CONSTRUCTORS
 
 
-def is_empty(value: ast.expr | None) -> bool:
-    """Return whether a container begins empty; one that doesn't is mostly a table of constants."""
-    if isinstance(value, ast.List | ast.Set):
-        return not value.elts
-    if isinstance(value, ast.Dict):
-        return not value.keys
-    if isinstance(value, ast.Call):
-        return not value.args or not isinstance(value.args[0], ast.List | ast.Dict | ast.Tuple)
-    return False
-
-
 def is_undone(change: Change, source: Source) -> bool:
     """Return whether the function takes the change back on every way out.
 

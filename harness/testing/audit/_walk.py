@@ -31,6 +31,9 @@ ONE_WAY = re.compile(
 )
 """Flags that only ever go one way, so that to set one twice does no harm; and who holds a lock."""
 
+_CLAIMS = frozenset(("pop", "popleft", "popitem"))
+"""Methods that take something out, so that nobody else has it: no look that could grow stale."""
+
 
 @attrs.define
 class _Look:
@@ -327,7 +330,7 @@ class Walk:
                         if not isinstance(inner, ast.Attribute):
                             continue
                         holder = self.path_of(inner.value)
-                        if holder is not None:
+                        if holder is not None and inner.attr not in _CLAIMS:
                             yield holder
                         continue
                     yield path

@@ -12,30 +12,21 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from harness._arguments import check_fraction, check_seconds
-from harness.errors import ChaosError, NoRunError
+from harness._arguments import check_fraction, check_whole
+from harness.errors import NoRunError
 from harness.models import ModelRequest, ModelResponse, ModelStream
 from harness.runs import current_run_or_none
 from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
+from harness.testing.chaos._wanted import Delay, ErrorMaker, delay_bounds, error_makers
 
 T = TypeVar("T")
-
-Delay: TypeAlias = float | tuple[float, float]
-"""Seconds: always the same, or evenly between two bounds."""
-
-ErrorMaker: TypeAlias = (
-    type[Exception] | Exception | Callable[[], Exception] | Sequence[type[Exception]]
-)
-"""What is raised: a class, an error to copy, a function that makes one, or several classes."""
-
-_WORDS = "chaos made this call fail"
 
 CALLS_REMEMBERED = 65_536
 """How many different calls are told apart. One that comes again after so many others is new."""
@@ -105,8 +96,7 @@ class Chaos:
           ValueError: if a share is not from 0 to 1, all together are above 1, or nothing is asked
             for.
         """
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"Chaos(seed=...) takes a whole number, not {seed!r}")
+        check_whole("Chaos(seed=...)", seed, advice="any will do, and the same one repeats a test")
         advice = "it is the share of the calls that is hit"
         rate = check_fraction("Chaos(rate=...)", rate, advice=advice)
         after = check_fraction("Chaos(after=...)", after, advice="0 is before the call, always")
@@ -125,8 +115,8 @@ class Chaos:
         shares = own | {name: rate / len(without) for name in without}
         if sum(shares.values()) > 1 + 1e-9:
             raise ValueError(f"Chaos() hits more calls than there are: {shares} is above 1 in all")
-        self._odds = Odds(**shares, delay_seconds=_bounds(delay), after=after)
-        self._errors = _error_makers(None if "fail" in own else fail)
+        self._odds = Odds(**shares, delay_seconds=delay_bounds(delay), after=after)
+        self._errors = error_makers(None if "fail" in own else fail)
         self._reason = cancel if isinstance(cancel, str) else "chaos"
         self._counted: OrderedDict[str, int] = OrderedDict()
         self._statistics = ChaosStatistics()
@@ -204,7 +194,11 @@ class Chaos:
     async def _around(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
     ) -> AsyncIterator[None]:
-        fate = self._fate(name, args, named)
+        async with self._meeting(self._fate(name, args, named)):
+            yield
+
+    @asynccontextmanager
+    async def _meeting(self, fate: Fate) -> AsyncIterator[None]:
         if fate.kind == "delay":
             await trio.sleep(fate.delay_seconds)
         elif not fate.after:
@@ -225,6 +219,17 @@ class Chaos:
     ) -> Any:
         """As `_around`, for a function that is called in a worker thread."""
         fate = self._fate(name, args, named)
+        if trio.lowlevel.in_trio_task():
+            if fate.kind == "fail" and not fate.after:
+                raise self._error(fate)
+            value = fn(*args, **named)
+            if inspect.isawaitable(value):  # An async function by another name, such as a lambda.
+                return self._awaiting(value, fate)
+            if fate.kind == "fail":
+                raise self._error(fate)
+            if fate.kind != "nothing":
+                raise RuntimeError(_IN_A_THREAD_ONLY)
+            return value
         if fate.kind == "delay":
             _in_trio(trio.from_thread.run, trio.sleep, fate.delay_seconds)
         elif not fate.after:
@@ -233,6 +238,14 @@ class Chaos:
         if fate.after:
             self._strike_in_thread(fate)
         return value
+
+    async def _awaiting(self, value: Awaitable[Any], fate: Fate) -> Any:
+        try:
+            async with self._meeting(fate):
+                return await value
+        finally:
+            if inspect.iscoroutine(value):
+                value.close()  # If it never began: then Python would warn that nobody awaited it.
 
     def _strike_in_thread(self, fate: Fate) -> None:
         if fate.kind == "fail":
@@ -371,44 +384,10 @@ def _is_plain(fn: Any) -> bool:
     return "Awaitable" not in words and "Coroutine" not in words
 
 
-def _bounds(delay: Delay | None) -> tuple[float, float]:
-    if delay is None:
-        return 0.0, 0.0
-    low, high = delay if isinstance(delay, tuple) else (delay, delay)
-    advice = "a number, or two: (0, 30)"
-    check_seconds("Chaos(delay=...)", low, advice=advice)
-    check_seconds("Chaos(delay=...)", high, advice=advice)
-    if low > high:
-        raise ValueError(f"Chaos(delay={delay!r}) has its bounds the wrong way round")
-    return float(low), float(high)
-
-
-def _error_makers(fail: Any) -> list[Callable[[], Exception]]:
-    several = fail if isinstance(fail, Sequence) and not isinstance(fail, str) else [fail]
-    if not several:
-        raise ValueError("Chaos(fail=[]) names no error to raise; name one, or leave it out")
-    return [_error_maker(one) for one in several]
-
-
-def _error_maker(fail: Any) -> Callable[[], Exception]:
-    if fail is None or isinstance(fail, bool):
-        return lambda: ChaosError(_WORDS)
-    if isinstance(fail, Exception):
-        return lambda: copy.copy(fail)  # One of its own: a traceback is written to it.
-    if isinstance(fail, type) and issubclass(fail, Exception):
-        return lambda: _of_class(fail)
-    if callable(fail) and not isinstance(fail, type):
-        return fail  # type: ignore[no-any-return]
-    raise TypeError(
-        f"Chaos(fail=...) takes a share from 0 to 1, an exception class or an error, not {fail!r}"
-    )
-
-
-def _of_class(cls: type[Exception]) -> Exception:
-    try:
-        return cls(_WORDS)
-    except TypeError:
-        return cls()
+_IN_A_THREAD_ONLY = (
+    "chaos delays and cancels a plain function in a worker thread only; call it with "
+    "trio.to_thread.run_sync, or wrap an async function"
+)
 
 
 def _in_trio(call: Callable[..., Any], *args: Any) -> None:
@@ -417,7 +396,4 @@ def _in_trio(call: Callable[..., Any], *args: Any) -> None:
     except RuntimeError as error:
         if "thread" not in str(error):
             raise
-        raise RuntimeError(
-            "chaos delays and cancels a plain function in a worker thread only; call it with "
-            "trio.to_thread.run_sync, or wrap an async function"
-        ) from error
+        raise RuntimeError(_IN_A_THREAD_ONLY) from error

@@ -16,6 +16,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from harness._arguments import check_count
 from harness.errors import ScheduleError
 from harness.testing.exploration._report import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
@@ -58,7 +59,9 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
     """
     changes: dict[str, Any] = {}
     if schedules is not None:
-        changes["schedules"] = _checked_count(schedules)
+        changes["schedules"] = check_count(
+            "exploring_with(schedules=...)", schedules, advice="None leaves what the tests say"
+        )
     if schedule is not None:
         changes["schedule"] = Schedule.parse(schedule)
     token = _override.set(changes)
@@ -118,8 +121,10 @@ def explore_schedules(
     Cancellation: the schedule that runs is finished first; then no other one is started.
     """
     exploration = _Exploration(
-        schedules=_checked_count(schedules),
-        seed=seed,
+        schedules=check_count(
+            "explore_schedules(schedules=...)", schedules, advice="leave it out for 500"
+        ),
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
     )
     decorate = functools.partial(_decorated, exploration)
@@ -168,8 +173,10 @@ def explore_arrivals(
     Cancellation: the order that runs is finished first; then no other one is started.
     """
     exploration = _Exploration(
-        schedules=_checked_count(orders, "orders"),
-        seed=seed,
+        schedules=check_count(
+            "explore_arrivals(orders=...)", orders, advice="leave it out for 500"
+        ),
+        seed=_checked_seed(seed),
         schedule=None if schedule is None else Schedule.parse(schedule),
         arrivals_only=True,
     )
@@ -205,12 +212,10 @@ def _refuse_what_is_not_async(test: object) -> None:
         )
 
 
-def _checked_count(count: int, name: str = "schedules") -> int:
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise TypeError(f"{name} must be an int, not {count!r}")
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, not {count}")
-    return count
+def _checked_seed(seed: int) -> int:
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"seed must be an int, not {seed!r}")
+    return seed
 
 
 def _explore(

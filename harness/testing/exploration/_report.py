@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harness._words import error_in_words
+from harness._words import errors_in_words
 from harness.errors import ScheduleError
 from harness.runs._frames import is_plumbing, traceback_frames
 from harness.testing.exploration._timeline import Timeline
@@ -13,6 +13,9 @@ from harness.testing.isolation._tracing import in_a_thread_of_its_own
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._find import Found
 from harness.testing.schedules._run import run_schedule
+
+ERROR_WORDS_AT_MOST = 5_000
+"""Characters of an error that a report quotes: one of a deadlock names every task."""
 
 
 def failure(
@@ -73,7 +76,8 @@ def failure(
 
 def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     """Return the lines about what a run failed with."""
-    lines = [f"  {line}" for line in error_in_words(error).splitlines()]
+    words = errors_in_words(error, at_most=ERROR_WORDS_AT_MOST)
+    lines = [f"  {line}" for line in words.splitlines()]
     if run.schedule.faults:
         lines += ["what was made to go wrong:"]
         lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
@@ -87,7 +91,7 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             "something that belongs to another event loop was used: an event, a lock or a channel "
             "that was made outside of the test, or by another test; make it in the test"
         )
-    if _starts_trio(error):
+    if starts_trio(error):
         lines.append("the test is inside of trio already: await the function, don't trio.run it")
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
@@ -104,7 +108,8 @@ def _was_refused_by_trio(error: BaseException) -> bool:
     return bool(frames) and is_plumbing(frames[-1][0].f_code.co_filename)
 
 
-def _starts_trio(error: BaseException) -> bool:
+def starts_trio(error: BaseException) -> bool:
+    """Return whether somebody has called `trio.run` where trio runs already."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_starts_trio, error.exceptions))
+        return any(map(starts_trio, error.exceptions))
     return isinstance(error, RuntimeError) and "call run() from inside" in str(error)

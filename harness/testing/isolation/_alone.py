@@ -12,8 +12,9 @@ from random import Random
 
 import attrs
 
-from harness._words import repr_of
+from harness._words import errors_in_words, repr_of
 from harness.errors import ScheduleError
+from harness.testing.exploration._report import ERROR_WORDS_AT_MOST, starts_trio
 from harness.testing.isolation._outputs import (
     IncomparableError,
     Outcome,
@@ -67,7 +68,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
             if run.error is not None:
                 raise ScheduleError(
                     f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
-                    f"to compare with: {run.error}"
+                    "to compare with: " + errors_in_words(run.error, at_most=ERROR_WORDS_AT_MOST)
                 ) from run.error
             outcome = program.outcomes[member]
             if first_time:
@@ -99,6 +100,7 @@ def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | At
     words = _words(subject, member)
     if isinstance(how, Schedule):
         changed = [suspect.path for suspect in subject.state.left_behind()]
+        changed = changed or [str(part.place) for part in subject.state.reached.opaque]
         raise ScheduleError(
             f"{words} is not deterministic alone: it gave {alone}, then {outcome}"
             f"{_where(alone, outcome)}. "
@@ -152,9 +154,14 @@ def _refuse_only_errors(subject: Subject) -> None:
     outcomes: Sequence[Outcome] = list(subject.alone.values())
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
+        what_to_do = "give inputs that the function can take"
+        if starts_trio(errors[0]):
+            what_to_do = (
+                "the function is run inside of trio already: let it await what it gives to trio.run"
+            )
         raise ValueError(
-            f"every run failed alone, {run_name(0)} with {errors[0]!r}, so there is nothing to "
-            "compare; give inputs that the function can take"
+            f"every run failed alone, {run_name(0)} with {errors_in_words(errors[0])}, so there "
+            f"is nothing to compare; {what_to_do}"
         ) from errors[0]
 
 

@@ -6,12 +6,13 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, ModuleType
 from typing import Any
 
 import attrs
 
+from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of
 from harness.testing._asked import asked
@@ -25,6 +26,7 @@ from harness.testing.isolation._causes import (
     other_trials,
     raced,
 )
+from harness.testing.isolation._code import is_users_module
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
@@ -106,8 +108,8 @@ async def assert_isolated(
     Cancellation: the schedule that is being run is finished first. Everything is put back.
     """
     check_callable("assert_isolated(agent_fn, ...)", agent_fn)
-    _check_count("schedules", schedules, at_least=1)
-    _check_count("seed", seed)
+    check_count("assert_isolated(schedules=...)", schedules, advice="leave it out for 500")
+    check_whole("assert_isolated(seed=...)", seed, advice="any will do")
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
         raise TypeError(f"assert_isolated(inputs) takes a list of inputs, not {inputs!r}")
     if equal is not None and not callable(equal):
@@ -128,13 +130,6 @@ async def assert_isolated(
         return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
 
     return await in_worker_thread(work)
-
-
-def _check_count(name: str, value: object, *, at_least: int | None = None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"assert_isolated({name}=...) takes an int, not {value!r}")
-    if at_least is not None and value < at_least:
-        raise ValueError(f"assert_isolated({name}=...) must be at least {at_least}, not {value}")
 
 
 def _check(
@@ -188,7 +183,7 @@ def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) ->
 
 def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
     """Return where an object hangs that was given to us, by its name in the code around."""
-    for namespace in (names, caller.f_globals):
+    for namespace in (names, caller.f_globals, *_modules_at_hand(thing, caller)):
         for name, value in list(namespace.items()):
             if value is thing:
                 return Place(f"{namespace.get('__name__', '__main__')}.{name}")
@@ -197,6 +192,18 @@ def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
         if value is thing:
             return local_place(name, thing, function)
     return Place(type(thing).__qualname__, local_of=function)
+
+
+def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
+    """Yield the names of modules where an object may hang: its class's, and those in use here.
+
+    As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
+    """
+    call = getattr(type(thing), "__call__", None)  # noqa: B004 (its globals are wanted)
+    yield getattr(call, "__globals__", {})
+    for value in (*caller.f_locals.values(), *caller.f_globals.values()):
+        if isinstance(value, ModuleType) and is_users_module(value.__name__):
+            yield vars(value)
 
 
 def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolation:

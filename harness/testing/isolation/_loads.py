@@ -20,11 +20,18 @@ MISSING = object()
 
 
 @attrs.frozen
+class Item:
+    """What stands under a constant key of a container, as in ``state["turns"]``."""
+
+    key: Any
+
+
+@attrs.frozen
 class Chain:
-    """A variable and the attributes that a line loads from it, one from the other."""
+    """A variable and the attributes and items that a line loads from it, one from the other."""
 
     variable: str
-    attributes: tuple[str, ...]
+    attributes: tuple[str | Item, ...]
     offset: int
     """Where in the bytecode it begins."""
 
@@ -62,19 +69,31 @@ def is_at_await(frame: FrameType) -> bool:
     return frame.f_lasti in halts or frame.f_lasti - 2 in halts
 
 
+def _is_subscription(instruction: dis.Instruction) -> bool:
+    # Python 3.14 has made it one of the binary operators.
+    return instruction.opname == "BINARY_SUBSCR" or (
+        instruction.opname == "BINARY_OP" and instruction.argrepr == "[]"
+    )
+
+
 @functools.lru_cache(maxsize=4096)
 def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
     """Return the chains that each line of ``code`` loads."""
     by_line: dict[int, list[Chain]] = {}
     line = code.co_firstlineno
     offset = 0
-    open_chain: list[str] = []
+    variable: str | None = None
+    steps: list[str | Item] = []
+    key: Item | None = None
+    """A constant that was just loaded, and may turn out to be a key."""
 
     def close() -> None:
-        if open_chain:
-            chain = Chain(open_chain[0], tuple(open_chain[1:]), offset)
+        nonlocal variable, key
+        if variable is not None:
+            chain = Chain(variable, tuple(steps), offset)
             by_line.setdefault(line, []).append(chain)
-            open_chain.clear()
+        variable = key = None
+        steps.clear()
 
     for instruction in dis.get_instructions(code):
         positions = instruction.positions
@@ -87,9 +106,14 @@ def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
             names = instruction.argval  # Two of them, where an instruction loads two at once.
             for name in names if isinstance(names, tuple) else (names,):
                 close()
-                open_chain.append(str(name))
-        elif operation in ("LOAD_ATTR", "LOAD_METHOD") and open_chain and here == line:
-            open_chain.append(str(instruction.argval))
+                variable = str(name)
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD") and variable and not key and here == line:
+            steps.append(str(instruction.argval))
+        elif operation.startswith(("LOAD_CONST", "LOAD_SMALL_INT")) and variable and not key:
+            key = Item(instruction.argval)
+        elif key is not None and _is_subscription(instruction) and here == line:
+            steps.append(key)
+            key = None
         elif operation not in ("CACHE", "PUSH_NULL", "PRECALL", "COPY", "NOP", "RESUME"):
             close()
             line = here
@@ -136,11 +160,26 @@ def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
         else:
             owner, value = frame.f_globals, frame.f_globals.get(name, MISSING)
         yield Touch(owner, name, value)
-        for name in chain.attributes:
+        for step in chain.attributes:
             if value is MISSING:
                 break
-            owner, value = _attribute(value, name)
-            yield Touch(owner, name, value)
+            if isinstance(step, Item):
+                yield Touch(value, "", value := _item(value, step.key))
+            else:
+                owner, value = _attribute(value, step)
+                yield Touch(owner, step, value)
+
+
+def _item(thing: Any, key: Any) -> Any:
+    """Return what stands under a key of one of Python's own containers."""
+    try:
+        if isinstance(thing, dict):
+            return dict.get(thing, key, MISSING)
+        if isinstance(thing, list):
+            return list.__getitem__(thing, key)
+        return tuple.__getitem__(thing, key) if isinstance(thing, tuple) else MISSING
+    except (LookupError, TypeError):
+        return MISSING
 
 
 def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
@@ -150,7 +189,8 @@ def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
     except AttributeError:
         own = {}
     if isinstance(thing, type):
-        for cls in thing.__mro__:
+        metaclass: type[Any] = type(thing)
+        for cls in (*thing.__mro__, *metaclass.__mro__):
             if name in vars(cls):
                 return cls, vars(cls)[name]
         return thing, MISSING

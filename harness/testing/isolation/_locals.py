@@ -10,7 +10,8 @@ This names suspects, and proves nothing: a test makes its tasks share some objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from types import FrameType
 from typing import Any, Literal
 
@@ -20,11 +21,12 @@ import trio
 from harness._words import repr_of
 from harness.runs._frames import place
 from harness.testing.isolation._code import is_users_frame
-from harness.testing.isolation._loads import Spot, touches
-from harness.testing.isolation._parts import WHOLE
+from harness.testing.isolation._loads import MISSING, Spot, touches
+from harness.testing.isolation._parts import WHOLE, CellPart, Part
 from harness.testing.isolation._places import function_name
 from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.isolation._special import EnvironmentPart
 from harness.testing.isolation._tracing import LineTrace
 from harness.testing.schedules._control import frames_of
 
@@ -36,6 +38,11 @@ MAIN = "the test"
 
 STEPS_AT_MOST = 2_000
 """Steps that are watched; a failure is shown by fewer, once its schedule is shrunk."""
+
+_WAITED_ON = (
+    *(trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter, trio.Condition),
+    *(trio.Event, trio.lowlevel.ParkingLot),
+)
 
 
 @attrs.frozen(eq=False)
@@ -52,6 +59,8 @@ class LocalAccess:
     before: Any = None
     """What was there before a write, as far as it is kept: see `Part.take`."""
     after: Any = None
+    waited_on: bool = False
+    """Whether it is a lock or the like, which tasks change behind each other's back by right."""
 
 
 @attrs.frozen
@@ -74,6 +83,8 @@ class LocalsWatch:
         self._walked: set[int] = set()
         self._last: list[Any] = []
         self._by_thing: dict[int, list[int]] = {}
+        self._cells: dict[str, list[int]] = {}
+        self._waited_on: set[str] = set()
         self._steps = 0
         self._task = ""
         self._names: dict[trio.lowlevel.Task, str] = {}
@@ -127,13 +138,20 @@ class LocalsWatch:
             self._frames.append(frame)
             self._reached.add_code(frame.f_code, frame.f_globals)
         function = function_name(frame.f_code.co_qualname)
-        for name, value in list(frame.f_locals.items()):
+        variables = list(frame.f_locals.items())
+        if frame.f_code.co_name == "__init__":
+            variables = variables[1:]  # Whoever keeps the new object has a better name for it.
+        for name, value in variables:
             self._reached.add(local_place(name, value, function), value)
 
     def _keep_up(self) -> None:
         """Take note of what the parts hold that were just found."""
         for part in self._reached.parts[len(self._last) :]:
             self._by_thing.setdefault(id(part.thing), []).append(len(self._last))
+            if isinstance(part.thing, _WAITED_ON):
+                self._waited_on.add(str(part.place))
+            if isinstance(part, CellPart):
+                self._cells.setdefault(part.name, []).append(len(self._last))
             self._last.append(part.take())
 
     # Who does what with them -----------------------------------------------------------------
@@ -158,8 +176,14 @@ class LocalsWatch:
             for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
                 for index in self._by_thing.get(id(thing), ()):
                     part = self._reached.parts[index]
-                    if part.names_things == (key is not WHOLE):
+                    if _names_things(part) == (key is not WHOLE):
                         self._note(Suspect(part, key), "read")
+            if touch.owner is frame.f_code:
+                # Nothing tells which cell a variable is kept in; that it holds the same has to do.
+                for index in self._cells.get(touch.name, ()):
+                    part = self._reached.parts[index]
+                    if part.take().get(touch.name, MISSING) is touch.value:
+                        self._note(Suspect(part, touch.name), "read")
 
     def _note(
         self,
@@ -170,12 +194,21 @@ class LocalsWatch:
     ) -> None:
         line = self._trace.line
         where = "code of a library" if line is None else place(*line)
-        named = suspect.part.names_things
+        named = _names_things(suspect.part)
         path = suspect.path if named else str(suspect.part.place)
         thing = (id(suspect.part.thing), str(suspect.key) if named else "")
         self.accesses.append(
-            LocalAccess(path, thing, self._task, self._steps, kind, where, before, after)
+            LocalAccess(
+                *(path, thing, self._task, self._steps, kind, where, before, after),
+                # What is inside of one goes by its name.
+                waited_on=str(suspect.place) in self._waited_on,
+            )
         )
+
+
+def _names_things(part: Part) -> bool:
+    """Tell whether what stands under a part's keys is seen to be read; else only the part is."""
+    return part.names_things and not isinstance(part, EnvironmentPart)
 
 
 def _is_main(task: trio.lowlevel.Task) -> bool:
@@ -208,23 +241,65 @@ def local_suspects(
     for access in accesses:
         by_thing.setdefault(access.thing, []).append(access)
     waiting = set(waiting)
+    by_thing = {
+        thing: own
+        for thing, own in by_thing.items()
+        if (_is_waited_for(own, waiting) if waiting else not own[0].waited_on)
+    }
+    looked_at = {thing: list(_without_additions(own)) for thing, own in by_thing.items()}
+    # What several tasks write is more suspect than what one of them leaves to the others, and both
+    # more than where each just puts its result.
+    for candidates, writers in ((looked_at, 2), (looked_at, 1), (by_thing, 2)):
+        worst = _worst(candidates, writers, at_least=1 if waiting else 0)
+        if worst:
+            break
+    return [
+        LocalSuspect(by_thing[thing][0].path, tuple(_in_words(by_thing[thing]))) for thing in worst
+    ]
+
+
+def _worst(
+    by_thing: Mapping[tuple[int, str], Sequence[LocalAccess]], writers: int, *, at_least: int
+) -> list[tuple[int, str]]:
+    """Return those things, of all that have as many writers, with which the worst was done."""
     scores: dict[tuple[int, str], int] = {}
     for thing, own in by_thing.items():
-        if len({access.task for access in own if access.kind == "write"}) < 2:
-            continue
-        if waiting and not any(access.where in waiting for access in own):
-            functions = {where.partition(" (")[0] for where in waiting}
-            if not any(access.where.partition(" (")[0] in functions for access in own):
-                continue
-        scores[thing] = max(_score(own), default=0) + (1 if waiting else 0)
+        wrote = {access.task for access in own if access.kind == "write"}
+        if len(wrote) >= writers and wrote != {MAIN}:
+            scores[thing] = max(_score(own), default=0) + at_least
     worst = max(scores.values(), default=0)
-    if worst == 0:
-        return []
-    return [
-        LocalSuspect(by_thing[thing][0].path, tuple(_in_words(by_thing[thing])))
-        for thing, score in scores.items()
-        if score == worst
-    ]
+    return [thing for thing, score in scores.items() if score == worst > 0]
+
+
+def _is_waited_for(accesses: Sequence[LocalAccess], waiting: set[str]) -> bool:
+    """Tell whether a thing is read or written in one of these functions."""
+    functions = {where.partition(" (")[0] for where in waiting}
+    return any(access.where.partition(" (")[0] in functions for access in accesses)
+
+
+def _without_additions(accesses: Sequence[LocalAccess]) -> Iterator[LocalAccess]:
+    """Leave out where a container is read only to put something more into it."""
+    added = {
+        (access.task, access.step, access.where)
+        for access in accesses
+        if access.kind == "write" and _only_adds(access)
+    }
+    for access in accesses:
+        if access.kind == "write" or (access.task, access.step, access.where) not in added:
+            yield access
+
+
+def _only_adds(write: LocalAccess) -> bool:
+    before, after = write.before, write.after
+    if write.thing[1]:  # An attribute or a variable.
+        return False
+    if isinstance(before, tuple):
+        return len(before) <= len(after) and all(map(is_, before, after))
+    if isinstance(before, frozenset):
+        return bool(before <= after)
+    return isinstance(before, dict) and all(
+        key in after and after[key] is value for key, value in before.items()
+    )
 
 
 def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
@@ -232,7 +307,7 @@ def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
 
     4: it undid what another one had done since its last look. 3: it wrote after a look that
     another one had made stale. 2: it saw something change between two looks. 1: it read what
-    another one had left.
+    another one had left, or put something else in its place unseen.
     """
     writes = [access for access in accesses if access.kind == "write"]
     for between in writes:
@@ -242,7 +317,7 @@ def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
                 continue  # The test itself looks at what its tasks have made of it.
             looks = [a for a in mine if a.task == act.task and a.step < between.step]
             if not looks:
-                if act.kind == "read":
+                if act.kind == "read" or _undoes(act, between):
                     yield 1
             elif act.kind == "read":
                 yield 2

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from harness._words import error_in_words, repr_of
+from harness._words import error_in_words, errors_in_words, repr_of
 
 Equal = Callable[[Any, Any], bool]
 
@@ -39,7 +39,7 @@ class Outcome:
             return repr_of(self.value)
         if self.kind == "raised":
             assert self.error is not None
-            return f"raised {error_in_words(self.error)}"
+            return f"raised {errors_in_words(self.error)}"
         if self.kind == "cancelled":
             return "was cancelled"
         return f"never ended{f'; it waits in {self.where}' if self.where else ''}"
@@ -81,7 +81,7 @@ class Comparison:
         if one.kind == "returned":
             return self.same_values(one.value, other.value)
         if one.kind == "raised":
-            return error_in_words(one.error or Exception()) == error_in_words(
+            return errors_in_words(one.error or Exception()) == errors_in_words(
                 other.error or Exception()
             )
         return True
@@ -98,7 +98,7 @@ class Comparison:
             return True
         else:
             try:
-                answer = without_run_ids(one) == without_run_ids(other)
+                answer = comparable(one) == comparable(other)
             except Exception as error:
                 raise IncomparableError(
                     f"comparing two outputs of type {type(one).__name__} raised "
@@ -113,13 +113,15 @@ class Comparison:
             ) from error
 
 
-def without_run_ids(value: Any, levels: int = 3) -> Any:
-    """Return an output in which values of harness name no runs: ids are new each time."""
+def comparable(value: Any, levels: int = 3) -> Any:
+    """Return an output as it is compared: a run's id is new each time, and NaN equals nothing."""
     cls = type(value)
+    if cls is float and value != value:
+        return repr(value)
     if levels and cls in (list, tuple):
-        return cls(without_run_ids(part, levels - 1) for part in value)
+        return cls(comparable(part, levels - 1) for part in value)
     if levels and cls is dict:
-        return {key: without_run_ids(part, levels - 1) for key, part in value.items()}
+        return {key: comparable(part, levels - 1) for key, part in value.items()}
     if cls.__module__.startswith("harness.") and attrs.has(cls) and hasattr(value, "run_id"):
         return attrs.evolve(value, run_id="")
     return value
@@ -160,7 +162,7 @@ def compared_by_identity(value: Any) -> type[Any] | None:
         if index >= _LOOKED_AT:
             return None
         cls = type(part)
-        if _eq_of(cls) is object.__eq__ and not isinstance(part, type) and not callable(part):
+        if _eq_of(cls) is object.__eq__ and not isinstance(part, type):
             return cls
     return None
 
@@ -188,7 +190,10 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def by_identity_words(cls: type[Any]) -> str:
     """Return what to say about outputs that are equal only to themselves."""
+    what_to_do = f"define {cls.__qualname__}.__eq__ (a dataclass has one)"
+    if cls.__module__ == "builtins":
+        what_to_do = "return what it gives in its place"
     return (
         f"an output holds a {cls.__qualname__}, which is equal only to itself, so no two runs "
-        f"can give the same; define {cls.__qualname__}.__eq__ (a dataclass has one), or {_ADVICE}"
+        f"can give the same; {what_to_do}, or {_ADVICE}"
     )

@@ -281,18 +281,18 @@ class ClassPart(KeyedPart):
 class CellPart(KeyedPart):
     """A variable of a function that the functions inside of it share, and may bind anew."""
 
-    __slots__ = ("_cell", "_name")
+    __slots__ = ("_cell", "name")
 
     names_things = True
 
     def __init__(self, place: Place, name: str, cell: CellType) -> None:
         super().__init__(place, "variable", cell)
-        self._name = name
+        self.name = name
         self._cell = cell
 
     def take(self) -> dict[str, Any]:
         try:
-            return {self._name: self._cell.cell_contents}
+            return {self.name: self._cell.cell_contents}
         except ValueError:  # Not bound yet.
             return {}
 

@@ -12,8 +12,10 @@ The walk goes level by level, so an object that can be reached in two ways gets 
 from __future__ import annotations
 
 import array
+import contextlib
 import contextvars
 import functools
+import io
 import itertools
 import logging
 import os
@@ -57,6 +59,7 @@ from harness.testing.isolation._special import (
     LruCache,
     OpaquePart,
     array_part,
+    buffer_part,
     global_random_part,
     random_part,
     working_directory_part,
@@ -81,7 +84,7 @@ _ATOMS: frozenset[type[Any]] = frozenset(
 )
 
 _LEFT_ALONE: tuple[type[Any], ...] = (
-    *(types.ModuleType, Enum, logging.Logger, logging.Handler, os.PathLike, BaseException),
+    *(types.ModuleType, Enum, os.PathLike, BaseException),
     *(weakref.ref, types.FrameType, types.TracebackType, contextvars.Context, contextvars.Token),
     *(type(threading.Lock()), type(threading.RLock()), threading.Thread),
     *(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run),
@@ -148,6 +151,10 @@ class Reached:
 
     def _look_at(self, thing: Any, place: Place, levels: int) -> None:
         cls = type(thing)
+        if id(thing) in _CHANGES_THE_PROCESS:
+            module, name = _CHANGES_THE_PROCESS[id(thing)]
+            self._process_state(module, (name,))
+            return
         for kind, look in _LOOKS:
             if issubclass(cls, kind):
                 look(self, thing, place, levels)
@@ -176,7 +183,8 @@ class Reached:
     def _closure(
         self, function: types.FunctionType, place: Place, levels: int, *, bindings: bool
     ) -> None:
-        owner = function_name(function.__qualname__.rpartition(".<locals>")[0])
+        # The code's own name: functools.wraps gives a function that of the one it wraps.
+        owner = function_name(function.__code__.co_qualname.rpartition(".<locals>")[0])
         for name, cell in zip(
             function.__code__.co_freevars, function.__closure__ or (), strict=True
         ):
@@ -227,8 +235,12 @@ class Reached:
         """Look at what the user's code uses of a module that it has as a global."""
         name = module.__name__
         names = vars(module)
-        if name in ("random", "os"):
+        if name in ("random", "os", "sys"):
             self._process_state(name, used)
+        elif name == "contextlib":
+            for attribute in used:
+                if id(names.get(attribute)) in _CHANGES_THE_PROCESS:
+                    self._push(names[attribute], Place(f"{name}.{attribute}"), 0)
         elif is_users_module(name):
             for attribute in used:
                 if attribute not in names:
@@ -256,6 +268,8 @@ class Reached:
                 wanted["environ"] = EnvironmentPart
             elif module == "os" and name in ("chdir", "getcwd", "fchdir"):
                 wanted["getcwd"] = working_directory_part
+            elif module == "sys" and name in ("stdin", "stdout", "stderr"):
+                self._bindings(sys.__dict__, "sys").add(name)
         for name, part in wanted.items():
             if name not in self._ambient:
                 self._ambient.add(name)
@@ -321,8 +335,10 @@ class Reached:
             self._attributes(items, place, levels)
 
     def _fixed_items(self, items: Iterable[Any], place: Place, levels: int) -> None:
+        names = getattr(type(items), "_fields", ())  # Of a named tuple.
         for index, value in enumerate(itertools.islice(items, ITEMS_AT_MOST)):
-            self._push(value, place.item(index), levels)
+            named = place.attribute(names[index]) if index < len(names) else place.item(index)
+            self._push(value, named, levels)
         if type(items) is not tuple:
             self._attributes(items, place, levels)
 
@@ -347,6 +363,9 @@ class Reached:
     def _cache(self, cache: LruCache[Any], place: Place, levels: int) -> None:
         self._push(cache.__wrapped__, place, levels)
 
+    def _buffer(self, buffer: Any, place: Place, levels: int) -> None:
+        self.parts.append(buffer_part(place, buffer))
+
     def _random(self, generator: random.Random, place: Place, levels: int) -> None:
         if type(generator) is random.SystemRandom:
             return
@@ -354,6 +373,15 @@ class Reached:
             self._process_state("random", ())
         else:
             self.parts.append(random_part(place, generator))
+
+    def _logger(self, logger: logging.Logger, place: Place, levels: int) -> None:
+        """Look at where it writes to: a handler that a run adds gets the lines of all."""
+        for name, held in (("handlers", logger.handlers), ("filters", logger.filters)):
+            self._push(held, place.attribute(name), levels)
+
+    def _handler(self, handler: logging.Handler, place: Place, levels: int) -> None:
+        if is_users_class(type(handler)):
+            self._instance(handler, place, levels)
 
     def _limiter(self, limiter: Limiter, place: Place, levels: int) -> None:
         self.parts.append(LimiterPart(place, limiter))
@@ -463,6 +491,21 @@ _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     (RunLocal, Reached._run_local),
     (random.Random, Reached._random),
     (Limiter, Reached._limiter),
+    ((io.StringIO, io.BytesIO), Reached._buffer),
+    (logging.Logger, Reached._logger),
+    (logging.Handler, Reached._handler),
     (type(os.environ), Reached._environment),
 ]
 """How things are looked at, by type; the first that fits."""
+
+_CHANGES_THE_PROCESS = {
+    id(thing): state
+    for thing, state in (
+        *((function, ("os", "environ")) for function in (os.getenv, os.putenv, os.unsetenv)),
+        *((function, ("os", "getcwd")) for function in (os.chdir, os.getcwd)),
+        (contextlib.chdir, ("os", "getcwd")),
+        (contextlib.redirect_stdout, ("sys", "stdout")),
+        (contextlib.redirect_stderr, ("sys", "stderr")),
+    )
+}
+"""Python's own functions by which code gets at a state of the whole process, and at which."""

@@ -136,6 +136,22 @@ def array_part(place: Place, array: Any) -> Part:
     return WholePart(place, "numpy array", array, array.tobytes, put)
 
 
+def buffer_part(place: Place, buffer: Any) -> Part:
+    """Return the part of a file in memory: what is in it, and where the next read or write is."""
+
+    def put(contents: tuple[Any, int]) -> None:
+        text, position = contents
+        buffer.seek(0)
+        buffer.truncate()
+        buffer.write(text)
+        buffer.seek(position)
+
+    return WholePart(
+        *(place, type(buffer).__name__, buffer, lambda: (buffer.getvalue(), buffer.tell()), put),
+        by_value=True,
+    )
+
+
 def random_part(place: Place, generator: random.Random) -> Part:
     """Return the part of a generator of random numbers: where it stands in its sequence."""
     return WholePart(

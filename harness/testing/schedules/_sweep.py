@@ -52,11 +52,6 @@ class Sweep:
         """Whether there is anything to strike."""
         return bool(self._known)
 
-    @property
-    def finished(self) -> bool:
-        """Whether each single fault was proposed."""
-        return not self._untried
-
     def propose(self) -> tuple[Fault, ...]:
         """Return what goes wrong in the next run."""
         if self._untried:

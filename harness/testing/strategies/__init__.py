@@ -7,9 +7,9 @@ Needs the extra ``testing`` (Hypothesis)::
         run_schedule(tree.play, schedule).unwrap()
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness._extras import load_with_extra
 from harness.testing.strategies._run_tree import Ending, PlannedError, RunTree
 
 if TYPE_CHECKING:
@@ -31,17 +31,12 @@ _NEED_HYPOTHESIS = frozenset({"outcomes", "results", "run_trees", "schedules"})
 def __getattr__(name: str) -> Any:
     if name not in _NEED_HYPOTHESIS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        strategies = import_module("harness.testing.strategies._strategies")
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "hypothesis":
-            raise
-        raise ImportError(
-            f"harness.testing.strategies.{name} needs hypothesis, which is not installed; "
-            "run: pip install 'trio-harness[testing]'",
-            name=error.name,
-        ) from error
-    return getattr(strategies, name)
+    return load_with_extra(
+        "harness.testing.strategies._strategies",
+        name,
+        subject=f"harness.testing.strategies.{name}",
+        extras={"hypothesis": "testing"},
+    )
 
 
 def __dir__() -> list[str]:

@@ -27,6 +27,61 @@ class Wrong:
 
 
 WRONG = {
+    "a class attribute changed by a class below": Wrong(
+        "mutable-class-attribute",
+        "Agent.messages",
+        2,
+        """\
+        class Agent:
+            messages = []
+        class Support(Agent):
+            async def run(self, text):
+                self.messages.append(text)
+        """,
+    ),
+    "a plain method of a shared object that async code calls": Wrong(
+        "shared-instance-state",
+        "EVENTS.queue",
+        5,
+        """\
+        class Bus:
+            def __init__(self):
+                self.queue = []
+            def emit(self, event):
+                self.queue.append(event)
+            def drain(self):
+                return list(self.queue)
+        EVENTS = Bus()
+        async def run(text):
+            EVENTS.emit(text)
+            await work(text)
+            return EVENTS.drain()
+        """,
+    ),
+    "prints redirected by a run": Wrong(
+        "process-state",
+        "contextlib.redirect_stdout",
+        4,
+        """\
+        import contextlib
+        import io
+        async def run(tool):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                await tool()
+            return out.getvalue()
+        """,
+    ),
+    "prints sent elsewhere by a run": Wrong(
+        "process-state",
+        "sys.stdout",
+        3,
+        """\
+        import sys
+        async def run(tool, out):
+            sys.stdout = out
+            await tool()
+        """,
+    ),
     "messages on the class": Wrong(
         "mutable-class-attribute",
         "Agent.messages",
@@ -471,6 +526,26 @@ def test_the_fault_is_found_where_it_is(wrong: Wrong) -> None:
 
 
 RIGHT = {
+    "a class below has a list of its own": """\
+        class Agent:
+            messages = []
+        class Support(Agent):
+            def __init__(self):
+                self.messages = []
+            async def run(self, text):
+                self.messages.append(text)
+        """,
+    "what is taken out of a pool and put back": """\
+        POOL = [connect(), connect()]
+        async def run(text):
+            async with SLOTS:
+                connection = POOL.pop()
+                try:
+                    return await connection.ask(text)
+                finally:
+                    connection.clear()
+                    POOL.append(connection)
+        """,
     "messages of the instance": """\
         class Agent:
             messages = []

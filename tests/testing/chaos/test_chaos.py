@@ -116,6 +116,14 @@ class Refused(Exception):
         super().__init__("refused")
 
 
+class Answered(Exception):
+    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+
+    def __init__(self, text: str, *, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 @pytest.mark.parametrize(
     ("fail", "expected"),
     [
@@ -124,6 +132,7 @@ class Refused(Exception):
         (ValueError, {ValueError}),
         (Refused, {Refused}),
         (OSError(7, "lost"), {OSError}),
+        (Answered("busy", status=503), {Answered}),
         ([ValueError, KeyError], {ValueError, KeyError}),
         (lambda: RuntimeError("made"), {RuntimeError}),
     ],
@@ -161,6 +170,20 @@ async def test_a_plain_function_in_a_thread(autojump_clock: MockClock) -> None:
 # Models and tools --------------------------------------------------------------------------------
 
 REQUEST = ModelRequest([Message("user", "Hello")])
+
+
+@pytest.mark.parametrize("faults", [{"delay": 3}, {"cancel": True}, {"fail": ValueError}])
+@pytest.mark.parametrize("after", [0.0, 1.0])
+async def test_a_lambda_that_gives_an_awaitable(
+    autojump_clock: MockClock, faults: dict[str, Any], after: float
+) -> None:
+    """It is a worker like any other, though nothing but its call says so."""
+    chaos = Chaos(3, **faults, rate=1.0, after=after)
+    worker = chaos.wrap(lambda number: double(number))
+    results = await harness.fan_out(worker, [1, 2], policy=POLICY)
+    status = {"delay": "ok", "cancel": "cancelled", "fail": "failed"}[next(iter(faults))]
+    assert [result.status for result in results] == [status, status]
+    assert trio.current_time() == {"delay": 4.0}.get(next(iter(faults)), after)
 
 
 async def test_a_model_is_wrapped_as_a_model(autojump_clock: MockClock) -> None:

@@ -116,12 +116,14 @@ async def test_a_cancel_ends_the_search() -> None:
 def test_what_is_no_async_test_is_refused() -> None:
     with pytest.raises(TypeError, match="only async tests"):
         explore_schedules(print)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="from 1 upwards"):
         explore_schedules(schedules=0)
-    with pytest.raises(TypeError, match="must be an int"):
+    with pytest.raises(TypeError, match="takes a whole number"):
         explore_schedules(schedules=1.5)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="no replay string"):
         explore_schedules(schedule="nonsense")
+    with pytest.raises(TypeError, match="seed must be an int"):
+        explore_schedules(seed="seed")  # type: ignore[call-overload]
 
 
 # The report -------------------------------------------------------------------------------------

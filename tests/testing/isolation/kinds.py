@@ -4,9 +4,12 @@ A kind is a pair of functions, ``NAME`` and ``NAME_fixed``. What the leaky one s
 path that `KINDS` says, in this module unless the path says otherwise.
 """
 
+import contextlib
 import contextvars
 import functools
+import io
 import itertools
+import logging
 import os
 import random
 import threading
@@ -14,7 +17,7 @@ from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import attrs
 import trio
@@ -211,6 +214,38 @@ async def cached_list_at_once_fixed(text: str) -> list[str]:
     return list(upper(text))
 
 
+def remembered(function: Callable[[str, str], Awaitable[str]]) -> Callable[[str, str], Any]:
+    answers: dict[str, str] = {}
+
+    @functools.wraps(function)
+    async def remembering(user: str, question: str) -> str:
+        if question not in answers:
+            answers[question] = await function(user, question)
+        return answers[question]
+
+    return remembering
+
+
+@remembered
+async def look_up(user: str, question: str) -> str:
+    await pause()
+    return f"the {question} of {user}"
+
+
+async def cached_by_the_wrong_key(user: str) -> str:
+    return str(await look_up(user, "balance"))
+
+
+@remembered
+async def look_up_all(user: str, question: str) -> str:
+    await pause()
+    return f"the {question}"
+
+
+async def cached_by_the_wrong_key_fixed(user: str) -> str:
+    return str(await look_up_all(user, f"balance of {user}"))
+
+
 # Context variables -------------------------------------------------------------------------------
 
 NOTES: contextvars.ContextVar[list[str]] = contextvars.ContextVar("NOTES", default=[])  # noqa: B039
@@ -282,6 +317,88 @@ async def library_setting(key: str) -> str:
 async def library_setting_fixed(key: str) -> str:
     await pause()
     return f"called with {key}"
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+LOG = logging.getLogger("tests.testing.isolation.bots")
+LOG.setLevel(logging.INFO)
+LOG.propagate = False
+
+
+async def log_handlers(user: str) -> list[str]:
+    mine = Lines()
+    LOG.addHandler(mine)
+    LOG.info("%s asks", user)
+    await pause()
+    LOG.removeHandler(mine)
+    return mine.lines
+
+
+async def log_handlers_fixed(user: str) -> list[str]:
+    LOG.info("%s asks", user)
+    await pause()
+    return [f"{user} asks"]
+
+
+async def captured_output(user: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as captured:
+        await pause()
+        print(user)
+    return captured.getvalue()
+
+
+async def captured_output_fixed(user: str) -> str:
+    captured = io.StringIO()
+    await pause()
+    print(user, file=captured)
+    return captured.getvalue()
+
+
+BUFFER = io.StringIO()
+
+
+async def shared_file_in_memory(text: str) -> str:
+    BUFFER.seek(0)
+    BUFFER.truncate()
+    BUFFER.write(text)
+    await pause()
+    BUFFER.write("!")
+    return BUFFER.getvalue()
+
+
+async def shared_file_in_memory_fixed(text: str) -> str:
+    buffer = io.StringIO(text)
+    buffer.seek(0, io.SEEK_END)
+    await pause()
+    buffer.write("!")
+    return buffer.getvalue()
+
+
+class Notes(NamedTuple):
+    lines: list[str]
+
+
+SCRATCH = Notes([])
+
+
+async def named_tuple_with_list(text: str) -> list[str]:
+    SCRATCH.lines[:] = [text]
+    await pause()
+    return list(SCRATCH.lines)
+
+
+async def named_tuple_with_list_fixed(text: str) -> list[str]:
+    notes = Notes([text])
+    await pause()
+    return list(notes.lines)
 
 
 # Objects of other people's classes ---------------------------------------------------------------
@@ -874,10 +991,15 @@ KINDS: dict[str, tuple[str, ...]] = {
     "lazy_client": (f"{HERE}._client",),
     "cached_list": (f"{HERE}.history",),
     "cached_list_at_once": (f"{HERE}.drafts",),
+    "cached_by_the_wrong_key": ("answers['balance'] (local of remembered)",),
     "context_default": (f"{HERE}.NOTES.get()",),
     "thread_local": (f"{HERE}.THREADS.user",),
     "global_random": ("random",),
     "environment": ("os.environ['HARNESS_TEST_USER']",),
+    "log_handlers": (f"{HERE}.LOG.handlers",),
+    "captured_output": ("sys.stdout",),
+    "shared_file_in_memory": (f"{HERE}.BUFFER",),
+    "named_tuple_with_list": (f"{HERE}.SCRATCH.lines",),
     "library_setting": ("tests.testing.isolation.library.api_key",),
     "namespace": (f"{HERE}.NAMESPACE.user",),
     "user_dict": (f"{HERE}.SETTINGS.data['user']",),

@@ -1,5 +1,6 @@
 """An agent of harness is checked as it is; its tools and its model's function are looked into."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -51,3 +52,26 @@ async def test_an_agent_whose_tool_keeps_state_in_a_global() -> None:
 async def test_an_agent_whose_tool_keeps_none() -> None:
     """Each reply names its run by another id, and that is no difference."""
     await assert_isolated(agent_with(note), ["a", "b", "c"], schedules=20)
+
+
+class Bot:
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+
+    async def __call__(self, text: str) -> int:
+        self.turns.append(text)
+        await trio.lowlevel.checkpoint()
+        return len(self.turns)
+
+
+bot = Bot()
+
+
+async def test_an_object_that_is_called_goes_by_its_name_in_its_module() -> None:
+    """Not by that of a variable here: it is the module's, and so is the leak."""
+    module = sys.modules[__name__]
+    namespace: dict[str, Any] = {"assert_isolated": assert_isolated, "module": module}
+    exec("async def check(): await assert_isolated(module.bot, ['a', 'b'])", namespace)
+    with pytest.raises(ScheduleError) as caught:
+        await namespace["check"]()
+    assert caught.value.objects == (f"{__name__}.bot.turns",)

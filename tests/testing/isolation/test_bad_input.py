@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,9 +41,11 @@ def plain(value: int) -> int:
         pytest.param(echo, [], {}, ValueError, "got no inputs", id="no inputs"),
         pytest.param(echo, "ab", {}, TypeError, "takes a list of inputs", id="a string"),
         pytest.param(echo, 3, {}, TypeError, "takes a list of inputs", id="one input, bare"),
-        pytest.param(echo, [1], {"schedules": 0}, ValueError, "at least 1", id="no schedules"),
-        pytest.param(echo, [1], {"schedules": 1.5}, TypeError, "takes an int", id="a float"),
-        pytest.param(echo, [1], {"seed": "x"}, TypeError, "takes an int", id="seed"),
+        pytest.param(echo, [1], {"schedules": 0}, ValueError, "from 1 upwards", id="no schedules"),
+        pytest.param(
+            echo, [1], {"schedules": 1.5}, TypeError, "takes a whole number", id="a float"
+        ),
+        pytest.param(echo, [1], {"seed": "x"}, TypeError, "takes a whole number", id="seed"),
         pytest.param(echo, [1], {"equal": 1}, TypeError, "a function of two", id="equal"),
         pytest.param(echo, [1], {"schedule": 1}, TypeError, "a replay string", id="replay: int"),
         pytest.param(
@@ -228,3 +231,53 @@ async def test_each_input_is_a_run() -> None:
         return list(log.get())
 
     await assert_isolated(agent, ["a", "b", "c"], schedules=30)
+
+
+async def test_outputs_that_are_functions() -> None:
+    async def agent(value: int) -> Any:
+        await trio.lowlevel.checkpoint()
+        return lambda: value
+
+    with pytest.raises(ValueError, match=r"an output holds a function, .* or pass equal="):
+        await assert_isolated(agent, [1, 2])
+
+
+async def test_not_a_number_is_an_output_like_any_other() -> None:
+    async def agent(value: int) -> dict[str, float]:
+        await trio.lowlevel.checkpoint()
+        return {"score": float("nan")}
+
+    await assert_isolated(agent, [1, 2], schedules=5)
+
+
+LAST_FAILURE: list[Exception] = []
+
+
+async def test_errors_in_a_group_are_compared_by_what_they_hold() -> None:
+    """Every error of an agent with a nursery is a group, and all of them have the same text."""
+
+    async def agent(value: int) -> None:
+        if value:
+            async with trio.open_nursery():
+                LAST_FAILURE[:] = [KeyError(value)]
+                await trio.lowlevel.checkpoint()
+                raise LAST_FAILURE[0]
+
+    with pytest.raises(ScheduleError, match=r"alone: +raised ExceptionGroup: .*: \[KeyError: 1\]"):
+        await assert_isolated(agent, [0, 1, 2])
+
+
+async def test_an_agent_that_starts_trio_is_told_not_to() -> None:
+    async def agent(value: int) -> None:
+        trio.run(trio.sleep, 0)
+
+    with pytest.raises(ValueError, match="inside of trio already: let it await"):
+        await assert_isolated(agent, [1, 2])
+
+
+async def test_an_agent_that_ends_the_process() -> None:
+    async def agent(value: int) -> None:
+        sys.exit(3)
+
+    with pytest.raises(ScheduleError, match="SystemExit: 3"):
+        await assert_isolated(agent, [1, 2])

@@ -20,7 +20,7 @@ async def test_without_h11_sockets_are_refused_with_advice(
         monkeypatch.delitem(
             sys.modules, f"harness.testing.provider._sockets.{module}", raising=False
         )
-    with pytest.raises(ImportError, match=r"install trio-harness\[provider\]"):
+    with pytest.raises(ImportError, match=r"pip install 'trio-harness\[provider\]', or open it"):
         async with open_provider(answer=echo):
             pass
     async with open_provider(answer=echo, http=False) as provider:

@@ -74,11 +74,29 @@ def _is_of(target: ast.expr, name: str, owner: ast.ClassDef, source: Source) -> 
     if isinstance(holder, ast.Name) and holder.id == owner.name:
         return True
     method = source.method_of(target)
-    if method is None or source.class_of(method) is not owner:
+    own = None if method is None else source.class_of(method)
+    if method is None or not isinstance(own, ast.ClassDef):
+        return False
+    if own is not owner and (name in _bound_by(own) or not _inherits(own, owner, source)):
         return False
     itself = first_parameter(method)
     words = ast.unparse(holder)
     return words in (itself, f"type({itself})", f"{itself}.__class__", "__class__")
+
+
+def _inherits(cls: ast.ClassDef, owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether a class of this file has ``owner`` above it, and nothing hides ``owner``."""
+    for base in cls.bases:
+        inner = source.top_classes.get(source.dotted(base))
+        if inner is owner or (
+            inner is not None and inner is not cls and _inherits(inner, owner, source)
+        ):
+            return True
+    return False
+
+
+def _bound_by(cls: ast.ClassDef) -> set[str]:
+    return {binding.name for binding in bindings_of(cls.body)} | _given_to_each_instance(cls)
 
 
 def _given_to_each_instance(owner: ast.ClassDef) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import changes_by
+from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
@@ -21,6 +21,8 @@ RULE = Rule(
 _CALLS = {
     "os.chdir": "the current folder",
     "contextlib.chdir": "the current folder",
+    "contextlib.redirect_stdout": "where prints go",
+    "contextlib.redirect_stderr": "where errors are printed",
     "os.putenv": "the environment",
     "os.unsetenv": "the environment",
     "os.umask": "the file mode mask",
@@ -29,6 +31,8 @@ _CALLS = {
     "numpy.random.seed": "numpy's random seed",
     "time.tzset": "the time zone",
 }
+
+_ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
@@ -44,6 +48,9 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
             for change in changes_by(node):
                 if source.dotted(change.target) == "os.environ":
                     symbol, what = "os.environ", "the environment"
+            for target in assigned_by(node):
+                if (name := source.dotted(target)) in _ASSIGNED:
+                    symbol, what = name, _ASSIGNED[name]
             if what:
                 yield Hit(
                     node=node,

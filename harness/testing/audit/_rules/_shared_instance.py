@@ -47,7 +47,8 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield each attribute of a shared object that its async methods set or change."""
     seen: set[tuple[str, str]] = set()
     for name, line, home, owner in _shared_objects(source, program):
-        for attribute, node, how, method in _kept(home, owner):
+        used = _used_on(name, source, program)
+        for attribute, node, how, method in _kept(home, owner, used):
             if (owner.name, attribute) in seen:
                 continue
             seen.add((owner.name, attribute))
@@ -141,16 +142,35 @@ def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool
     return False
 
 
+def _used_on(name: str, source: Source, program: Program) -> set[str]:
+    """Return the methods and attributes that async code uses of an object of a module, by name."""
+    used: set[str] = set()
+    if name not in source.bindings:
+        return used
+    for other in program.sources:
+        if other is not source and name not in other.imports:
+            continue
+        for function in other.functions:
+            if not isinstance(function, ast.AsyncFunctionDef):
+                continue
+            for node in other.own_nodes(function):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    holder = other.dotted(node.value)
+                    if holder == name or (other is not source and holder.endswith(f".{name}")):
+                        used.add(node.attr)
+    return used
+
+
 # What is kept on it ----------------------------------------------------------------------------
 
 
 def _kept(
-    source: Source, owner: ast.ClassDef
+    source: Source, owner: ast.ClassDef, used: set[str]
 ) -> Iterator[tuple[str, ast.stmt | ast.expr, str, FunctionNode]]:
     """Yield the attributes that belong to one run: attribute, place, verb and method."""
     methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
-    read = _read_attributes(owner)
-    for method in _run_methods(methods, source):
+    read = _read_attributes(owner) | used
+    for method in _run_methods(methods, used, source):
         itself = first_parameter(method)
         if not itself or LIFE_CYCLE.match(method.name):
             continue
@@ -169,10 +189,15 @@ def _kept(
                     yield attribute, node, how, method
 
 
-def _run_methods(methods: dict[str, FunctionNode], source: Source) -> Iterator[FunctionNode]:
-    """Yield the async methods, and the plain ones that those call on the same object."""
+def _run_methods(
+    methods: dict[str, FunctionNode], used: set[str], source: Source
+) -> Iterator[FunctionNode]:
+    """Yield the async methods, those in ``used``, and the plain ones that they call in turn."""
     pending: list[FunctionNode] = [
-        method for method in methods.values() if isinstance(method, ast.AsyncFunctionDef)
+        method
+        for method in methods.values()
+        if isinstance(method, ast.AsyncFunctionDef)
+        or (method.name in used and method.name not in INITIALISERS)
     ]
     seen = set(pending)
     while pending:
