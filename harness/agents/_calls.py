@@ -121,8 +121,8 @@ class _Turn:
             if tool is None:
                 names = ", ".join(self.tools) or "none at all"
                 self.answer(number, f"there is no tool {call.name!r}; there are: {names}", False)
-            elif call.unreadable is not None or not isinstance(call.arguments, Mapping):
-                given = repr_of(call.arguments if call.unreadable is None else call.unreadable)
+            elif call.unreadable is not None:
+                given = repr_of(call.unreadable)
                 self.answer(number, f"the arguments are no JSON object: {given}", False)
             elif not tool.sequential:
                 self.waiting.append(number)

@@ -560,7 +560,10 @@ async def test_arguments_that_are_no_object_are_answered(autojump_clock: MockClo
     told = [one.content for one in reply.messages if one.role == "tool"]
     assert all("no JSON object" in one for one in told)
     assert '{"a": ' in told[0]
+    assert "[1]" in told[1]
     assert called == []
+    saved = Conversation(reply.messages).to_json()
+    assert Conversation.from_json(saved).messages == reply.messages, "it could not be read again"
 
 
 # Time and cancellation ---------------------------------------------------------------------------
