@@ -193,7 +193,7 @@ class Work:
             run.emit_nowait(UsageReported(response.usage))
             calls = response.tool_calls
             if calls:
-                calls = _with_ids_of_their_own(calls)
+                calls = _fit_for_a_history(calls)
                 self._messages.append(Message("assistant", response.content, calls))
                 await call_tools(run, setup.tools, calls, self._messages)
             elif self._is_answer(response):
@@ -391,11 +391,19 @@ def _system_messages(
     return (Message("system", f"{instructions.content}\n\n{own.content}"),), 1
 
 
-def _with_ids_of_their_own(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the calls, with new ids where two are equal or one is empty.
 
-    A result is matched by its call's id, and no provider takes a history in which that fails.
+    A result is matched by its call's id, and no provider takes a history in which that fails. Nor
+    one with arguments that are no object: those become the text that could not be read.
     """
+    if any(type(call.arguments) is not dict for call in calls):
+        calls = tuple(
+            attrs.evolve(call, arguments={}, unreadable=repr_of(call.arguments))
+            if not isinstance(call.arguments, Mapping)
+            else attrs.evolve(call, arguments=dict(call.arguments))
+            for call in calls
+        )
     ids = {call.id for call in calls}
     if len(ids) == len(calls) and all(ids):
         return calls
