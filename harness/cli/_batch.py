@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -251,7 +251,9 @@ def _run_into_output(
         with open_display(quiet=options.quiet) as display:
             run = partial(_read_and_run, options, form, work, read, reading, name, writer, display)
             try:
-                report = trio.run(run)
+                # An agent may change it, and the paths of the options are relative to it.
+                with chdir("."):
+                    report = trio.run(run)
             except BaseExceptionGroup as group:
                 interrupt = first_of(group, KeyboardInterrupt)
                 if interrupt is None:

@@ -62,6 +62,10 @@ class JournaledEngine(StartingEngine):
         self._settings = settings
         self.origin: str = ""
         """What the batch is called in every session."""
+        self._opening = trio.CancelScope()
+        """Around all that comes before the first item."""
+        self._is_open = False
+        """Whether the batch is to be closed."""
         self._epoch = 0.0
         """What to add to trio's clock for seconds since the epoch."""
 
@@ -71,28 +75,39 @@ class JournaledEngine(StartingEngine):
         """Do what `Engine.drive` does, within a batch of the journal; in the end all is durable."""
         self._epoch = time.time() - trio.current_time()
         try:
+<<<<<<< HEAD
             self.batch: Batch = await self._journal.open_batch(
+=======
+            with self._opening:
+                await self._open()
+            if not self._opening.cancel_called:
+                await super().drive()
+        finally:
+            if self._is_open:
+                with trio.CancelScope(shield=True):
+                    try:
+                        await self._close_books()
+                    finally:
+                        await self.batch.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _open(self) -> None:
+        try:
+            self.batch = await self._journal.open_batch(
+>>>>>>> break-journal
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:
             self._start_nothing("its journal was not opened")
             raise
+        self._is_open = True
         try:
-            try:
-                self.origin = await self.batch.origin()
-                await self._charge_earlier_sessions()
-            except BaseException:
-                self._start_nothing("its journal could not be read")
-                raise
-            await super().drive()
-        finally:
-            with trio.CancelScope(shield=True):
-                try:
-                    await self._close_books()
-                finally:
-                    await self.batch.close()
-        if self._failure is not None:
-            raise self._failure
+            self.origin = await self.batch.origin()
+            await self._charge_earlier_sessions()
+        except BaseException:
+            self._start_nothing("its journal could not be read")
+            raise
 
     async def _charge_earlier_sessions(self) -> None:
         """Have the budgets around this fan-out go on with what earlier sessions left of them."""
@@ -114,6 +129,12 @@ class JournaledEngine(StartingEngine):
     def _stop(self) -> None:
         if self._has_begun:  # Else `drive`, which still opens the batch, looks for itself.
             super()._stop()
+
+    def _cancel_items(self, why: str) -> None:
+        if self._has_begun:
+            super()._cancel_items(why)
+        else:  # A reader may leave while the journal is read, for seconds if it is large.
+            self._opening.cancel()
 
     def _begin_work(self, nursery: trio.Nursery) -> None:
         self._has_clerk = True

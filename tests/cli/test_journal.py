@@ -38,6 +38,12 @@ async def spends(record):
     calls.append(record["id"])
     return record["id"]
 
+async def goes(record):
+    import os
+    os.makedirs("elsewhere", exist_ok=True)
+    os.chdir("elsewhere")
+    return record["id"]
+
 async def line(text):
     calls.append(text)
     return text
@@ -144,6 +150,16 @@ def test_the_output_of_a_resumed_batch_may_be_gone_or_standard_output(
     assert main([*source, "--journal", "run.db", "--resume", "--output", "-", "--quiet"]) == 1
     out = capfdbinary.readouterr().out.splitlines()
     assert [json.loads(line)["key"] for line in out] == ["1", "2", "3"]
+
+
+def test_an_agent_may_change_the_working_directory(folder: Path) -> None:
+    """Seen first as a resumed batch that ended well, with its output left beside the old one."""
+    assert batch("--first", "1", target="goes") == 0
+    assert batch("--resume", "--summary", "sum.json", "--limit", "1", target="goes") == 0
+    assert Path.cwd() == folder
+    assert len(Path("out.jsonl").read_text().splitlines()) == 3
+    assert not Path("out.jsonl.part").exists()
+    assert json.loads(Path("sum.json").read_text())["items"] == 3
 
 
 def test_resume_may_be_given_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,3 +172,47 @@ async def test_cancelled_at_every_checkpoint_nothing_is_held_and_the_batch_can_b
 
     tried = await cancel_at_every_checkpoint(make_and_run, check)
     assert tried > 20
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_stream_may_be_cancelled_at_every_checkpoint(
+    ordered: bool, autojump_clock: MockClock
+) -> None:
+    """Also while its journal is opened. There it broke trio's own books: nothing had begun yet."""
+    journals: list[MemoryJournal] = []
+
+    async def work(item: int) -> int:
+        await trio.sleep(item % 2)
+        return item
+
+    async def make_and_run() -> None:
+        journals.append(MemoryJournal())
+        async with harness.open_fan_out(
+            work, range(5), limit=2, key=key_of, journal=journals[-1], ordered=ordered
+        ) as stream:
+            async for _ in stream:
+                pass
+
+    def check() -> None:
+        assert journals[-1].unended() == []
+        assert journals[-1].open_batches == 0
+
+    assert await cancel_at_every_checkpoint(make_and_run, check) > 10
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_stream_may_be_left_at_once(steps: int, autojump_clock: MockClock) -> None:
+    journal = MemoryJournal()
+
+    async def work(item: int) -> None:
+        await trio.sleep(1)
+
+    async with harness.open_fan_out(
+        work, range(3), limit=2, key=key_of, journal=journal, keep=True
+    ) as stream:
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+    assert {result.status for result in stream.results} <= {"skipped", "cancelled"}
+    assert len(stream.results) == 3
+    assert "the block that read the results was left" in str(stream.results[2].error)
+    assert (journal.unended(), journal.open_batches) == ([], 0)

@@ -143,7 +143,7 @@ async def test_the_working_directory_may_change(
 async def test_a_journal_that_is_removed_while_it_is_written_to_ends_the_batch(
     tmp_path: Path, becomes: str
 ) -> None:
-    """The system lets one write to a file without a name, and all of it would be gone at the end."""
+    """The system lets one write to a file without a name; in the end all of it would be gone."""
     path = tmp_path / "run.db"
     with pytest.raises(JournalError, match="was removed or replaced"):
         async with open_journal(path) as journal:
