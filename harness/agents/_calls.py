@@ -121,8 +121,8 @@ class _Turn:
             if tool is None:
                 names = ", ".join(self.tools) or "none at all"
                 self.answer(number, f"there is no tool {call.name!r}; there are: {names}", False)
-            elif call.unreadable is not None or not isinstance(call.arguments, Mapping):
-                given = repr_of(call.arguments if call.unreadable is None else call.unreadable)
+            elif call.unreadable is not None:
+                given = repr_of(call.unreadable)
                 self.answer(number, f"the arguments are no JSON object: {given}", False)
             elif not tool.sequential:
                 self.waiting.append(number)
@@ -206,6 +206,8 @@ class _Turn:
     def answer(self, number: int, text: str, ok: bool) -> None:
         """Note a call's result."""
         call = self.calls[number]
+        if not text.isascii():
+            text = _sendable(text)
         # harness: shared (a turn belongs to one run, and each call has its own number)
         self.answers[number] = text
         self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
@@ -218,6 +220,18 @@ class _Turn:
                 self.answer(number, CUT_SHORT, False)
             messages.append(Message("tool", self.answers[number] or "", tool_call_id=call.id))
         return messages
+
+
+def _sendable(text: str) -> str:
+    """Return the text with halves of surrogate pairs, as broken input brings, in words.
+
+    No request and no file can hold them, so the history could be neither sent again nor saved.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
 
 
 def as_text(result: Any, tool: str) -> str:

@@ -8,7 +8,7 @@ others left, ask the model, run the tool calls. It ends with an answer, a stop, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 import trio
@@ -193,7 +193,7 @@ class Work:
             run.emit_nowait(UsageReported(response.usage))
             calls = response.tool_calls
             if calls:
-                calls = _with_ids_of_their_own(calls)
+                calls = _fit_for_a_history(calls)
                 self._messages.append(Message("assistant", response.content, calls))
                 await call_tools(run, setup.tools, calls, self._messages)
             elif self._is_answer(response):
@@ -343,7 +343,7 @@ def work_in(run: Run) -> Work | None:
     return None if values is None else values.get(_work)
 
 
-def is_injectable(message: Any) -> bool:
+def is_injectable(message: Any) -> TypeGuard[Message]:
     """Return whether this is a message of the user that calls and answers no tool."""
     return (
         isinstance(message, Message)
@@ -391,11 +391,19 @@ def _system_messages(
     return (Message("system", f"{instructions.content}\n\n{own.content}"),), 1
 
 
-def _with_ids_of_their_own(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the calls, with new ids where two are equal or one is empty.
 
-    A result is matched by its call's id, and no provider takes a history in which that fails.
+    A result is matched by its call's id, and no provider takes a history in which that fails. Nor
+    one with arguments that are no object: those become the text that could not be read.
     """
+    if any(type(call.arguments) is not dict for call in calls):
+        calls = tuple(
+            attrs.evolve(call, arguments={}, unreadable=repr_of(call.arguments))
+            if not isinstance(call.arguments, Mapping)
+            else attrs.evolve(call, arguments=dict(call.arguments))
+            for call in calls
+        )
     ids = {call.id for call in calls}
     if len(ids) == len(calls) and all(ids):
         return calls

@@ -22,7 +22,7 @@ from typing import Any
 import trio
 
 from harness.errors import JournaledError
-from harness.fanout._journal import Journal, Stored
+from harness.fanout._journal import Batch, Journal, Stored
 from harness.fanout._journaled_item import JournaledJob
 from harness.fanout._journaled_starts import StartingEngine
 from harness.fanout._result import NO_HEDGES, Hedges, Result
@@ -75,6 +75,9 @@ class JournaledEngine(StartingEngine):
         """Do what `Engine.drive` does, within a batch of the journal; in the end all is durable."""
         self._epoch = time.time() - trio.current_time()
         try:
+<<<<<<< HEAD
+            self.batch: Batch = await self._journal.open_batch(
+=======
             with self._opening:
                 await self._open()
             if not self._opening.cancel_called:
@@ -92,6 +95,7 @@ class JournaledEngine(StartingEngine):
     async def _open(self) -> None:
         try:
             self.batch = await self._journal.open_batch(
+>>>>>>> break-journal
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:

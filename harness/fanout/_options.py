@@ -112,6 +112,7 @@ def journal_options(
         "settings": {},
     }
     for form in (inner, getattr(inner, "__self__", None)):  # An agent, or its method `run`.
-        if hasattr(form, "value_to_json") and hasattr(form, "value_from_json"):
+        # Of its class: a mock has whatever it is asked for.
+        if hasattr(type(form), "value_to_json") and hasattr(type(form), "value_from_json"):
             options["form"] = form
     return options

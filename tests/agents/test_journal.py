@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import attrs
 import pytest
@@ -101,6 +102,14 @@ async def test_encode_of_the_journal_goes_first(tmp_path: Path) -> None:
     async with open_journal(tmp_path / "journal", encode=encode, decode=str) as journal:
         results = await harness.fan_out(agent, ["x"], journal=journal, key=str)
     assert results.values() == ["done"]
+
+
+async def test_a_mock_is_no_function_with_a_form_of_its_own(tmp_path: Path) -> None:
+    """It has every attribute that it is asked for."""
+    async with open_journal(tmp_path / "journal") as journal:
+        mock = AsyncMock(return_value=3)
+        results = await harness.fan_out(mock, ["x"], journal=journal, key=str, name="mocked")
+        assert results.values() == [3]
 
 
 @pytest.mark.parametrize("method", [False, True])

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.agents import Agent, Tool, ToolCalled, ToolReturned, TurnStarted, tool
+from harness.agents import Agent, Conversation, Tool, ToolCalled, ToolReturned, TurnStarted, tool
 from harness.errors import ToolTimeoutError
 from harness.models import Message, ModelRequest, ScriptedModel
 from tests.agents.fakes import Fake, Script, calls, is_valid
@@ -354,6 +354,24 @@ async def test_what_a_tool_returns_is_text_or_json(autojump_clock: MockClock) ->
     assert told[4] == "as it is"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_text_that_no_request_can_hold_is_told_in_words(
+    autojump_clock: MockClock, fails: bool
+) -> None:
+    """As names of files are that are no UTF-8. The whole history could not be sent or saved."""
+
+    @tool
+    async def name_of_file() -> str:
+        if fails:
+            raise OSError("no file caf\udce9 ☕")
+        return "caf\udce9 ☕"
+
+    agent = Agent("a", model=Script(calls(("name_of_file", {})), "done"), tools=[name_of_file])
+    reply = await agent.run("hi")
+    assert "caf\\udce9 ☕" in reply.messages[2].content
+    assert Conversation.from_json(Conversation(reply.messages).to_json()).messages == reply.messages
+
+
 async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> None:
     @tool
     async def broken() -> str:
@@ -542,7 +560,10 @@ async def test_arguments_that_are_no_object_are_answered(autojump_clock: MockClo
     told = [one.content for one in reply.messages if one.role == "tool"]
     assert all("no JSON object" in one for one in told)
     assert '{"a": ' in told[0]
+    assert "[1]" in told[1]
     assert called == []
+    saved = Conversation(reply.messages).to_json()
+    assert Conversation.from_json(saved).messages == reply.messages, "it could not be read again"
 
 
 # Time and cancellation ---------------------------------------------------------------------------
