@@ -75,9 +75,6 @@ class JournaledEngine(StartingEngine):
         """Do what `Engine.drive` does, within a batch of the journal; in the end all is durable."""
         self._epoch = time.time() - trio.current_time()
         try:
-<<<<<<< HEAD
-            self.batch: Batch = await self._journal.open_batch(
-=======
             with self._opening:
                 await self._open()
             if not self._opening.cancel_called:
@@ -94,8 +91,7 @@ class JournaledEngine(StartingEngine):
 
     async def _open(self) -> None:
         try:
-            self.batch = await self._journal.open_batch(
->>>>>>> break-journal
+            self.batch: Batch = await self._journal.open_batch(
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:
