@@ -453,6 +453,9 @@ class MaxTurnsError(HarnessError):
         super().__init__(message, partial)
         self.partial = partial
 
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 class JournalMissingError(JournalFormatError):
     """There is no journal to be read: no file, or an empty one or a database without its tables.

@@ -13,9 +13,10 @@ import msgspec
 
 from harness._arguments import check_count
 from harness.agents._conversation import Conversation
-from harness.agents._delegation import delegate_tool
+from harness.agents._delegation import DelegateTool, delegate_tool
 from harness.agents._output import read_output_type
 from harness.agents._reply import Reply
+from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._work import Setup, Work
@@ -130,6 +131,10 @@ class Agent(Generic[OutputT]):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
             raise ValueError("Agent() takes a name that people can read, not ''")
+        if isinstance(model, type):
+            raise TypeError(
+                f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"
+            )
         if not callable(getattr(model, "complete", None)) or not callable(
             getattr(model, "stream", None)
         ):
@@ -279,6 +284,33 @@ class Agent(Generic[OutputT]):
         )
         return like_this
 
+    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT]:
+        """Return an agent like this one with other models, all the way down.
+
+        Args:
+          exchange: Called with the model of this agent and of each that it hands tasks to, by
+            `as_tool`, and so on; returns who answers instead.
+
+        Raises:
+          TypeError: if what it returns is no model.
+        """
+
+        def exchanged(answer: Any) -> Any:
+            return answer.__self__.with_models(exchange)._run
+
+        like_this: Agent[Any] = Agent(
+            self.name,
+            model=exchange(self.model),
+            instructions=self.instructions,
+            tools=[
+                one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
+                for one in self.tools
+            ],
+            max_turns=self.max_turns,
+            output_type=self.output_type,
+        )
+        return like_this
+
     @staticmethod
     def output_as_json(output: Any) -> Any:
         """Return an output as JSON can hold it: of dicts, lists, strings and numbers.
@@ -290,6 +322,30 @@ class Agent(Generic[OutputT]):
           TypeError: if something in it has no form in JSON.
         """
         return msgspec.to_builtins(output, str_keys=True)
+
+    def value_to_json(self, value: Any) -> Any:
+        """Return a reply as JSON can hold it: with a journal, fan-outs of this agent keep it so.
+
+        Args:
+          value: A reply; or what JSON can hold already, as a fallback may give.
+
+        Raises:
+          TypeError: if the output, or an argument of a tool call, has no form in JSON.
+        """
+        return {"reply": reply_to_json(value)} if isinstance(value, Reply) else {"value": value}
+
+    def value_from_json(self, plain: Any) -> Any:
+        """Return the reply that `value_to_json` was given.
+
+        Args:
+          plain: What it returned.
+
+        Raises:
+          Exception: if it doesn't fit, as when `output_type` was another one.
+        """
+        if "reply" not in plain:
+            return plain["value"]
+        return reply_from_json(plain["reply"], self.output_type)
 
     def as_tool(self, *, private: bool = False) -> Tool:
         """Return a tool that hands a task to this agent, for the ``tools`` of another one.

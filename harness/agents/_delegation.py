@@ -50,6 +50,14 @@ class DelegateTool(Tool):
         reply = await self._answer(prompt, private=self._private, on_start=tell)
         return reply.output
 
+    def with_answer(self, change: Callable[[Any], Answer]) -> DelegateTool:
+        """Return a tool like this one that has another agent answer.
+
+        Args:
+          change: Returns the method that answers, given the one that does here.
+        """
+        return attrs.evolve(self, answer=change(self._answer))
+
 
 def delegate_tool(agent: str, instructions: str, answer: Answer, *, private: bool) -> Tool:
     """Return the tool that hands a task to an agent.

@@ -13,6 +13,7 @@ block, and told to close when the body has ended.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent
 from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
-from harness.agents._tool import TIMEOUT_SECONDS, OnError, Tool
+from harness.agents._tool import TIMEOUT_SECONDS, OnError, Tool, check_tool_name
 from harness.errors import McpServerError, McpToolError
 from harness.runs import start_soon
 from harness.runs._endings import most_telling
@@ -39,6 +40,10 @@ CLOSE_SECONDS = 10.0
 
 PAGES_AT_MOST = 1_000
 """Pages of a list of tools. A server that always names a next page would be asked for ever."""
+
+
+_FILE = re.compile(r"[\w./\\-]*\w\.(py|pyz|js|mjs|cjs|ts|sh|jar|exe)")
+"""What names a server's program among the arguments of a command."""
 
 
 @asynccontextmanager
@@ -65,7 +70,8 @@ async def open_mcp_tools(
         as ``PATH``). Others of this process, keys above all, it doesn't get.
       cwd: The folder that the command runs in.
       only: The names of the tools to use; None: all. Others of the server stay out of reach.
-      prefix: Put before each name, for servers whose names would clash.
+      prefix: Put before each name, for servers whose names would clash. Signs in a server's names
+        that providers refuse, such as dots, become ``_``, and names end after 64 signs.
       timeout: Seconds that one call may take; None for no limit.
       on_error: Who is told when a call fails; see `tool`.
       connect_timeout: Seconds that the server may take to start and list its tools.
@@ -85,6 +91,10 @@ async def open_mcp_tools(
     check_seconds("open_mcp_tools(connect_timeout=...)", connect_timeout, advice="in seconds")
     if timeout is not None:
         check_seconds("open_mcp_tools(timeout=...)", timeout, advice="None is for no limit")
+    if on_error not in ("model", "run"):
+        raise ValueError(f'open_mcp_tools(on_error=...) takes "model" or "run", not {on_error!r}')
+    if prefix != "":
+        check_tool_name("open_mcp_tools(prefix=...)", prefix)
     if isinstance(only, str):
         raise TypeError(f"open_mcp_tools(only=...) takes a list of names, not {only!r}")
     connection = Connection(words, target)
@@ -95,7 +105,7 @@ async def open_mcp_tools(
             offered = await connection.tools(connect_timeout)
             yield tuple(
                 McpTool(
-                    name=prefix + offer.name,
+                    name=_name_for_models(prefix + offer.name),
                     description=offer.description or offer.title or "",
                     parameters=dict(offer.input_schema),
                     timeout=timeout,
@@ -144,7 +154,18 @@ def _target(
         env=None if env is None else dict(env),
         cwd=cwd,
     )
-    return parameters, " ".join(Path(part).name for part in command[:2])
+    # An argument may be a key; one that names a file, or follows -m, says which server it is.
+    shown = [Path(command[0]).name]
+    if _FILE.fullmatch(command[1] if command[1:] else ""):
+        shown.append(Path(command[1]).name)
+    elif command[1:2] == ["-m"]:
+        shown.extend(command[1:3])
+    return parameters, " ".join(shown)
+
+
+def _name_for_models(name: str) -> str:
+    """Return the name as every provider takes it; MCP allows more signs, and longer names."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
 def _chosen(
@@ -250,7 +271,9 @@ class Connection:
         raise self._error(f"gave no valid answer to {name!r}") from result
 
     def _error(self, what: str) -> McpServerError:
-        because = "" if self._failure is None else f" ({self._failure})"
+        # A client's error may quote the URL, key and all; its cause has that for whoever looks.
+        told = str(self._failure).replace(str(self._target), self.words)
+        because = "" if self._failure is None else f" ({told})"
         return McpServerError(
             f"MCP server {self.words!r} {what}{because}; see the cause, and what the server "
             "writes to its standard error"

@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from harness.agents._signatures import schema_of
+from harness._words import error_in_words
+from harness.agents._signatures import schema_of, why_not
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
@@ -52,10 +53,14 @@ class OutputType:
             fenced = _FENCED.search(text)
             if fenced is None:
                 raise OutputMisfit(str(error)) from error
+        except Exception as error:
+            raise OutputMisfit(error_in_words(error)) from error  # From a check of the type itself.
         try:
             return self._decoder.decode(fenced[1])
         except msgspec.DecodeError as error:
             raise OutputMisfit(str(error)) from error
+        except Exception as error:
+            raise OutputMisfit(error_in_words(error)) from error  # From a check of the type itself.
 
 
 def read_output_type(output_type: Any) -> OutputType | None:
@@ -70,6 +75,6 @@ def read_output_type(output_type: Any) -> OutputType | None:
         return OutputType(schema_of(output_type), msgspec.json.Decoder(output_type))
     except TypeError as error:
         raise TypeError(
-            f"Agent(output_type=...) can't make {output_type!r} out of JSON: {error}; give a plain "
-            "type such as list[str], or a dataclass, attrs or msgspec class of such"
+            f"Agent(output_type=...) can't make {output_type!r} out of JSON: {why_not(error)}; "
+            "give a plain type such as list[str], or a dataclass, attrs or msgspec class of such"
         ) from error

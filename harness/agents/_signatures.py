@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from harness._words import error_in_words
 from harness.agents._docstrings import read_docstring
 from harness.errors import ToolArgumentsError
 
@@ -45,9 +46,12 @@ class Signature:
           ToolArgumentsError: if they don't fit.
         """
         try:
-            valid = msgspec.convert(arguments, self._struct)
+            # In JSON the keys of every dictionary are text, those of a dict[int, str] too.
+            valid = msgspec.convert(arguments, self._struct, str_keys=True)
         except msgspec.ValidationError as error:
             raise ToolArgumentsError(str(error)) from error
+        except Exception as error:  # From a check of the class itself, such as __post_init__.
+            raise ToolArgumentsError(error_in_words(error)) from error
         named = {
             field: value
             for field in self._struct.__struct_fields__
@@ -98,15 +102,20 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
     try:
         struct = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
         schema = schema_of(struct)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # The latter for names that Python mangles.
         raise TypeError(
-            f"tool {name!r} has a parameter that can't be made from JSON: {error}; use plain "
-            "types, or dataclasses, attrs or msgspec classes of such"
+            f"tool {name!r} has a parameter that can't be made from JSON: {why_not(error)}; use "
+            "plain types, or dataclasses, attrs or msgspec classes of such"
         ) from error
     schema.pop("title", None)
     for parameter_name, default in defaults.items():
         _show_default(schema["properties"][parameter_name], default)
     return Signature(description, schema, struct, tuple(positional_only))
+
+
+def why_not(error: Exception) -> str:
+    """Return what msgspec says of a type, without its advice on hooks, which users don't have."""
+    return str(error).strip().splitlines()[-1]
 
 
 def schema_of(type_: Any) -> dict[str, Any]:

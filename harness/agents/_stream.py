@@ -103,6 +103,7 @@ class AgentStream(Generic[OutputT]):
 
         Raises:
           TypeError: if ``message`` is something else.
+          ValueError: if it is empty, which no provider takes.
           RunEndedError: if the run has ended; nobody would read the message.
           InboxFullError: if too many messages wait in one of the runs; the others have it.
           RuntimeError: before the block.
@@ -111,6 +112,8 @@ class AgentStream(Generic[OutputT]):
             raise TypeError(
                 f"stream.inject() takes text or a Message of role 'user', not {message!r}"
             )
+        if not (message if isinstance(message, str) else message.content):
+            raise ValueError("stream.inject() takes a message with text in it, not an empty one")
         run = self.run
         run.inbox.put(message)
         if not children:

@@ -39,7 +39,7 @@ from harness.models import (
     Usage,
 )
 from harness.runs import Run, RunLocal
-from harness.runs._endings import is_only_cancelled, status_of
+from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 NO_USAGE = Usage()
@@ -183,7 +183,12 @@ class Work:
                 raise self._own_error
             self._turns += 1
             run.emit_nowait(TurnStarted(self._turns))
-            response = await self._ask(run)
+            try:
+                response = await self._ask(run)
+            except ExceptionGroup as group:  # Of a model that opens a nursery for each request.
+                if (error := unwrap_single(group)) is group:
+                    raise
+                raise error from error.__cause__
             self._usage += response.usage
             run.emit_nowait(UsageReported(response.usage))
             calls = response.tool_calls
@@ -310,9 +315,9 @@ class Work:
     def _take_messages(self, run: Run) -> None:
         """Put what others left for this run into the history, as words of the user."""
         for message in run.inbox.take_all():
-            if isinstance(message, str):
+            if isinstance(message, str) and message:
                 self._messages.append(Message("user", message))
-            elif is_injectable(message):
+            elif is_injectable(message) and message.content:
                 self._messages.append(message)
             else:
                 self._not_text.append(message)  # Handed back, since no model can be told.

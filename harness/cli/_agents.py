@@ -76,10 +76,11 @@ async def open_target(
     """Make a batch's function of the target, for the time of a block.
 
     A function stays as it is. For an agent it is one that runs the agent and returns its output;
-    the agent's model, or the one that ``--model`` names, is open and keeps ``limiter``.
+    the agent's model, or the one that ``--model`` names, is open and keeps ``limiter``. So are the
+    models of the agents that it hands tasks to.
 
     Raises:
-      InputError: if the model can't be opened, or limited.
+      InputError: if a model can't be opened, or limited.
     """
     agent = agent_in(target)
     if agent is None:
@@ -87,15 +88,21 @@ async def open_target(
         return
     async with AsyncExitStack() as stack:
         if options.model is not None:
-            model: Any = await stack.enter_async_context(model_named(options.model, limiter))
-        else:
-            model = agent.model if limiter is None else _limited(agent, limiter)
+            named = await stack.enter_async_context(model_named(options.model, limiter))
+            yield partial(_output, agent.with_models(lambda _: named))
+            return
+        found: dict[int, Any] = {}
+        agent.with_models(lambda model: found.setdefault(id(model), model))
+        opened: dict[int, models.Model] = {}
+        for number, own in found.items():
+            model: Any = own if limiter is None else _limited(own, agent.name, limiter)
             if hasattr(model, "__aenter__"):
                 try:
                     await stack.enter_async_context(model)
                 except ModelError as error:
                     raise InputError(str(error)) from error
-        yield partial(_output, agent.with_model(model))
+            opened[number] = model
+        yield partial(_output, agent.with_models(lambda model: opened[id(model)]))
 
 
 async def _output(agent: Agent[Any], prompt: str) -> Any:
@@ -104,12 +111,11 @@ async def _output(agent: Agent[Any], prompt: str) -> Any:
     return agent.output_as_json(reply.output)
 
 
-def _limited(agent: Agent[Any], limiter: Limiter) -> models.Model:
-    """Return the agent's own model, kept within the limits of the command line."""
-    model: Any = agent.model
+def _limited(model: Any, agent: str, limiter: Limiter) -> models.Model:
+    """Return an agent's own model, kept within the limits of the command line."""
     if getattr(model, "limiter", None) is not None:
         raise InputError(
-            f"the model of agent {agent.name!r} has a limiter of its own; leave out --rpm, --tpm "
+            f"a model of agent {agent!r} has a limiter of its own; leave out --rpm, --tpm "
             "and --concurrent, or name another model with --model"
         )
     if hasattr(model, "limiter"):
@@ -117,4 +123,4 @@ def _limited(agent: Agent[Any], limiter: Limiter) -> models.Model:
         model = copy.copy(model)
         model.limiter = limiter
         return model  # type: ignore[no-any-return]
-    return models.FunctionModel(model.complete, name=agent.name, limiter=limiter)
+    return models.FunctionModel(model.complete, name=agent, limiter=limiter)

@@ -115,14 +115,19 @@ def ended_in_words(totals: Totals) -> str:
 
 def totals_in_words(totals: Totals) -> str:
     """Return what a batch came to over all its sessions, in one line."""
-    sessions = "1 session" if totals.sessions == 1 else f"{totals.sessions:,} sessions"
+    sessions = _count(totals.sessions, "session")
     attempts = totals.attempts + totals.cancelled_attempts + totals.lost_attempts
-    parts = [f"{totals.items:,} items ({ended_in_words(totals)})", f"{attempts:,} attempts"]
+    parts = [f"{_count(totals.items, 'item')} ({ended_in_words(totals)})"]
+    parts.append(_count(attempts, "attempt"))
     if totals.tokens:
         parts.append(f"{totals.tokens:,} tokens")
     if totals.cost_usd:
         parts.append(f"${totals.cost_usd:,.4f}")
     return f"{', '.join(parts)}, {totals.seconds:.1f} s in {sessions}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:

@@ -101,7 +101,8 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
             click.echo("  ... (--failures shows all)")
             return
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
-        click.echo(f"  {item.key}: {_error(item)} ({item.status}, {attempts})")
+        error = " ".join((_error(item) or "").split())  # It may have several lines.
+        click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
 
 
 def _time(seconds: float) -> str:
@@ -143,7 +144,8 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
         try:
             for line in write(items):
-                opened.write(line.encode())
+                # In CSV a key can have half of a surrogate pair, as cut text has.
+                opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
             raise InputError("whoever read the items has gone") from error
         except OSError as error:
@@ -195,10 +197,15 @@ def _value_json(item: JournalItem) -> str:
     if text is None:
         return "null"
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_refuse)
     except ValueError:
         return encode_text(text)
     return text
+
+
+def _refuse(constant: str) -> None:
+    """Refuse what Python's reader takes, and no other."""
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _error(item: JournalItem) -> str | None:

@@ -16,6 +16,9 @@ from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, op
 FORMS = "openai:NAME, anthropic:NAME, local:PATH or sim"
 SIMULATED = "sim"
 
+REFERENCES_AT_MOST = 20
+"""References within a schema that are followed, one inside the other; it may refer to itself."""
+
 _CLASSES = {"openai": "OpenAIModel", "anthropic": "AnthropicModel", "local": "LocalModel"}
 
 
@@ -56,34 +59,57 @@ async def model_named(text: str, limiter: Limiter | None) -> AsyncIterator[model
 def simulated(request: ProviderRequest) -> Answer | str:
     """Be a model that costs nothing: call each tool once, then answer.
 
-    The arguments are made up from the tool's schema; a text is the prompt.
+    The arguments are made up from the tool's schema, and so is an answer that has to fit one; a
+    text is the prompt.
     """
     messages = request.body.get("messages", [])
-    prompt = next((m["content"] for m in reversed(messages) if m["role"] == "user"), "")
+    prompt = str(next((m["content"] for m in reversed(messages) if m["role"] == "user"), ""))
     said = [m["content"] for m in messages if m["role"] == "tool"]
     tools = request.body.get("tools", [])
     if len(said) < len(tools):
         asked = tools[len(said)]["function"]
-        arguments = {
-            parameter: made_up(schema, str(prompt))
-            for parameter, schema in asked.get("parameters", {}).get("properties", {}).items()
-        }
+        arguments = made_up(asked.get("parameters", {}), prompt)
         return Answer(tool_calls=(AnswerToolCall(asked["name"], json.dumps(arguments)),))
+    schema = _schema_of_answer(messages)
+    if schema is not None:
+        first = next(m["content"] for m in messages if m["role"] == "user")
+        return json.dumps(made_up(schema, str(first)))  # Not of what a repair turn says.
     found = f" (the tools say: {'; '.join(map(str, said))})" if said else ""
     return f"simulated answer to: {prompt}{found}"
 
 
-def made_up(schema: dict[str, Any], text: str) -> Any:
+def _schema_of_answer(messages: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the schema that an agent with an ``output_type`` puts last in its instructions."""
+    system = next((str(m["content"]) for m in messages if m["role"] == "system"), "")
+    try:
+        schema = json.loads(system.rpartition("JSON schema: ")[2])
+    except ValueError:
+        return None
+    return schema if isinstance(schema, dict) else None
+
+
+def made_up(schema: dict[str, Any], text: str, depth: int = 0) -> Any:
     """Return a value that fits a JSON schema, as far as its type says."""
-    if "default" in schema:
-        return schema["default"]
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and depth < REFERENCES_AT_MOST:
+        named = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        return made_up({**named, "$defs": schema.get("$defs", {})}, text, depth + 1)
+    for given in ("default", "const"):
+        if given in schema:
+            return schema[given]
     for choices in ("enum", "examples"):
         if schema.get(choices):
             return schema[choices][0]
+
+    def inner(of: dict[str, Any]) -> Any:
+        return made_up({"$defs": schema.get("$defs", {}), **of}, text, depth)
+
     for other in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        return made_up(other, text)
+        return inner(other)
     kind = schema.get("type")
-    plain = {"integer": 1, "number": 1.0, "boolean": False, "array": [], "null": None}
+    plain = {"integer": 1, "number": 1.0, "boolean": False, "null": None}
+    if kind == "array":
+        return [inner(of) for of in schema.get("prefixItems", ())]
     if kind == "object":
-        return {name: made_up(of, text) for name, of in schema.get("properties", {}).items()}
+        return {name: inner(of) for name, of in schema.get("properties", {}).items()}
     return plain.get(str(kind), text)

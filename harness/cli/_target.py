@@ -150,14 +150,20 @@ def _did_you_mean(name: str, there_is: Iterable[str]) -> str:
 
 def _what_there_is(holder: Any) -> str:
     names = [
-        name
-        for name in dir(holder)
-        if name[:1] != "_" and inspect.iscoroutinefunction(getattr(holder, name, None))
+        name for name in dir(holder) if name[:1] != "_" and _is_async(getattr(holder, name, None))
     ]
     if not names:
         return "; it has no async function at all"
     more = ", ..." if len(names) > _NAMES_SHOWN else ""
     return f"; its async functions are {', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+def _is_async(value: Any) -> bool:
+    """Return whether this is an async function, or called like one, as an agent is."""
+    if inspect.iscoroutinefunction(value):
+        return True
+    is_object = callable(value) and not inspect.isclass(value)
+    return is_object and inspect.iscoroutinefunction(type(value).__call__)
 
 
 # Checking --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.fanout._content import content_hash
     from harness.fanout._coverage import Coverage, coverage
     from harness.fanout._fold import Fold
-    from harness.fanout._journal import Batch, Ending, Entry, Journal, Stored, Totals
+    from harness.fanout._journal import Batch, Ending, Entry, Journal, Stored, Totals, ValueForm
     from harness.fanout._merge import Merged, merge
     from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
     from harness.fanout._similar import Similar
@@ -51,6 +51,7 @@ __all__ = [
     "Summary",
     "Totals",
     "Undecided",
+    "ValueForm",
     "content_hash",
     "coverage",
     "fan_out",
@@ -71,6 +72,7 @@ _LOADED_WHEN_USED = {
     "Journal": "harness.fanout._journal",
     "Stored": "harness.fanout._journal",
     "Totals": "harness.fanout._journal",
+    "ValueForm": "harness.fanout._journal",
     "Merged": "harness.fanout._merge",
     "merge": "harness.fanout._merge",
     "UNDECIDED": "harness.fanout._resolve",

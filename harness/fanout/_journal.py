@@ -321,6 +321,21 @@ class Batch(Protocol):
         ...
 
 
+class ValueForm(Protocol):
+    """What a function has whose values aren't plain data, such as an agent: their form as JSON.
+
+    A journal without ``encode=`` and ``decode=`` keeps them so.
+    """
+
+    def value_to_json(self, value: Any) -> Any:
+        """Return what JSON can hold of a value; also of one that a fallback gave."""
+        ...
+
+    def value_from_json(self, plain: Any) -> Any:
+        """Return the value that `value_to_json` was given."""
+        ...
+
+
 class Journal(Protocol):
     """A durable record that fan-outs write to."""
 

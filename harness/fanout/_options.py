@@ -106,8 +106,12 @@ def journal_options(
     while isinstance(inner, functools.partial):
         inner = inner.func
     of = inner if hasattr(inner, "__qualname__") else type(inner)
-    return {
+    options: dict[str, Any] = {
         "batch_name": name_of(fn) if name is None else name,
         "target": f"{of.__module__}.{of.__qualname__}",
         "settings": {},
     }
+    for form in (inner, getattr(inner, "__self__", None)):  # An agent, or its method `run`.
+        if hasattr(form, "value_to_json") and hasattr(form, "value_from_json"):
+            options["form"] = form
+    return options

@@ -104,6 +104,11 @@ class Codec:
         self._check: Callable[[str], Any] = _from_json_strictly if decode is None else decode
         self._from_text: Callable[[str], Any] = json.loads if decode is None else decode
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the caller brought ``encode`` and ``decode``."""
+        return self._own
+
     def encode(self, value: Any) -> tuple[str, Any]:
         """Return the value's text, and the value that comes back from it.
 

@@ -8,8 +8,8 @@ the writer is looked for on the way: without it a trigger fails, and with it the
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain, repeat
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from harness.journal._backend import Rows
 from harness.journal._schema import COLUMNS
@@ -45,46 +45,73 @@ SETUP = _setup()
 """What a connection executes before it appends."""
 
 
-def appends(rows: Rows, token: str) -> list[tuple[str, list[Any]]]:
-    """Return the statements that append rows, with their values; mostly one.
+class Append(NamedTuple):
+    """A statement that appends rows, and what it takes."""
+
+    statement: str
+    values: list[Any]
+    rows: int | None
+    """How many rows it inserts if the token is ours; None if it fails by itself if it isn't."""
+
+
+def appends(rows: Rows, token: str) -> list[Append]:
+    """Return the statements that append rows; mostly one.
 
     Args:
       rows: The rows.
       token: What has to stand in the journal as its owner.
     """
-    found: list[tuple[str, list[Any]]] = []
+    found: list[Append] = []
     start = 0
     while True:
         parts: list[tuple[str, list[Any], int]] = []
-        for table, columns in COLUMNS.items():
-            width = len(columns)
-            values = rows.get(table, [])[start * width : (start + SIZES[-1]) * width]
-            if values:
-                parts.append((table, values, width))
+        most = 0
+        for table, values in rows.items():
+            width = len(COLUMNS[table])
+            part = values[start * width : (start + SIZES[-1]) * width]
+            if part:
+                parts.append((table, part, width))
+                most = max(most, len(part) // width)
         if not parts:
             return found
-        most = max(len(values) // width for _, values, width in parts)
-        size = next(size for size in SIZES if size >= most)
-        together: list[Any] = [token]
-        for _, values, width in parts:
-            together += values
-            together += repeat(None, size * width - len(values))
-        found.append((_insert(tuple(table for table, *_ in parts), size), together))
         start += SIZES[-1]
+        size = next(size for size in SIZES if size >= most)
+        if len(parts) == 1:  # Without the view, which costs a third more.
+            [(table, part, width)] = parts
+            part += repeat(None, size * width - len(part))
+            part.append(token)
+            found.append(Append(_insert(table, size), part, most))
+            continue
+        together: list[Any] = [token]
+        for _, part, width in parts:
+            together += part
+            together += repeat(None, size * width - len(part))
+        tables = tuple(table for table, _, _ in parts)
+        found.append(Append(_insert_group(tables, size), together, None))
 
 
 @cache
-def _insert(tables: tuple[str, ...], size: int) -> str:
+def _insert(table: str, size: int) -> str:
+    """Return the statement that takes so many rows of one table, and a token."""
+    columns = COLUMNS[table]
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {_rows(len(columns), size)} AND "
+        "EXISTS (SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ?)"
+    )
+
+
+@cache
+def _insert_group(tables: tuple[str, ...], size: int) -> str:
     """Return the statement that takes a token, and so many rows of each of the tables."""
     selects = [f"SELECT 'token', ?{', NULL' * (_WIDTH - 1)}"]
     for table in tables:
         width = len(COLUMNS[table])
-        columns = chain(
-            (f"column{number}" for number in range(1, width + 1)), repeat("NULL", _WIDTH - width)
-        )
-        row = f"({', '.join('?' * width)})"
-        selects.append(
-            f"SELECT '{table}', {', '.join(columns)} FROM (VALUES {', '.join([row] * size)}) "
-            "WHERE column1 IS NOT NULL"
-        )
+        columns = [f"column{number}" for number in range(1, width + 1)]
+        columns += ["NULL"] * (_WIDTH - width)
+        selects.append(f"SELECT '{table}', {', '.join(columns)} FROM {_rows(width, size)}")
     return f"INSERT INTO harness_group {' UNION ALL '.join(selects)}"
+
+
+def _rows(width: int, size: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return f"(VALUES {', '.join([row] * size)}) WHERE column1 IS NOT NULL"

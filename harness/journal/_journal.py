@@ -16,6 +16,7 @@ import trio
 
 from harness._arguments import check_count
 from harness.errors import JournalLockedError, JournalMismatchError
+from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch
@@ -26,6 +27,7 @@ from harness.journal._index import FILL, KeyIndex
 from harness.journal._open import open_for_writing
 from harness.journal._owner import Owner, this_process
 from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
+from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
 
 
@@ -84,10 +86,16 @@ class Journal(JournalEffects):
         """Whether to go on with batches of other code or settings."""
         return self._settings.force
 
-    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
+    def fan_out_engine(
+        self, *given: Any, form: ValueForm | None = None, **options: Any
+    ) -> JournaledEngine:
         """Return the engine of a fan-out that writes here. For `fan_out`, which so loads it only
         where there is a journal."""
-        return JournaledEngine(*given, journal=self, **options)
+        # The caller's own encode= and decode= are for values of every kind.
+        if form is None or self._codec.is_own:
+            return JournaledEngine(*given, journal=self, **options)
+        formed = _JournalOfForm(self, FormedCodec(form))
+        return JournaledEngine(*given, journal=formed, **options)
 
     def next_item(self) -> int:
         """Return a number that no item has had."""
@@ -100,7 +108,12 @@ class Journal(JournalEffects):
         return self._last_event
 
     async def open_batch(
-        self, name: str, *, target: str, settings: Mapping[str, Any]
+        self,
+        name: str,
+        *,
+        target: str,
+        settings: Mapping[str, Any],
+        codec: Codec | None = None,
     ) -> JournalBatch:
         """Open a batch, new or known. For engines: users give the journal to `fan_out`.
 
@@ -108,6 +121,7 @@ class Journal(JournalEffects):
           name: Its name in the journal.
           target: The full name of the function.
           settings: What else decides its answers; plain JSON data.
+          codec: How its values are written; None: as all values in this journal.
 
         Raises:
           JournalMismatchError: if it is known with another target, version or settings, and the
@@ -146,7 +160,7 @@ class Journal(JournalEffects):
             raise
         return JournalBatch(
             self._writer,
-            self._codec,
+            self._codec if codec is None else codec,
             self,
             batch=batch,
             session=session,
@@ -228,6 +242,34 @@ class Journal(JournalEffects):
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
         return int(batch), int(session)
+
+
+class _JournalOfForm:
+    """A journal, as seen by the engine of a function whose values have a form of their own."""
+
+    __slots__ = ("_codec", "_journal")
+
+    def __init__(self, journal: Journal, codec: Codec) -> None:
+        self._journal = journal
+        self._codec = codec
+
+    @property
+    def name(self) -> str:
+        return self._journal.name
+
+    @property
+    def retry_failed(self) -> bool:
+        return self._journal.retry_failed
+
+    async def open_batch(
+        self, name: str, *, target: str, settings: Mapping[str, Any]
+    ) -> JournalBatch:
+        return await self._journal.open_batch(
+            name, target=target, settings=settings, codec=self._codec
+        )
+
+    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
+        return JournaledEngine(*given, journal=self, **options)
 
 
 def _differences(before: list[Any], now: list[Any]) -> list[str]:

@@ -113,7 +113,7 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
           (SELECT max(first_item) FROM harness_sessions)
         """
     )[0]
-    kept = dict(
+    kept: dict[str, str] = dict(
         backend.fetch(
             "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
         )

@@ -25,6 +25,10 @@ from harness.journal._backend import Row, Rows, SqlBackend
 from harness.journal._lock import FileLock
 from harness.journal._owner import Owner, words_for
 
+CHECKED_BYTES_AT_MOST = 1 << 28
+"""Of a file up to so large, a million items, all pages are looked at before it is written to. It
+takes a second; a larger one's damage is found when it is met."""
+
 BUSY_SECONDS = 10.0
 """How long to wait for another program that holds SQLite's own lock, such as its shell."""
 
@@ -48,8 +52,12 @@ class SqliteBackend(SqlBackend):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(os.fspath(path))
+        # Wherever an agent changes the working directory to.
+        self._path = os.path.abspath(path)
         self._lock: FileLock | None = None
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """The file itself, whatever stands under its name."""
 
     def open(self, owner: Owner) -> None:
         """Open for writing, and make the file if there is none.
@@ -59,6 +67,7 @@ class SqliteBackend(SqlBackend):
         """
         self._lock = FileLock(self.name, owner)
         try:
+            self._check_for_damage()
             # Made by hand, not by SQLite: only an empty file may be turned into a journal.
             self._connect("rw" if self._exists() else "rwc")
             self.check_version(self.version(), migrates=True)
@@ -68,6 +77,7 @@ class SqliteBackend(SqlBackend):
                 self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
             except sqlite3.Error as error:
                 raise self.translate(error) from error
+            self._file = self._file_now()
             self.prepare(owner)
             for statement in _group.SETUP:
                 self.execute(statement)
@@ -106,10 +116,14 @@ class SqliteBackend(SqlBackend):
         token = self._owner.to_json()
         appends = _group.appends(rows, token)
         try:
+            self._check_file()
             if len(appends) > 1:
                 self.execute(self.begin_statement)
-            for statement, values in appends:
-                self.execute(statement, values)
+            for statement, values, count in appends:
+                inserted = self.execute(statement, values).rowcount
+                if count is not None and inserted != count:
+                    left = self.execute(self.token_query).fetchone()
+                    raise self.taken_over(left and left[0])
             if len(appends) > 1:
                 self.commit()
         except sqlite3.IntegrityError as error:
@@ -125,14 +139,17 @@ class SqliteBackend(SqlBackend):
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
         try:
-            yield from self.execute(query, arguments)
+            # Not ``yield from``: that closes the cursor of a reader who left early, and by then the
+            # file is closed too.
+            for row in self.execute(query, arguments):  # noqa: UP028
+                yield row
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into ``index``, without a detour through Python."""
         try:
-            index.execute("ATTACH ? AS journal", (os.path.abspath(self.name),))
+            index.execute("ATTACH ? AS journal", (self._path,))
             try:
                 index.execute(insert + query, arguments)
             finally:
@@ -170,10 +187,9 @@ class SqliteBackend(SqlBackend):
                 "changed: give the journal a file of its own"
             )
         if code.startswith("SQLITE_CORRUPT"):
-            return JournalFormatError(
-                f"{what} is damaged ({error}); nothing was repaired or overwritten: keep a copy, "
-                "and try `sqlite3 FILE .recover`"
-            )
+            return self._damaged(error)
+        if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
+            return self._damaged("it has bytes in place of a text")
         if code.startswith("SQLITE_FULL"):
             return JournalError(
                 f"{what} can't grow: the disk is full ({error}); {kept}: make room, and resume"
@@ -197,24 +213,80 @@ class SqliteBackend(SqlBackend):
 
     def close(self) -> None:
         """Close the file, and give its lock back."""
-        connection, self._connection = self._connection, None
         lock, self._lock = self._lock, None
+        try:
+            self._disconnect()
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
         try:
             if connection is not None:
                 connection.close()
         except sqlite3.Error as error:
             raise self.translate(error) from error
+
+    def begin(self) -> None:
+        """Start a transaction that nobody else can write in, and look for our token.
+
+        Raises:
+          JournalLockedError: if another process has put its own there.
+          JournalError: if the file was removed or replaced.
+        """
+        self._check_file()
+        super().begin()
+
+    def _check_file(self) -> None:
+        """Refuse to go on in a file that nobody will find again. Takes a microsecond or two."""
+        if self._file_now() != self._file:
+            raise JournalError(
+                f"the journal {self.name!r} was removed or replaced while this process wrote to "
+                "it; nothing more is recorded, since it would be lost: leave the file and those "
+                "beside it alone while a batch runs"
+            )
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_for_damage(self) -> None:
+        """Refuse a damaged file before anything is written to it, not even our name.
+
+        Raises:
+          JournalFormatError: if it is damaged, or no database.
+        """
+        # While a rollback journal stands beside it, its making was interrupted.
+        if not self._exists() or os.path.exists(f"{self._path}-journal"):
+            return
+        if os.path.getsize(self._path) > CHECKED_BYTES_AT_MOST:
+            return
+        # For reading: what closes last else moves the WAL into the file.
+        self._connect("ro")
+        try:
+            found = self.fetch("PRAGMA quick_check(1)")[0][0]
         finally:
-            if lock is not None:
-                lock.release()
+            self._disconnect()
+        if found != "ok":
+            raise self._damaged(found.splitlines()[-1])  # Above it stands which database.
+
+    def _damaged(self, why: object) -> JournalFormatError:
+        return JournalFormatError(
+            f"the journal {self.name!r} is damaged ({why}); nothing was repaired or overwritten: "
+            "keep a copy, and try `sqlite3 FILE .recover`"
+        )
 
     def _exists(self) -> bool:
-        return os.path.exists(self.name)
+        return os.path.exists(self._path)
 
     def _connect(self, mode: str) -> None:
         try:
             self._connection = sqlite3.connect(
-                f"file:{quote(os.path.abspath(self.name))}?mode={mode}",
+                f"file:{quote(self._path)}?mode={mode}",
                 uri=True,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,

@@ -221,6 +221,7 @@ class CalledModel(ABC):
                     if not await self._guesses.one_ended():
                         raise
                 else:
+                    self._guesses.let_next_try()
                     return spend
         except BaseException:
             grant.refund()

@@ -7,7 +7,6 @@ kept in the model would be moved by all of them.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 import trio
 
 from harness._arguments import check_seconds
+from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
@@ -82,7 +82,7 @@ class ScriptedModel(CalledModel):
         if isinstance(reply, Answer):
             return reply
         if isinstance(reply, Exception):
-            raise _copy_of(reply)
+            raise own_copy(reply).with_traceback(None)
         said = reply(request)
         if isinstance(said, Awaitable):
             said = await said
@@ -124,11 +124,3 @@ def _as_answer(
         f"a script holds {reply!r}, but may hold texts, ModelResponses, exceptions and functions "
         "of the request"
     )
-
-
-def _copy_of(error: Exception) -> Exception:
-    """Return an error of its own for each run; they would write on its traceback and notes."""
-    try:
-        return copy.copy(error)
-    except Exception:  # Many can't be copied: their classes take more than they tell.
-        return error.with_traceback(None)

@@ -12,11 +12,25 @@ from harness.runs._frames import caller
 
 
 def name_of(fn: Any) -> str:
-    """Return a name for people: of the function, the method, or the class of a callable."""
+    """Return a name for people: of the function, the method, or the class of a callable.
+
+    Of a callable with a name of its own, such as an agent, it is that. A journal keeps what a
+    function returned under this name, and two agents are two functions.
+    """
     while isinstance(fn, functools.partial):
         fn = fn.func
+    if not hasattr(fn, "__qualname__") and (own := _own_name(fn)):
+        return own
+    owner = getattr(fn, "__self__", None)
+    if callable(owner) and (own := _own_name(owner)):
+        return f"{own}.{fn.__name__}"
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     return str(name).rpartition("<locals>.")[2]
+
+
+def _own_name(thing: Any) -> str | None:
+    name = getattr(thing, "name", None)
+    return name if isinstance(name, str) and name else None
 
 
 def check_callable(call: str, fn: Any) -> None:

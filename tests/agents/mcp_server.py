@@ -59,6 +59,12 @@ def exit_now() -> str:
     os._exit(3)
 
 
+@server.tool("stock.count/all")
+def stock() -> str:
+    """Count all that is in stock."""
+    return "12"
+
+
 if __name__ == "__main__":
     if sys.argv[1:]:
         server.run("streamable-http", port=int(sys.argv[1]))

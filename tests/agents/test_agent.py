@@ -14,7 +14,14 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, Reply, TextDelta, UsageReported, tool
-from harness.errors import HarnessError, MaxTurnsError, RunCancelled, RunEndedError
+from harness.errors import (
+    BudgetExceeded,
+    HarnessError,
+    MaxTurnsError,
+    OutputError,
+    RunCancelled,
+    RunEndedError,
+)
 from harness.models import (
     FunctionModel,
     Message,
@@ -159,6 +166,7 @@ async def test_functions_are_made_tools(autojump_clock: MockClock) -> None:
         ({"name": 3}, TypeError, "name"),
         ({"instructions": None}, TypeError, "instructions"),
         ({"model": len}, TypeError, "FunctionModel"),
+        ({"model": FunctionModel}, TypeError, "the class FunctionModel"),
         ({"max_turns": 0}, ValueError, "max_turns"),
         ({"max_turns": 2.5}, TypeError, "max_turns"),
         ({"tools": double}, TypeError, r"\[lookup\]"),
@@ -216,6 +224,12 @@ async def test_the_run_stands_below_the_one_it_is_called_in(autojump_clock: Mock
 
 
 # Endings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BudgetExceeded, MaxTurnsError, OutputError])
+def test_an_error_with_a_partial_reply_reads_as_its_message(error: type[HarnessError]) -> None:
+    """One read as a tuple, in logs and in the last event of its run."""
+    assert str(error("what happened")) == "what happened"
 
 
 async def test_max_turns_is_an_error_with_the_partial_reply(autojump_clock: MockClock) -> None:
@@ -401,6 +415,42 @@ async def test_what_a_stream_says_after_its_response_is_not_waited_for(
         async for _ in stream:
             pass
     assert stream.reply.output == "hi"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_single_error_in_groups_of_the_model_is_unwrapped_with_its_cause(
+    autojump_clock: MockClock, streamed: bool
+) -> None:
+    """A model that opens a nursery for each request; who catches its error has to find it."""
+    cause = ValueError("the cause")
+
+    async def answer(request: ModelRequest) -> ModelResponse:
+        async def ask() -> None:
+            raise OSError("the line is busy") from cause
+
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            outer.start_soon(trio.sleep_forever)
+        raise AssertionError
+
+    agent = Agent("a", model=Fake(answer))
+    with pytest.raises(OSError, match="busy") as caught:
+        if streamed:
+            async with agent.stream("hi") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            await agent.run("hi")
+    assert caught.value.__cause__ is cause
+    assert "in run a" in caught.value.__notes__
+
+
+async def test_several_errors_of_the_model_stay_a_group(autojump_clock: MockClock) -> None:
+    def answer(request: ModelRequest) -> ModelResponse:
+        raise ExceptionGroup("both", [OSError("one"), ValueError("two")])
+
+    with pytest.raises(ExceptionGroup, match="both"):
+        await Agent("a", model=Fake(answer)).run("hi")
 
 
 async def test_an_empty_reply_is_asked_again_and_then_an_error(autojump_clock: MockClock) -> None:

@@ -201,6 +201,9 @@ async def test_unknown_tool_names_those_there_are() -> None:
         ("http://127.0.0.1:9/mcp", {"cwd": "."}, TypeError),
         (COMMAND, {"only": "add"}, TypeError),
         (COMMAND, {"timeout": -1}, ValueError),
+        (COMMAND, {"on_error": "runs"}, ValueError),
+        (COMMAND, {"prefix": "my server."}, ValueError),
+        (COMMAND, {"prefix": None}, TypeError),
     ],
 )
 async def test_bad_arguments_are_refused_before_anything_starts(
@@ -220,6 +223,29 @@ def test_no_secret_of_a_url_stands_in_an_error() -> None:
     with pytest.raises(McpServerError) as failed:
         trio.run(main)
     assert "secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["no-such-server", "--api-key=secret"], "no-such-server"),
+        (["no-such-server", "http://user:secret@host/sse?key=secret"], "no-such-server"),
+        (["no-such-python", "-m", "package.server", "secret"], "no-such-python -m package.server"),
+        (["no-such-python", "folder/server.py", "secret"], "no-such-python server.py"),
+    ],
+)
+async def test_no_secret_of_a_command_stands_in_an_error(command: list[str], shown: str) -> None:
+    with pytest.raises(McpServerError, match=f"^MCP server '{shown}' could not") as failed:
+        async with open_mcp_tools(command):
+            pass  # pragma: no cover
+    assert "secret" not in str(failed.value)
+
+
+async def test_name_that_providers_refuse_is_one_that_they_take() -> None:
+    """One dot in a name of a server's had every request of the agent refused."""
+    async with open_mcp_tools(COMMAND, only=["stock.count/all"], prefix="shop_") as tools:
+        assert [tool.name for tool in tools] == ["shop_stock_count_all"]
+        assert await call(tools, "shop_stock_count_all") == "12"
 
 
 def children() -> list[str]:

@@ -159,3 +159,20 @@ async def test_a_stopped_run_has_no_value(autojump_clock: MockClock) -> None:
             pass
     assert stream.reply.output is None
     assert not stream.reply.complete
+
+
+async def test_a_check_of_the_type_itself_is_a_misfit(autojump_clock: MockClock) -> None:
+    """Whatever it raises: an assertion in ``__post_init__`` failed the run, with no repair turn."""
+
+    @dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            assert self.number % 2 == 0, "an odd number"
+
+    for first in ('{"number": 3}', '```json\n{"number": 3}\n```', "[" * 100_000):
+        model = Script(first, '{"number": 4}')
+        reply = await Agent("a", model=model, output_type=Even).run("hi")
+        assert reply.output == Even(4)
+        assert reply.turns == 2

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import trio
 
-from harness.agents import tool
+from harness.agents import Agent, tool
 from harness.errors import ToolArgumentsError
+from tests.agents.fakes import Script
 
 
 class Colour(enum.Enum):
@@ -256,6 +257,37 @@ def test_methods_and_callable_objects() -> None:
     assert trio.run(sell.invoke, {"item": "tea"}, "c1") == "sold tea"
 
 
+def test_keys_of_a_dictionary_may_be_numbers() -> None:
+    """In JSON they are text, so no model could ever have given them."""
+
+    async def total(amounts: dict[int, float], by_place: dict[Literal[1, 2], str]) -> str:
+        return repr((amounts, by_place))
+
+    given = {"amounts": {"7": 1}, "by_place": {"2": "second"}}
+    assert call(total, given) == "({7: 1.0}, {2: 'second'})"
+    with pytest.raises(ToolArgumentsError, match="int"):
+        call(total, {**given, "amounts": {"seven": 1}})
+
+
+def test_a_check_of_the_class_itself_is_about_the_arguments() -> None:
+    """So the model is told, also if the tool's own errors fail the run."""
+
+    @dataclass
+    class Span:
+        start: int
+        end: int
+
+        def __post_init__(self) -> None:
+            assert self.start <= self.end, "it ends before it starts"
+
+    async def book(span: Span) -> str:
+        return "booked"
+
+    book.__annotations__["span"] = Span
+    with pytest.raises(ToolArgumentsError, match="it ends before it starts"):
+        call(book, {"span": {"start": 2, "end": 1}})
+
+
 async def untyped(a, b: int):  # type: ignore[no-untyped-def]
     pass
 
@@ -268,6 +300,9 @@ async def steps(a: int):  # type: ignore[no-untyped-def]
     yield a
 
 
+async def mangled(__a: int) -> None: ...
+
+
 class Method:
     async def bare(self, a: int) -> None: ...
 
@@ -276,6 +311,9 @@ class Method:
     ("make", "error", "words"),
     [
         (lambda: tool(untyped), TypeError, "no type for its parameter 'a'"),
+        (lambda: tool(odd), TypeError, r"from JSON: type <class 'object'> is not supported; use"),
+        (lambda: tool(mangled), TypeError, "__a"),
+        (lambda: tool(Agent("b", model=Script())), TypeError, r"as_tool\(\)"),
         (lambda: tool(many), TypeError, r"\*items"),
         (lambda: tool(named), TypeError, r"\*\*items"),
         (lambda: tool(unknown), TypeError, "Unknown"),

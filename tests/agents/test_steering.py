@@ -103,6 +103,23 @@ async def test_what_is_no_message_is_refused(autojump_clock: MockClock) -> None:
             pass
 
 
+async def test_an_empty_message_never_reaches_a_model(autojump_clock: MockClock) -> None:
+    """No provider takes a history with an empty message, so one would have failed the run."""
+    model = Script(calls(("work", {})), "done")
+    agent = Agent("a", model=model, tools=[work])
+    async with agent.stream("hi") as stream:
+        for empty in ("", Message("user", "")):
+            with pytest.raises(ValueError, match="empty"):
+                stream.inject(empty)
+            stream.run.inbox.put(empty)
+        async for _ in stream:
+            pass
+    sent = [one for request in model.requests for one in request.messages]
+    assert all(one.content or one.tool_calls for one in sent)
+    assert users(stream.reply.messages) == ["hi"]
+    assert stream.reply.undelivered == ("", Message("user", ""))
+
+
 async def test_a_full_inbox_is_an_error(autojump_clock: MockClock) -> None:
     async with agent_with("done").stream("hi") as stream:
         with pytest.raises(InboxFullError):

@@ -15,6 +15,7 @@ from harness.cli._models import made_up, simulated
 from harness.testing.provider import Answer
 
 AGENT = """
+from typing import Literal
 import attrs
 from harness.agents import Agent, tool
 from harness.models import FunctionModel, ModelResponse, OpenAIModel, ScriptedModel, ToolCall
@@ -48,6 +49,29 @@ class Own:
         raise NotImplementedError
 
 own = Agent("own", model=Own())
+
+class Opened(FunctionModel):
+    "A model that has to be opened."
+    is_open = False
+    async def __aenter__(self):
+        self.is_open = True
+        return self
+    async def __aexit__(self, *error):
+        self.is_open = False
+    async def _ask(self, request):
+        assert self.is_open
+        return await super()._ask(request)
+
+def delegate(request):
+    last = request.messages[-1]
+    if last.role == "tool":
+        return "the worker says: " + last.content
+    return ModelResponse("", tool_calls=[ToolCall("c1", "worker", {"prompt": last.content})])
+
+nested = Agent("nested", model=FunctionModel(loud), output_type=tuple[tuple[int, Literal["one"]]])
+worker = Agent("worker", model=Opened(loud))
+boss = Agent("boss", model=FunctionModel(delegate), tools=[worker.as_tool()])
+endless = Agent("endless", model=FunctionModel(delegate), tools=[worker.as_tool()], max_turns=1)
 
 async def function(record):
     return record
@@ -130,6 +154,46 @@ def test_resuming_with_another_model_is_refused(capsys: pytest.CaptureFixture[st
     assert "--model" in capsys.readouterr().err
 
 
+def test_simulated_model_answers_in_the_form_that_is_asked_for() -> None:
+    """A batch that is tried out without cost failed at every item of an agent with a type."""
+    assert batch("labels", "--prompt", "text", "--key", "id", "--model", "sim") == 0
+    assert values() == {
+        "1": {"name": "late card", "sure": False},
+        "2": {"name": "lost card", "sure": False},
+    }
+    assert batch("nested", "--prompt", "text", "--model", "sim", "--overwrite") == 0
+    assert list(values().values()) == [[[1, "one"]]] * 2
+
+
+@pytest.mark.parametrize("options", [[], ["--rpm", "600"], ["--model", "sim"]])
+def test_agents_that_tasks_are_handed_to_have_an_open_model_too(options: list[str]) -> None:
+    """Their model was not opened, or not exchanged, and the batch was fine all the same.
+
+    With ``--model sim`` they would have asked the real one.
+    """
+    assert batch("boss", "--prompt", "text", "--key", "id", "--summary", "s.json", *options) == 0
+    if options == ["--model", "sim"]:
+        told = "simulated answer to: late card (the tools say: simulated answer to: late card)"
+        assert values()["1"] == told
+    else:
+        assert values()["1"] == "the worker says: LATE CARD"
+    if "--rpm" in options:
+        assert json.loads(Path("s.json").read_text())["limits"]["granted"] == 6
+
+
+def test_agent_out_of_turns_says_so_in_words() -> None:
+    assert batch("endless", "--prompt", "text") == 1
+    error = json.loads(Path("out.jsonl").read_text().splitlines()[0])["error"]
+    assert error.startswith("MaxTurnsError: agent 'endless' took all its turns")
+
+
+def test_name_that_is_not_there_is_answered_with_the_agents(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert batch("zzzz", "--prompt", "text") == 2
+    assert "labels" in capsys.readouterr().err
+
+
 # What is refused ---------------------------------------------------------------------------------
 
 
@@ -207,6 +271,19 @@ def test_plain_function_loads_no_agents() -> None:
         ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1.0),
         ({"type": "object", "properties": {"x": {"type": "boolean"}}}, {"x": False}),
         ({"default": [3]}, [3]),
+        ({"const": "c"}, "c"),
+        ({"type": "array", "prefixItems": [{"type": "integer"}]}, [1]),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "integer"}}}, 1),
+        (
+            {
+                "$ref": "#/$defs/A",
+                "$defs": {
+                    "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}},
+                    "B": {"type": "boolean"},
+                },
+            },
+            {"b": False},
+        ),
         ({}, "text"),
     ],
 )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+import harness
 from harness.cli import main
 from harness.cli._options import _PASSWORD
-from harness.journal import read_journal
+from harness.journal import open_journal, read_journal
 
 AGENT = """
 from harness.shared import reserve_budget
@@ -357,6 +360,36 @@ def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
     assert rows[2].startswith("2,failed,,ValueError: two,1,")
     assert journal("export", "run.db", "--output", "all.csv") == 2
     assert "is already there" in capfd.readouterr().err
+
+
+def test_export_writes_what_other_programs_can_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """A program's journal holds nan and cut text; neither may cost the export its other rows."""
+
+    async def value(item: tuple[str, float]) -> dict[str, float]:
+        return {"is": item[1]}
+
+    async def fill() -> None:
+        items = [("\ud800", math.nan), ("b", 1.0)]
+        async with open_journal("own.db") as own:
+            await harness.fan_out(value, items, journal=own, key=lambda item: item[0], name="own")
+
+    trio.run(fill)
+    assert journal("export", "own.db", "--format", "csv") == 0
+    assert [row.split(",")[0] for row in capfd.readouterr().out.splitlines()[1:]] == [
+        "\\ud800",
+        "b",
+    ]
+    assert journal("export", "own.db") == 0
+    lines = capfd.readouterr().out.splitlines()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    found = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [(one["key"], one["value"]) for one in found] == [
+        ("\ud800", '{"is":NaN}'),
+        ("b", {"is": 1.0}),
+    ]
 
 
 def test_retry_lets_items_begin_anew(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_target_is_any_callable_of_one_argument_that_returns_an_awaitable(
         ("number", "of type int and can't be called"),
         ("clasify", "tickets has no 'clasify'; did you mean 'classify'"),
         ("agent.anser", "did you mean 'answer'"),
-        ("zzz", "its async functions are any_number, bound_first, classify"),
+        ("zzz", "its async functions are agent, any_number, bound_first, classify"),
     ],
 )
 @pytest.mark.usefixtures("tickets")

@@ -95,6 +95,69 @@ async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> N
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("page", [2, -3, "the end"])
+async def test_one_damaged_page_is_found_before_anything_is_written(
+    tmp_path: Path, page: int | str
+) -> None:
+    """Whoever opens a journal leaves their name and a session in it, which a damaged file must not
+    get: appending to it can destroy what could still be saved."""
+    path = tmp_path / "run.db"
+    await make(path)
+    content = bytearray(path.read_bytes())
+    if isinstance(page, str):
+        del content[-5_000:]
+    else:
+        start = page * 4096 % len(content)
+        content[start : start + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(JournalFormatError, match=r"is damaged .*nothing was repaired"):
+        await read_all(path)
+    assert path.read_bytes() == content
+
+
+async def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    path.write_bytes(path.read_bytes().replace(b'"x""x"', b'"\xff""x"'))
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        with pytest.raises(JournalFormatError, match="is damaged"):
+            await batch.read([batch.find(0, 0)])
+
+
+async def test_the_working_directory_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents with a shell do that, and the journal was named from where they started."""
+    monkeypatch.chdir(tmp_path)
+    await make(Path("run.db"), 3)
+    (tmp_path / "elsewhere").mkdir()
+    async with open_journal("run.db") as journal:
+        monkeypatch.chdir("elsewhere")
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        assert batch.find(0, 0).state == "done"
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "another"])
+async def test_a_journal_that_is_removed_while_it_is_written_to_ends_the_batch(
+    tmp_path: Path, becomes: str
+) -> None:
+    """The system lets one write to a file without a name, and all of it would be gone at the end."""
+    path = tmp_path / "run.db"
+    with pytest.raises(JournalError, match="was removed or replaced"):
+        async with open_journal(path) as journal:
+            batch = await journal.open_batch("nightly", target="t", settings={})
+            await batch.begin([batch.find(0, 0)])
+            path.unlink()
+            if becomes == "another":
+                path.write_bytes(b"")
+            with pytest.raises(JournalError, match="was removed or replaced"):
+                await batch.begin([batch.find(1, 0)])
+            with pytest.raises(JournalError, match="was removed or replaced"):
+                await journal.open_batch("weekly", target="t", settings={})
+
+
 async def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
     """As ``mktemp`` makes them, and as a crash between making and filling leaves them."""
     path = tmp_path / "run.db"

@@ -1,5 +1,6 @@
 """Looking into a journal from outside, and having the next session do something again."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -176,3 +177,14 @@ async def test_what_is_forgotten_leaves_its_number_to_nobody(
         entry = batch.find(4, 4)
         assert entry.id > entries[-1].id
         assert await batch.begin([entry]) > attempts[-1:]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+async def test_a_reader_may_be_left_in_the_middle(journal_path: str) -> None:
+    """Taking the first failure and going is how one looks; nothing is to be said about it later."""
+    await fill(journal_path)
+    with read_journal(journal_path) as reader:
+        items = reader.items("nightly")
+        assert next(items).key is not None
+    del items
+    gc.collect()

@@ -199,7 +199,8 @@ def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
 
     As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
     """
-    yield getattr(type(thing).__call__, "__globals__", {})
+    call = getattr(type(thing), "__call__", None)  # noqa: B004 (its globals are wanted)
+    yield getattr(call, "__globals__", {})
     for value in (*caller.f_locals.values(), *caller.f_globals.values()):
         if isinstance(value, ModuleType) and is_users_module(value.__name__):
             yield vars(value)

@@ -189,7 +189,8 @@ def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
     except AttributeError:
         own = {}
     if isinstance(thing, type):
-        for cls in (*thing.__mro__, *type.mro(type(thing))):
+        metaclass: type[Any] = type(thing)
+        for cls in (*thing.__mro__, *metaclass.__mro__):
             if name in vars(cls):
                 return cls, vars(cls)[name]
         return thing, MISSING

@@ -269,7 +269,7 @@ class Reached:
             elif module == "os" and name in ("chdir", "getcwd", "fchdir"):
                 wanted["getcwd"] = working_directory_part
             elif module == "sys" and name in ("stdin", "stdout", "stderr"):
-                self._bindings(vars(sys), "sys").add(name)
+                self._bindings(sys.__dict__, "sys").add(name)
         for name, part in wanted.items():
             if name not in self._ambient:
                 self._ambient.add(name)

@@ -1,0 +1,63 @@
+"""Write a reply as JSON can hold it, and read it again: for journals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from harness._words import repr_of
+from harness.agents._reply import Reply
+from harness.models import Message, Usage
+
+
+def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
+    """Return the reply as dicts, lists, strings and numbers.
+
+    Raises:
+      TypeError: if its output, or an argument of a tool call, has no form in JSON.
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(
+        {
+            "output": reply.output,
+            "messages": reply.messages,
+            "usage": reply.usage,
+            "turns": reply.turns,
+            "run_id": reply.run_id,
+            # Anything may be left in an inbox; an answer that was paid for isn't lost over it.
+            "undelivered": [
+                one if isinstance(one, str | Message) else repr_of(one) for one in reply.undelivered
+            ],
+            "delegated_usage": reply.delegated_usage,
+            "complete": reply.complete,
+            "history_length": len(reply.messages) - len(reply.new_messages),
+        },
+        str_keys=True,
+    )
+    return plain
+
+
+def reply_from_json(plain: dict[str, Any], output_type: Any) -> Reply[Any]:
+    """Return the reply that `reply_to_json` wrote.
+
+    Args:
+      plain: What it wrote.
+      output_type: What the output is, where the run came to its end; None for text.
+
+    Raises:
+      Exception: if it doesn't fit.
+    """
+    output = plain["output"]
+    if output_type is not None and (plain["complete"] or output is not None):
+        output = msgspec.convert(output, output_type, str_keys=True)
+    return Reply(
+        output,
+        msgspec.convert(plain["messages"], tuple[Message, ...]),
+        msgspec.convert(plain["usage"], Usage),
+        plain["turns"],
+        plain["run_id"],
+        msgspec.convert(plain["undelivered"], tuple[str | Message, ...]),
+        msgspec.convert(plain["delegated_usage"], Usage),
+        plain["complete"],
+        plain["history_length"],
+    )

@@ -1,0 +1,127 @@
+"""An agent as the function of a durable fan-out: its replies come back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import harness
+from harness.agents import Agent, Reply, tool
+from harness.journal import open_journal
+from harness.models import Message, ModelRequest, ModelResponse
+from tests.agents.fakes import Fake, Script, calls, last_user
+
+
+@attrs.frozen
+class Label:
+    topic: str
+    scores: dict[int, float]
+
+
+@tool
+async def look(number: int) -> str:
+    """Look."""
+    await trio.lowlevel.checkpoint()
+    return f"saw {number}"
+
+
+def label(request: ModelRequest) -> str:
+    return f'{{"topic": "{last_user(request)}", "scores": {{"1": 0.5}}}}'
+
+
+@pytest.mark.parametrize("method", [False, True])
+async def test_replies_are_kept_and_come_back_as_they_were(tmp_path: Path, method: bool) -> None:
+    """It was a `JournalValueError` for each item, after the model had been paid for all of them."""
+    model = Script(calls(("look", {"number": 3}), text="let me see"), "done")
+    agent = Agent("a", model=model, tools=[look])
+
+    async def session() -> list[Reply[str]]:
+        async with open_journal(tmp_path / "journal") as journal:
+            function = agent.run if method else agent
+            results = await harness.fan_out(function, ["x", "ü"], journal=journal, key=str)
+            return list(results.values())
+
+    first = await session()
+    assert await session() == first
+    assert len(model.requests) == 4, "the second session asks for nothing"
+    assert [reply.output for reply in first] == ["done", "done"]
+    assert all(isinstance(reply, Reply) and reply.complete for reply in first)
+    assert [len(reply.new_messages) for reply in first] == [4, 4]
+    assert first[0].usage.total == 20
+    assert first[1].messages[0] == Message("user", "ü")
+
+
+async def test_outputs_come_back_as_values_of_their_type(tmp_path: Path) -> None:
+    agent = Agent("labeller", model=Fake(label), output_type=Label)
+    for _ in range(2):
+        async with open_journal(tmp_path / "journal") as journal:
+            results = await harness.fan_out(agent, ["card"], journal=journal, key=str)
+        assert results[0].value.output == Label("card", {1: 0.5})
+
+
+async def test_what_a_fallback_gives_is_kept_beside_replies(tmp_path: Path) -> None:
+    def fail(request: ModelRequest) -> ModelResponse:
+        raise OSError("down")
+
+    agent = Agent("a", model=Fake(fail))
+    each = harness.Attempt(fallback=lambda item, error: {"instead of": item})
+    for _ in range(2):
+        async with open_journal(tmp_path / "journal") as journal:
+            results = await harness.fan_out(agent, ["x"], journal=journal, key=str, each=each)
+        assert results[0].value == {"instead of": "x"}
+
+
+async def test_what_was_left_in_an_inbox_costs_nobody_an_answer(tmp_path: Path) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "<odd>"
+
+    async def answer(request: ModelRequest) -> str:
+        for late in (Odd(), "late", Message("user", "later")):
+            harness.current_run().inbox.put(late)
+        return "done"
+
+    agent = Agent("a", model=Fake(answer))
+    async with open_journal(tmp_path / "journal") as journal:
+        results = await harness.fan_out(agent, ["x"], journal=journal, key=str)
+    assert results[0].value.undelivered == ("<odd>", "late", Message("user", "later"))
+
+
+async def test_encode_of_the_journal_goes_first(tmp_path: Path) -> None:
+    agent = Agent("a", model=Script("done"))
+
+    def encode(reply: Any) -> str:
+        return str(reply.output)
+
+    async with open_journal(tmp_path / "journal", encode=encode, decode=str) as journal:
+        results = await harness.fan_out(agent, ["x"], journal=journal, key=str)
+    assert results.values() == ["done"]
+
+
+@pytest.mark.parametrize("method", [False, True])
+async def test_two_agents_in_one_journal_keep_their_answers_apart(
+    tmp_path: Path, method: bool
+) -> None:
+    """Each batch was called ``Agent``: the second agent was given the answers of the first."""
+    async with open_journal(tmp_path / "journal") as journal:
+        for name in ("triage", "writer"):
+            agent = Agent(name, model=Script(f"the {name}'s"))
+            function = agent.run if method else agent
+            results = await harness.fan_out(function, ["x"], journal=journal, key=str)
+            assert [reply.output for reply in results.values()] == [f"the {name}'s"]
+
+
+async def test_a_fan_out_of_an_agent_has_the_agents_name(autojump_clock: MockClock) -> None:
+    paths: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        paths.append(harness.current_run().path)
+        return "done"
+
+    await harness.fan_out(Agent("triage", model=Fake(answer)), ["x"])
+    assert paths == ["triage/0/triage"]
