@@ -7,6 +7,7 @@ and is loaded when the first trio test runs, or when a test asks for a fixture.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import re
 import sys
@@ -71,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if setting := config.getini("harness_timeout"):
         try:
             _seconds(setting)
-        except ValueError as error:
+        except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"harness_timeout = {setting}: {error}") from error
 
 
@@ -79,6 +80,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Pass on what was asked of schedules."""
     schedules = session.config.getoption("schedules")
     schedule = session.config.getoption("schedule")
+    if schedule is not None and not re.match(r"[hio]\d+:", schedule):
+        raise pytest.UsageError(
+            f"--schedule={schedule} is no replay string: one begins with h1:, i1: or o1:, and is "
+            "printed by every failure"
+        )
     if schedules is not None or schedule is not None:
         from harness.testing._asked import ask
 
@@ -86,16 +92,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise ValueError("a whole number from 1 upwards is wanted")
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 upwards is wanted, not {text!r}")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not seconds > 0:
-        raise ValueError("seconds above 0 are wanted")
+        raise argparse.ArgumentTypeError(f"seconds above 0 are wanted, not {text!r}")
     return seconds
 
 

@@ -28,6 +28,9 @@ def _folder(module: types.ModuleType) -> str:
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OUR_HOOKS = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "harness_pytest") + os.sep
+"""Our plugin for pytest, which stands beside the package."""
+
 _PLUMBING = (_folder(trio), _folder(outcome), _folder(attrs))
 """Frames that are left out of every stack: they are the same in each."""
 
@@ -43,7 +46,7 @@ def is_plumbing(filename: str) -> bool:
 def is_user_code(filename: str) -> bool:
     """Return whether this file is neither ours nor an installed package's nor Python's."""
     return not (
-        filename.startswith((_OURS, *_PLUMBING, _STANDARD_LIBRARY, "<"))
+        filename.startswith((_OURS, _OUR_HOOKS, *_PLUMBING, _STANDARD_LIBRARY, "<"))
         or any(folder in filename for folder in _INSTALLED)
     )
 

@@ -8,6 +8,7 @@ what stays in a shared object when a run is over is worth a look by itself.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import sys
@@ -15,22 +16,23 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import FrameType, ModuleType
 from typing import Any
 
-import trio
-from trio.testing import MockClock
-
-from harness._words import error_in_words, repr_of
-from harness.testing._clock import ThreadsHoldClock
+from harness._words import errors_in_words, repr_of
 from harness.testing.audit._finding import Finding
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._silence import silenced_lines, silences_in
 from harness.testing.isolation._assert_isolated import reach_from
 from harness.testing.isolation._shared_state import SharedState, Suspect, suspects_of
+from harness.testing.schedules._run import refuse_inside_trio, run_schedule
+
+STEPS_AT_MOST = 1_000_000
+"""Steps after which a run is taken for one that never ends."""
 
 
 def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -> list[Finding]:
     """Run ``fn`` for each input, one after the other, and return what the runs leave behind.
 
-    Each is a ``trio.run`` of its own, on a virtual clock. Objects are not put back.
+    Each is a ``trio.run`` of its own, on a virtual clock. Objects are not put back. A run that
+    never ends is a finding like one that fails.
 
     Args:
       fn: An async function of one argument, or an agent.
@@ -47,6 +49,7 @@ def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -
 def _audit(
     fn: Callable[[Any], Awaitable[Any]], inputs: list[Any], caller: FrameType
 ) -> list[Finding]:
+    refuse_inside_trio("audit_function")
     state = SharedState(reach_from(fn, inputs, caller))
     before = list(state.initial)
     findings: list[Finding] = []
@@ -54,14 +57,11 @@ def _audit(
     name = _name(fn)
     for value in inputs:
         call = f"{name}({repr_of(value)})"
-        try:
-            trio.run(
-                fn,
-                value,
-                clock=MockClock(autojump_threshold=0),
-                instruments=[ThreadsHoldClock()],
-            )
-        except Exception as error:
+        # As a schedule, for one that waits for ever is ended; a virtual clock would jump on.
+        error = run_schedule(functools.partial(_call, fn, value), most_steps=STEPS_AT_MOST).error
+        if error is not None:
+            if isinstance(error, KeyboardInterrupt):
+                raise error
             findings.append(_failed(fn, call, error))
         for index, part in enumerate(state.parts):
             after = part.take()
@@ -74,6 +74,10 @@ def _audit(
                     findings.append(_left(fn, suspect, call, before[index], after))
             before[index] = after
     return [finding for finding in findings if not _is_silenced(finding)]
+
+
+async def _call(fn: Callable[[Any], Awaitable[Any]], value: Any) -> None:
+    await fn(value)
 
 
 def _is_silenced(finding: Finding) -> bool:
@@ -97,7 +101,7 @@ def _left(fn: Any, suspect: Suspect, call: str, before: Any, after: Any) -> Find
     )
 
 
-def _failed(fn: Any, call: str, error: Exception) -> Finding:
+def _failed(fn: Any, call: str, error: BaseException) -> Finding:
     path, line = _home(fn)
     return Finding(
         rule=RUN_FAILED.name,
@@ -105,7 +109,7 @@ def _failed(fn: Any, call: str, error: Exception) -> Finding:
         line=line,
         column=1,
         symbol=call.partition("(")[0],
-        message=f"a run of {call} raised {error_in_words(error)}",
+        message=f"a run of {call} raised {errors_in_words(error)}",
         why=RUN_FAILED.why,
         fix=RUN_FAILED.fix,
     )

@@ -86,7 +86,7 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             f"task {task!r} mixes two event loops: something that was made outside of the test "
             "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
         )
-    if not run.strangers and _was_refused_by_trio(error):
+    if not run.strangers and was_refused_by_trio(error):
         lines.append(
             "something that belongs to another event loop was used: an event, a lock or a channel "
             "that was made outside of the test, or by another test; make it in the test"
@@ -98,10 +98,10 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     return lines
 
 
-def _was_refused_by_trio(error: BaseException) -> bool:
+def was_refused_by_trio(error: BaseException) -> bool:
     """Return whether trio's own checks failed; waking a task of another loop fails one."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_was_refused_by_trio, error.exceptions))
+        return any(map(was_refused_by_trio, error.exceptions))
     if not isinstance(error, AssertionError):
         return False
     frames = list(traceback_frames(error.__traceback__))

@@ -1,16 +1,30 @@
-"""Do blocking work in a thread of its own, with the caller's virtual clock standing meanwhile."""
+"""Do blocking work in a thread of its own, with the caller's virtual clock standing meanwhile.
+
+One such work is done at a time in a process: each puts back what it can reach, and would take that
+out of the hands of another one. Work that starts more of its kind has its turn already.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
+import attrs
 import trio
 from trio.testing import MockClock
 
 T = TypeVar("T")
+
+_LOOK_SECONDS = 0.05
+"""How often somebody who waits for a turn looks if the caller was cancelled."""
+
+_turn = threading.Lock()  # harness: shared (what it protects is the state of the whole process)
+_has_turn: ContextVar[bool] = ContextVar("harness.testing.has_turn", default=False)
 
 
 async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
@@ -26,21 +40,65 @@ async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
         clock = trio.lowlevel.current_clock()
     except RuntimeError:
         return await _beside_asyncio(work)
-    threshold = math.inf
-    if isinstance(clock, MockClock):
-        threshold, clock.autojump_threshold = clock.autojump_threshold, math.inf
-    try:
+    with _standing(clock):
         return await trio.to_thread.run_sync(
-            work, trio.from_thread.check_cancelled, limiter=trio.CapacityLimiter(1)
+            _in_turn,
+            work,
+            trio.from_thread.check_cancelled,
+            limiter=trio.CapacityLimiter(1),
         )
+
+
+def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None]) -> T:
+    if _has_turn.get():
+        return work(go_on)
+    while not _turn.acquire(timeout=_LOOK_SECONDS):
+        go_on()
+    token = _has_turn.set(True)
+    try:
+        return work(go_on)
     finally:
-        if isinstance(clock, MockClock):
-            clock.autojump_threshold = threshold
+        _has_turn.reset(token)
+        _turn.release()
+
+
+@attrs.define(eq=False)
+class _Standing:
+    """How many works the clock of one ``trio.run`` stands for."""
+
+    count: int = 0
+    threshold: float = math.inf
+    """What the clock's threshold was before the first."""
+
+
+_standing_now: trio.lowlevel.RunVar[_Standing] = trio.lowlevel.RunVar("harness.testing.standing")
+
+
+@contextmanager
+def _standing(clock: trio.abc.Clock) -> Iterator[None]:
+    """Keep a virtual clock from jumping; blocks may overlap."""
+    if not isinstance(clock, MockClock):
+        yield
+        return
+    try:
+        standing = _standing_now.get()
+    except LookupError:
+        standing = _Standing()
+        _standing_now.set(standing)
+    standing.count += 1
+    if standing.count == 1:
+        standing.threshold, clock.autojump_threshold = clock.autojump_threshold, math.inf
+    try:
+        yield
+    finally:
+        standing.count -= 1
+        if standing.count == 0:
+            clock.autojump_threshold = standing.threshold
 
 
 async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
     """Do the same where asyncio runs the test, as anyio's plugin does by default."""
-    return await asyncio.to_thread(work, _never_cancelled)
+    return await asyncio.to_thread(_in_turn, work, _never_cancelled)
 
 
 def _never_cancelled() -> None:

@@ -14,7 +14,11 @@ import attrs
 
 from harness._words import errors_in_words, repr_of
 from harness.errors import ScheduleError
-from harness.testing.exploration._report import ERROR_WORDS_AT_MOST, starts_trio
+from harness.testing.exploration._report import (
+    ERROR_WORDS_AT_MOST,
+    starts_trio,
+    was_refused_by_trio,
+)
 from harness.testing.isolation._outputs import (
     IncomparableError,
     Outcome,
@@ -158,6 +162,11 @@ def _refuse_only_errors(subject: Subject) -> None:
         if starts_trio(errors[0]):
             what_to_do = (
                 "the function is run inside of trio already: let it await what it gives to trio.run"
+            )
+        if was_refused_by_trio(errors[0]):
+            what_to_do = (
+                "it uses an event, a lock or a channel of the event loop around the check; make "
+                "such things in the function"
             )
         raise ValueError(
             f"every run failed alone, {run_name(0)} with {errors_in_words(errors[0])}, so there "

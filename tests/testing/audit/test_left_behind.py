@@ -41,6 +41,15 @@ async def agent(question):
 async def failing(question):
     COUNTS["asked"] += 1
     raise ValueError(question)
+
+
+async def hanging(question):
+    await trio.Event().wait()
+
+
+async def leaving(question):
+    async with trio.open_nursery():
+        raise SystemExit(3)
 """
 
 
@@ -100,3 +109,16 @@ def test_inputs_that_are_changed_are_named() -> None:
     (found,) = audit_function(spoil, [{"id": 1}])
     assert found.symbol == "inputs[0]"
     assert Path(found.path).name == "test_left_behind.py"
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [("hanging", "every task waits, and nothing can wake any"), ("leaving", "SystemExit: 3")],
+)
+def test_a_run_that_never_ends_or_ends_the_process_is_a_finding(
+    module: ModuleType, function: str, words: str
+) -> None:
+    """On a virtual clock, a run that waits for ever once kept the audit from ever ending."""
+    (finding,) = audit_function(getattr(module, function), ["a"])
+    assert finding.rule == "run-failed"
+    assert words in finding.message

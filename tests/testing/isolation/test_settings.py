@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from trio.testing import MockClock
 
 from harness import open_run
@@ -232,3 +233,64 @@ async def test_odd_objects_are_looked_at_without_asking_them() -> None:
     function = "test_odd_objects_are_looked_at_without_asking_them"
     assert caught.value.objects == (f"odd (local of {function})",)
     assert len(odd) == 3
+
+
+OPEN: dict[str, str] = {}
+
+
+async def keeps_its_own_entry(text: str) -> str:
+    OPEN[text] = text
+    try:
+        await trio.lowlevel.checkpoint()
+        return OPEN[text]
+    finally:
+        del OPEN[text]
+
+
+async def test_checks_at_once_do_not_disturb_each_other(autojump_clock: MockClock) -> None:
+    """Each works in a thread, and they put back the same objects: it was seen as a false alarm.
+
+    The first to end also gave the clock back, and the last one stopped it for good.
+    """
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(assert_isolated, keeps_its_own_entry, ["a", "b"])
+    assert trio.current_time() == 0
+    with trio.fail_after(10):
+        await trio.sleep(5)
+
+
+async def test_a_check_that_waits_for_its_turn_can_be_cancelled() -> None:
+    ended: list[str] = []
+
+    async def check(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await assert_isolated(keeps_its_own_entry, ["a", "b"], schedules=1_000_000)
+        ended.append(name)
+
+    first, second = trio.CancelScope(), trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(check, "first", first)
+        nursery.start_soon(check, "second", second)
+        await trio.testing.wait_all_tasks_blocked()
+        second.cancel()
+        while "second" not in ended:
+            await trio.lowlevel.checkpoint()
+        first.cancel()
+    assert ended == ["second", "first"]
+    assert OPEN == {}
+
+
+async def test_an_event_of_the_loop_around_is_explained() -> None:
+    outer = trio.Event()
+
+    async def agent(text: str) -> str:
+        outer.set()
+        return text
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outer.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(ValueError, match="of the event loop around the check; make such"):
+            await assert_isolated(agent, ["a", "b"])
+        outer.set()

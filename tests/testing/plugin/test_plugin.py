@@ -192,6 +192,21 @@ async def test_leaving():
     assert outcomes["test_leaving[asyncio]"] == "PASSED"
 
 
+def test_leak_check_leaves_fixtures_and_the_plugin_alone(run_pytest: RunPytest) -> None:
+    """Of pytest-trio's clock, the plugin's own notes led the way to the change of its time."""
+    ran = run_pytest(
+        """\
+        import trio
+
+        async def test_time_goes_on(autojump_clock):
+            await trio.sleep(3)
+        """,
+        "--leak-check",
+        ini=TRIO_MODE,
+    )
+    assert ran.outcomes == {"test_time_goes_on": "PASSED"}, ran.text
+
+
 def test_leak_check_names_what_is_left(run_pytest: RunPytest) -> None:
     ran = run_pytest(LEAKS, "--leak-check", ini=TRIO_MODE)
     assert ran.outcomes == {
@@ -298,7 +313,8 @@ def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
 @pytest.mark.parametrize(
     ("options", "ini", "said"),
     [
-        pytest.param(["--schedules=0"], "", "argument --schedules", id="no schedules"),
+        pytest.param(["--schedules=0"], "", "from 1 upwards is wanted", id="no schedules"),
+        pytest.param(["--schedule=zzz"], "", "zzz is no replay string", id="no schedule"),
         pytest.param([], "harness_timeout = soon", "harness_timeout = soon", id="no number"),
     ],
 )
