@@ -22,12 +22,15 @@ from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
 from harness.policies import Budget
-from harness.runs._accounts import add_budget, current_payer
+from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
 from harness.runs._run import Run
 from harness.runs._waiting import join_tasks
+
+_paid_by_now = paid_by.get
+# Bound once: to find a method of what was imported takes as long as the call.
 
 
 def open_run(
@@ -134,7 +137,7 @@ class RunBlock:
                 "open it in a function that trio.run() runs"
             ) from None
         now = trio.current_time()
-        parent = current.get()
+        parent = above = current.get()
         if parent is not None:
             if parent._status != "running":
                 parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
@@ -156,7 +159,9 @@ class RunBlock:
         if self._tags:
             run._tags = types.MappingProxyType(dict(self._tags))
         if parent is None:
-            run._above.tree.payer = current_payer()
+            # Looked at here, since the call is felt: for nearly all roots there is nobody.
+            if above is not None or _paid_by_now() is not NOBODY:
+                run._above.tree.payer = current_payer()
         elif parent._forks:
             try:
                 run._fork_locals(parent)
