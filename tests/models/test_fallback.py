@@ -322,7 +322,7 @@ def test_bad_chains_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 model"):
         FallbackModel([])
     with pytest.raises(TypeError, match=r"put it in \[\]"):
-        FallbackModel(ScriptedModel(["a"], limiter=limiter))  # pyright: ignore[reportArgumentType]
+        FallbackModel(ScriptedModel(["a"], limiter=limiter))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no limiter"):
         FallbackModel([ScriptedModel(["a"])])
     with pytest.raises(ValueError, match="same name"):
