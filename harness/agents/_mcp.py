@@ -274,9 +274,10 @@ class Connection:
         # A client's error may quote the URL, key and all; its cause has that for whoever looks.
         told = str(self._failure).replace(str(self._target), self.words)
         because = "" if self._failure is None else f" ({told})"
+        where = "log" if isinstance(self._target, str) else "standard error"
         return McpServerError(
             f"MCP server {self.words!r} {what}{because}; see the cause, and what the server "
-            "writes to its standard error"
+            f"writes to its {where}"
         )
 
 

@@ -40,7 +40,8 @@ def check_agent(options: BatchOptions, form: Format, target: Target) -> None:
 
     Raises:
       InputError: if a function is given ``--prompt`` or ``--model``; if an agent is given records
-        with fields and no ``--prompt``, or ``--tokens``.
+        with fields and no ``--prompt``, or ``--tokens``; if ``--model`` names none, or one
+        without a price for ``--budget-usd``.
     """
     if agent_in(target) is None:
         for option, given in (("--prompt", options.prompt), ("--model", options.model)):
@@ -66,7 +67,7 @@ def check_agent(options: BatchOptions, form: Format, target: Target) -> None:
             "tokens; leave it out"
         )
     if options.model is not None:
-        check_model(options.model)
+        check_model(options.model, in_dollars=options.budget_usd is not None)
 
 
 @asynccontextmanager

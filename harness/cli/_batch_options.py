@@ -181,7 +181,7 @@ work_options = _together(
         type=str,
         metavar="X",
         callback=dollars,
-        help="Cost at most X dollars in all, counted in the same way.",
+        help="Cost at most X dollars in all, counted in the same way. Needs models with a price.",
     ),
     click.option(
         "--policy",

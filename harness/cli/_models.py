@@ -22,15 +22,21 @@ REFERENCES_AT_MOST = 20
 _CLASSES = {"openai": "OpenAIModel", "anthropic": "AnthropicModel", "local": "LocalModel"}
 
 
-def check_model(text: str) -> None:
-    """Refuse what names no model.
+def check_model(text: str, *, in_dollars: bool = False) -> None:
+    """Refuse what names no model, or one whose price is asked for and isn't known.
 
     Raises:
-      InputError: if ``text`` has none of the forms.
+      InputError: if ``text`` has none of the forms; if a budget ``in_dollars`` is to be kept with a
+        provider's model.
     """
     kind, _, name = text.partition(":")
     if text != SIMULATED and (kind not in _CLASSES or not name):
         raise InputError(f"--model {text!r} names no model; write {FORMS}")
+    if in_dollars and kind in ("openai", "anthropic"):
+        raise InputError(
+            f"--budget-usd can't be kept with --model {text}, whose price nobody knows; use "
+            "--budget-tokens, or leave out --model and give the agent's own model price=Price(...)"
+        )
 
 
 @asynccontextmanager
@@ -46,7 +52,12 @@ async def model_named(text: str, limiter: Limiter | None) -> AsyncIterator[model
             if text == SIMULATED:
                 provider = await stack.enter_async_context(open_provider(answer=simulated))
                 model: Any = models.OpenAIModel(
-                    "simulated", base_url=f"{provider.base_url}/v1", limiter=limiter
+                    "simulated",
+                    base_url=f"{provider.base_url}/v1",
+                    limiter=limiter,
+                    price=models.Price(
+                        input_usd_per_million_tokens=0, output_usd_per_million_tokens=0
+                    ),
                 )
             else:
                 model = getattr(models, _CLASSES[kind])(name, limiter=limiter)

@@ -40,7 +40,7 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
-from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, text_tokens, usage_of
@@ -119,6 +119,7 @@ class CalledModel(ABC):
         Cancellation: the request is given up, and its connection is not used again. What it was
         expected to use stays charged.
         """
+        check_request(request, self)
         self.refuse_unless_ready()
         if self.limiter is None:
             if not somebody_counts():
@@ -151,6 +152,7 @@ class CalledModel(ABC):
         Cancellation: the connection is closed, and not used again. What had come until then is
         charged.
         """
+        check_request(request, self)
         self.refuse_unless_ready()
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.

@@ -11,7 +11,7 @@ answers are no answer.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -38,7 +38,7 @@ from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
 from harness.models._failures import model_error
 from harness.models._grant import Grant, granted
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._messages import ModelRequest, ModelResponse, check_request
 from harness.models._protocol import Model, ModelStream
 from harness.models._waits import RateLimitWaits
 from harness.policies import is_rate_limit, retry_after_seconds
@@ -63,8 +63,12 @@ class FallbackModel:
     """
 
     def __init__(self, models: Sequence[FallbackEntry], *, name: str = "fallback") -> None:
+        if isinstance(models, str) or not isinstance(models, Iterable):
+            raise TypeError(f"FallbackModel takes several models, but got {models!r}; put it in []")
         self.name: str = name
         self._members = tuple(_member(entry) for entry in models)
+        if not self._members:
+            raise ValueError("a FallbackModel of no models can't answer; give at least 1 model")
         names = [member.limiter.name for member in self._members]
         if len(set(names)) < len(names):
             raise ValueError(
@@ -116,6 +120,7 @@ class FallbackModel:
 
         Cancellation: the request is given up, as by the model that was asked.
         """
+        check_request(request, self)
         search = _Search(self.name, self._members, self.pool, request)
         while True:  # Ends: a failure takes a model out, and waits are bounded.
             try:
@@ -141,6 +146,7 @@ class FallbackModel:
 
         Cancellation: the stream is closed, as by the model that was asked.
         """
+        check_request(request, self)
         search = _Search(self.name, self._members, self.pool, request)
         while True:  # Ends: a failure takes a model out, and waits are bounded.
             try:

@@ -118,6 +118,19 @@ class ModelRequest:
     """A JSON schema that the answer's text should satisfy, for providers that can enforce one."""
 
 
+def check_request(request: object, model: object) -> None:
+    """Refuse what a model can't be asked with.
+
+    Raises:
+      TypeError: if it is no `ModelRequest`.
+    """
+    if not isinstance(request, ModelRequest):
+        raise TypeError(
+            f"{model!r} is asked with a ModelRequest, not {request!r}; write "
+            'ModelRequest([Message("user", "...")])'
+        )
+
+
 @attrs.frozen
 class ModelResponse:
     """What a model says: text, calls of tools, or both."""

@@ -41,9 +41,11 @@ def check_callable(call: str, fn: Any) -> None:
     """
     if inspect.iscoroutine(fn):
         fn.close()
+        # A method is called on something, whose name nobody knows here.
+        before = "..." if "." in fn.__qualname__.rpartition("<locals>.")[2] else ""
         raise TypeError(
             f"{call} takes an async function, not the coroutine {fn.__qualname__}(); in "
-            f"{caller()} write {fn.__name__} instead of {fn.__name__}(...)"
+            f"{caller()} write {before}{fn.__name__} instead of {before}{fn.__name__}(...)"
         )
     if not callable(fn):
         raise TypeError(f"{call} takes an async function, not {fn!r}; see {caller()}")

@@ -124,6 +124,11 @@ def test_simulated_model_calls_each_tool_once() -> None:
     assert values()["1"] == "simulated answer to: late card (the tools say: late card for 1)"
 
 
+def test_the_simulated_model_costs_nothing() -> None:
+    """Every item failed for want of a price, and a batch with a budget could not be tried out."""
+    assert batch("with_tool", "--prompt", "text", "--model", "sim", "--budget-usd", "0.01") == 0
+
+
 def test_limits_hold_per_call_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     """An item with a tool takes two calls, and both count."""
     arguments = ("--prompt", "text", "--model", "sim", "--rpm", "600", "--summary", "s.json")
@@ -204,6 +209,11 @@ def test_name_that_is_not_there_is_answered_with_the_agents(
         ("agent", ["--prompt", "body"], "no field 'body'"),
         ("agent", ["--prompt", "text", "--model", "gpt-4o"], "openai:NAME, anthropic:NAME"),
         ("agent", ["--prompt", "text", "--model", "openai:"], "names no model"),
+        (
+            "agent",
+            ["--prompt", "text", "--model", "openai:m", "--budget-usd", "1"],
+            "use --budget-tokens",
+        ),
         ("agent", ["--prompt", "text", "--tokens", "5", "--tpm", "9"], "counts its own tokens"),
         ("agent", ["--prompt", "text", "--model", "openai:gpt-4o"], "OPENAI_API_KEY"),
         ("agent", ["--prompt", "text", "--model", "anthropic:claude"], "ANTHROPIC_API_KEY"),

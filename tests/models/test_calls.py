@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -15,6 +17,7 @@ from harness.errors import (
 )
 from harness.limits import Limiter
 from harness.models import (
+    FallbackModel,
     FunctionModel,
     Message,
     ModelRequest,
@@ -207,6 +210,18 @@ async def test_a_limiter_that_is_closed_says_which_model_was_not_asked(
         async with model.stream(HELLO):
             pass
     assert trio.current_time() == 0
+
+
+async def test_what_is_no_request_is_refused() -> None:
+    model = ScriptedModel(["a"])
+    chain = FallbackModel([(Limiter("a", concurrent=1), model)])
+    history: Any = HELLO.messages
+    for asked in (model, chain):
+        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+            await asked.complete(history)
+        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+            async with asked.stream(history):
+                raise AssertionError
 
 
 async def test_a_failure_is_heard_by_the_limiter(autojump_clock: MockClock) -> None:

@@ -319,8 +319,10 @@ async def test_cancelled_anywhere_nothing_is_held(autojump_clock: MockClock) -> 
 
 def test_bad_chains_are_refused() -> None:
     limiter = Limiter("a", concurrent=1)
-    with pytest.raises(ValueError, match="at least 1 limiter"):
+    with pytest.raises(ValueError, match="at least 1 model"):
         FallbackModel([])
+    with pytest.raises(TypeError, match=r"put it in \[\]"):
+        FallbackModel(ScriptedModel(["a"], limiter=limiter))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no limiter"):
         FallbackModel([ScriptedModel(["a"])])
     with pytest.raises(ValueError, match="same name"):

@@ -72,7 +72,14 @@ class AnswerToolCall:
 
 
 def _calls(calls: Iterable[AnswerToolCall]) -> tuple[AnswerToolCall, ...]:
-    return tuple(calls)
+    given = tuple(calls)
+    for call in given:
+        if not isinstance(call, AnswerToolCall):
+            raise TypeError(
+                "Answer(tool_calls=...) takes AnswerToolCalls of harness.testing.provider, not "
+                f"{call!r}; write AnswerToolCall(name, arguments)"
+            )
+    return given
 
 
 @attrs.frozen

@@ -29,6 +29,11 @@ async def echo(value: Any) -> Any:
     return value
 
 
+class Parrot:
+    async def speak(self, value: Any) -> Any:
+        return await echo(value)
+
+
 def plain(value: int) -> int:
     return value
 
@@ -104,6 +109,8 @@ async def test_wrong_arguments(
 
 
 async def test_a_coroutine_in_the_place_of_a_function() -> None:
+    with pytest.raises(TypeError, match=r"write \.\.\.speak instead of \.\.\.speak\(\.\.\.\)"):
+        await assert_isolated(Parrot().speak("a"), ["a"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not the coroutine echo"):
         await assert_isolated(echo(1), [1])  # type: ignore[arg-type]
 

@@ -142,6 +142,15 @@ def test_threads_limiters_and_fixtures_under_pytest_trio(run_pytest: RunPytest) 
     assert len(ran.outcomes) == 15
 
 
+def test_the_file_of_the_page_passes(run_pytest: RunPytest) -> None:
+    page = (ROOT / "docs" / "pytest-plugin.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[-1]
+    ran = run_pytest(shown, ini=TRIO_MODE)
+    assert ran.status == 0, ran.text
+    assert set(ran.outcomes.values()) == {"PASSED"}
+    assert len(ran.outcomes) == shown.count("async def test_")
+
+
 def test_the_same_without_the_plugin_fails(run_pytest: RunPytest) -> None:
     """So that the test above tests something."""
     ran = run_pytest(THREADS + LIMITERS, "-pno:harness_pytest", ini=TRIO_MODE)

@@ -13,7 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from harness.testing.provider import Faults, Provider, ProviderRequest, open_provider
+from harness.models import ToolCall
+from harness.testing.provider import Answer, Faults, Provider, ProviderRequest, open_provider
 from harness.testing.provider._sockets import _connection, _server
 from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, ask, echo
 from tests.testing.provider.waiting import until
@@ -334,6 +335,13 @@ async def test_a_mistake_in_the_answer_function_ends_the_block_as_itself() -> No
 
     with pytest.raises(KeyError, match="nothing"):
         await block()
+
+
+def test_a_models_tool_calls_are_refused_as_an_answers() -> None:
+    """Two classes describe calls; the wrong one broke far away from where it was given."""
+    calls: Any = [ToolCall("c1", "look", {})]
+    with pytest.raises(TypeError, match=r"write AnswerToolCall\(name, arguments\)"):
+        Answer(tool_calls=calls)
 
 
 async def test_an_exception_of_the_block_comes_out_as_itself() -> None:
