@@ -15,15 +15,12 @@ from collections.abc import Iterator
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from benchmarks import _agent_peers
 from benchmarks._measure import (
     Bench,
     Row,
     at_most,
     for_comparison,
     interleaved,
-    not_installed,
-    timed_in_asyncio,
     timed_in_trio,
 )
 from harness.agents import Agent, tool
@@ -66,31 +63,6 @@ def rows(*, quick: bool) -> Iterator[Row]:
         unit="KiB",
         note="its task, its tool's task and its history included (tracemalloc)",
     )
-    yield from _frameworks(quick=quick)
-
-
-def _frameworks(*, quick: bool) -> Iterator[Row]:
-    """Measure the same run with other frameworks, on asyncio, where they are installed."""
-    installed = _agent_peers.frameworks()
-    for name in _agent_peers.NAMES:
-        for case, with_tool in (("one call", False), ("a tool turn", True)):
-            what = f"agent run, {case}: harness / {name}"
-            if name not in installed:
-                yield not_installed(what, "–")
-                continue
-            once = installed[name](with_tool=with_tool)
-
-            async def times(count: int, once: _agent_peers.RunOnce = once) -> None:
-                for _ in range(count):
-                    assert await once() == _agent_peers.ANSWER
-
-            benches = {"harness": SERIAL[case], name: timed_in_asyncio(times)}
-            samples = interleaved(benches, count=10 if quick else 100, rounds=1 if quick else 7)
-            yield for_comparison(
-                what,
-                samples.ratio("harness", name),
-                note=samples.note("harness", name, per="run"),
-            )
 
 
 @tool
