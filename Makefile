@@ -13,8 +13,8 @@ TESTS_1 := $(wildcard tests/runs tests/policies tests/fanout tests/flow tests/li
 	tests/examples)
 # Two lanes beside each other on two cores, each with half of the work. Then what needs both halves,
 # and the ratios of times, alone on the machine.
-LANE_1 := lint tests-1 docs documents wheel
-LANE_2 := types tests-2 completeness layers anyio oldest
+LANE_1 := lint tests-1 docs documents wheel anyio
+LANE_2 := types tests-2 completeness layers oldest
 GATES := setup $(LANE_1) $(LANE_2) $(if $(HARNESS_FULL),coverage) speed
 ORDER := setup -- $(LANE_1) -- $(LANE_2) = $(if $(HARNESS_FULL),coverage) speed
 
