@@ -180,4 +180,4 @@ def _over(name: str) -> dict[str, str]:
     )
     rows = [row for row in ended.stdout.splitlines() if row.startswith("  ")]
     assert any("≤" in row or "≥" in row for row in rows), ended.stdout
-    return {row[:64].strip(): row for row in rows if re.search(r" over( |$)", row)}
+    return {row[:64].strip(): row for row in rows if re.search(r"  over( |$)", row)}

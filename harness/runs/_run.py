@@ -581,9 +581,7 @@ class Run:
                 overrun,
             )
         parent = self._parent
-        if parent is None:
-            self._above.tree.payer = None
-        elif parent._children is not None:
+        if parent is not None and parent._children is not None:
             parent._children.pop(self, None)
         if self._inbox is not None:
             with _inbox_lock:

@@ -24,7 +24,8 @@ class Tree:
         self.any_stopping = False
         """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
         self.payer: Any = None
-        """Who pays for the root, if it was opened by code that somebody else pays for."""
+        """Who pays for the root, if it was opened by code that somebody else pays for. Left when it
+        has ended: numbers, which keep nothing of a user's alive."""
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
         """Call ``function`` where the tree's trio runs: now if that is here, else soon.
