@@ -167,7 +167,8 @@ async def test_known_limits_are_never_broken(
         assert provider.statistics().peak_in_flight >= 10, "they were at once"
     assert results.complete
     assert callers.asked == CALLERS
-    assert seconds <= CALLERS / PER_MINUTE * 60 / 0.97 + 30
+    # The last call takes up to 30 s; and now and then the clock jumps while a socket is at work.
+    assert seconds <= CALLERS / PER_MINUTE * 60 / 0.97 + 30 + 2
 
 
 @pytest.mark.parametrize(
