@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from harness.testing.isolation._code import Import, is_users_file, is_users_module, names_used
-from harness.testing.isolation._parts import KeyedPart, NamesPart, Part
+from harness.testing.isolation._parts import KeyedPart, NamesPart, Part, is_dunder
 from harness.testing.isolation._places import Place
 from harness.testing.isolation._special import (
     EnvironmentPart,
@@ -63,14 +63,26 @@ class Named:
         for name in used.globals:
             if name in names:
                 self._global(names, module, name)
-                if isinstance(names[name], types.ModuleType):
-                    self._module(names[name], used.attributes, used.attributes_written)
+                self.in_module(names[name], code)
         for name in used.globals_written:
             self._bindings(names, module).add(name)
         for wanted in used.imports:
             imported = _imported(wanted, names)
             if imported is not None:
                 self._module(imported, (*wanted.names, *used.attributes), used.attributes_written)
+
+    def in_module(self, module: Any, code: types.CodeType | None = None) -> None:
+        """Look at what some code uses of a module of the user's that it has; without code, at all.
+
+        Anything else than a module is left alone.
+        """
+        if not isinstance(module, types.ModuleType):
+            return
+        if code is not None:
+            used = names_used(code)
+            self._module(module, used.attributes, used.attributes_written)
+        elif is_users_module(module.__name__):
+            self._module(module, [name for name in vars(module) if not is_dunder(name)], ())
 
     def by_function(self, function: Any) -> bool:
         """Look at the state of the process that one of Python's own functions is about, if any."""
@@ -96,7 +108,8 @@ class Named:
         if not isinstance(value, types.FunctionType | type | types.ModuleType):
             self._bindings(names, module).add(name)
             self._walk.held(self._globals[id(names)], name, value, place)
-        self._walk.push(value, place, 0)
+        if not isinstance(value, types.ModuleType):
+            self._walk.push(value, place, 0)
 
     def _bindings(self, names: dict[str, Any], module: str) -> set[str]:
         """Return the names of a module's globals that are watched, a set to add to."""

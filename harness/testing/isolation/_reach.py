@@ -81,8 +81,8 @@ _ATOMS: frozenset[type[Any]] = frozenset(
 )
 
 _LEFT_ALONE: tuple[type[Any], ...] = (
-    *(types.ModuleType, os.PathLike),
-    *(weakref.ref, types.FrameType, types.TracebackType, contextvars.Context, contextvars.Token),
+    *(os.PathLike, weakref.ref, types.FrameType, types.TracebackType),
+    *(contextvars.Context, contextvars.Token),
     *(type(threading.Lock()), type(threading.RLock()), threading.Thread),
     *(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run),
 )
@@ -191,7 +191,13 @@ class Reached:
                 self.seen[id(cell)] = cell
                 if not isinstance(value, types.FunctionType | type | types.ModuleType):
                     self.parts.append(CellPart(here, name, cell))
-            self.push(value, local_place(name, value, owner), levels)
+            if isinstance(value, types.ModuleType):
+                self._named.in_module(value, function.__code__)
+            else:
+                self.push(value, local_place(name, value, owner), levels)
+
+    def _module(self, module: types.ModuleType, place: Place, levels: int) -> None:
+        self._named.in_module(module)
 
     def _method(self, method: types.MethodType, place: Place, levels: int) -> None:
         self.push(method.__self__, place, levels)
@@ -411,6 +417,7 @@ def is_plain(value: Any) -> bool:
 
 _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     (types.FunctionType, Reached._function),
+    (types.ModuleType, Reached._module),
     (types.MethodType, Reached._method),
     (types.BuiltinFunctionType, Reached._builtin),
     ((staticmethod, classmethod, property, functools.cached_property), Reached._descriptor),
