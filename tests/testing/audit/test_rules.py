@@ -195,6 +195,31 @@ WRONG = {
             set_user(user)
         """,
     ),
+    "questions that were seen, and are refused": Wrong(
+        "module-global",
+        "SEEN",
+        4,
+        """\
+        SEEN = set()
+        def refuse(question):
+            if question not in SEEN:
+                SEEN.add(question)
+                return False
+            return True
+        """,
+    ),
+    "a table that is filled with what the first one asks": Wrong(
+        "module-global",
+        "FIRST",
+        4,
+        """\
+        FIRST = []
+        def first(question):
+            if not FIRST:
+                FIRST.append(question)
+            return FIRST[0]
+        """,
+    ),
     "a default that is kept and changed": Wrong(
         "mutable-default",
         "Agent.__init__(tools=)",
@@ -830,6 +855,68 @@ RIGHT = {
         import os
         def main():
             os.chdir("work")
+        """,
+    "names that are imported when first needed": """\
+        Client = None
+        def load():
+            global Client
+            from library import Client as _Client
+            Client = _Client
+        async def run():
+            load()
+        """,
+    "a decorator inside of a function": """\
+        HANDLERS = {}
+        def handles(name):
+            def decorator(fn):
+                HANDLERS[name] = fn
+                return fn
+            return decorator
+        async def run(decorator):
+            decorator()
+        """,
+    "a table that a nested function builds": """\
+        BY_NAME = {}
+        def _build_table():
+            def collect(cls):
+                for sub in cls.__subclasses__():
+                    BY_NAME[sub.name] = sub
+                    collect(sub)
+            collect(Event)
+        async def run(collect):
+            await collect()
+        """,
+    "a table that is filled when it is empty": """\
+        import sys
+        PREFIXES = []
+        def shorten(name):
+            if not PREFIXES:
+                for folder in sys.path:
+                    PREFIXES.append((folder, ""))
+            return name
+        """,
+    "what was warned of": """\
+        import warnings
+        class Request:
+            said = set()
+            def __setitem__(self, key, value):
+                if key not in self.said:
+                    self.said.add(key)
+                    warnings.warn("use a typed key", stacklevel=2)
+        """,
+    "one end of a stream": """\
+        class PartReader:
+            async def next(self):
+                if self.part is None:
+                    self.part = await self.fetch()
+                return self.part
+        """,
+    "an actor": """\
+        class ManagerActor(ActorBase):
+            async def on_message(self, message):
+                if self.turn >= self.turns:
+                    await self.end()
+                    self.turn = 0
         """,
     "what Python calls after a fork": """\
         import os

@@ -10,7 +10,13 @@ from harness.testing.audit._changes import assigned_by, changes_by, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._program import Checker, Hit, Program
-from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
+from harness.testing.audit._rules._set_up import (
+    is_cache,
+    is_filled_once,
+    is_memo,
+    is_said_once,
+    is_set_up,
+)
 from harness.testing.audit._source import FunctionNode, Source
 
 RULE = Rule(
@@ -93,19 +99,35 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
             continue
-        if not is_memo(change, function, source):
+        if not (
+            is_memo(change, function, source)
+            or is_said_once(change, source)
+            or is_filled_once(change, function, source)
+        ):
             yield target.id, change.how
+
+
+def _imported_by(function: FunctionNode, source: Source) -> set[str]:
+    """Return the names that a function itself imports."""
+    return {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:
     """Return whether the binding is a constant that is made when first asked for.
 
     ``if x is None: x = make()`` without an await in between, of something that doesn't depend on
-    who asks: everybody gets the same, whoever comes first.
+    who asks: everybody gets the same, whoever comes first. So does what the function has imported.
     """
     value = getattr(node, "value", None)
     if not isinstance(node, ast.Assign | ast.AnnAssign) or value is None:
         return False
+    if isinstance(value, ast.Name) and value.id in _imported_by(function, source):
+        return True
     if any(isinstance(one, ast.Await) for one in ast.walk(function)):
         return False
     own = source.bound_in(function)
