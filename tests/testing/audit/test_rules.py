@@ -195,6 +195,120 @@ WRONG = {
             set_user(user)
         """,
     ),
+    "a class attribute bound anew through type(self)": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        4,
+        """\
+        class Session:
+            current = None
+            async def work(self, user):
+                type(self).current = user
+        """,
+    ),
+    "a class attribute bound anew through self.__class__": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        4,
+        """\
+        class Session:
+            current = None
+            async def work(self, user):
+                self.__class__.current = user
+        """,
+    ),
+    "an agent in a dict of the module": Wrong(
+        "shared-instance-state",
+        "AGENTS.question",
+        3,
+        """\
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        AGENTS = {"a": Agent(), "b": Agent()}
+        """,
+    ),
+    "an agent that a cached function makes": Wrong(
+        "shared-instance-state",
+        "agent().question",
+        4,
+        """\
+        import functools
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        @functools.cache
+        def agent():
+            return Agent()
+        """,
+    ),
+    "an agent whose calls are gathered": Wrong(
+        "shared-instance-state",
+        "agent.question",
+        4,
+        """\
+        import asyncio
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        async def main(questions):
+            agent = Agent()
+            return await asyncio.gather(*(agent.ask(one) for one in questions))
+        """,
+    ),
+    "a global by another name": Wrong(
+        "module-global",
+        "STATE",
+        4,
+        """\
+        STATE = {}
+        async def run(user):
+            state = STATE
+            state["user"] = user
+        """,
+    ),
+    "where modules are imported from": Wrong(
+        "process-state",
+        "sys.path",
+        3,
+        """\
+        import sys
+        async def run(folder, tool):
+            sys.path.insert(0, folder)
+            await tool()
+        """,
+    ),
+    "the environment, by a function that a run calls": Wrong(
+        "process-state",
+        "os.environ",
+        3,
+        """\
+        import os
+        def use(key):
+            os.environ["KEY"] = key
+        async def run(key):
+            use(key)
+            await call()
+        """,
+    ),
+    "warnings that are silenced while a run waits": Wrong(
+        "process-state",
+        "warnings.catch_warnings",
+        3,
+        """\
+        import warnings
+        async def run(tool):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                await tool()
+        """,
+    ),
     "questions that were seen, and are refused": Wrong(
         "module-global",
         "SEEN",
@@ -855,6 +969,39 @@ RIGHT = {
         import os
         def main():
             os.chdir("work")
+        """,
+    "an environment that is the same for all": """\
+        import os
+        def quieten():
+            os.environ["LIBRARY_QUIET"] = "1"
+        async def run():
+            quieten()
+            await call()
+        """,
+    "warnings that are silenced without waiting": """\
+        import warnings
+        async def run(tool):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = look()
+            await tool(found)
+        """,
+    "an agent that a cached function makes for each user": """\
+        import functools
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        @functools.cache
+        def agent(user):
+            return Agent()
+        """,
+    "a local list that is called as the caller likes": """\
+        STATE = {}
+        async def run(user):
+            state = dict(STATE)
+            state["user"] = user
         """,
     "names that are imported when first needed": """\
         Client = None

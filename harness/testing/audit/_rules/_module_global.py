@@ -94,6 +94,7 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
         target = change.target
         if not isinstance(target, ast.Name) or isinstance(target.ctx, ast.Store):
             continue
+        target = _original(target, function, source)
         binding = source.bindings.get(target.id)
         if binding is None or not is_container(binding.value, source):
             continue
@@ -115,6 +116,19 @@ def _imported_by(function: FunctionNode, source: Source) -> set[str]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
+
+
+def _original(name: ast.Name, function: FunctionNode, source: Source) -> ast.Name:
+    """Return the name that a local variable was given its only value by: ``state = STATE``."""
+    values = [
+        node.value
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in assigned_by(node)
+        if isinstance(target, ast.Name) and target.id == name.id
+    ]
+    only = values[0] if len(values) == 1 else None
+    return only if isinstance(only, ast.Name) else name
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:
