@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -17,6 +16,10 @@ from harness.journal._sqlite import PAGES_PER_CHECKPOINT
 GROWN_BYTES = PAGES_PER_CHECKPOINT * _wal.PAGE_BYTES
 
 
+def wal_length(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
 async def commits(path: Path, count: int) -> list[int]:
     """Make so many commits after opening, and return the length of the WAL after each."""
     lengths: list[int] = []
@@ -26,7 +29,7 @@ async def commits(path: Path, count: int) -> list[int]:
         for number in range(count):
             [attempt] = await batch.begin([entry])
             await batch.end(entry, attempt, Ending(status="ok", value=str(number)))
-            lengths.append(os.path.getsize(f"{path}-wal"))
+            lengths.append(wal_length(path))
     return lengths
 
 
