@@ -44,8 +44,9 @@ class Walk(Protocol):
 class Named:
     """Globals, modules and states of the process that the code of a walk names."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: Walk, *, may_import: bool) -> None:
         self._walk = walk
+        self._may_import = may_import
         self._globals: dict[int, NamesPart] = {}
         self._process: set[str] = set()
         self._modules: list[dict[str, Any]] = []
@@ -67,7 +68,7 @@ class Named:
         for name in used.globals_written:
             self._bindings(names, module).add(name)
         for wanted in used.imports:
-            imported = _imported(wanted, names)
+            imported = _imported(wanted, names, may_import=self._may_import)
             if imported is not None:
                 self._module(imported, (*wanted.names, *used.attributes), used.attributes_written)
 
@@ -149,21 +150,22 @@ class Named:
                     self._bindings(names, name).add(attribute)
 
 
-def _imported(wanted: Import, names: dict[str, Any]) -> types.ModuleType | None:
+def _imported(
+    wanted: Import, names: dict[str, Any], *, may_import: bool
+) -> types.ModuleType | None:
     """Return the module that a function imports, if it is the user's.
 
-    It is imported here, if nobody has done that yet: the first run would, and what it leaves in a
-    module must be told from how the module begins.
+    One that nobody has imported yet is, where that is allowed: what a first run leaves in it could
+    not be told from how it begins.
     """
     try:
         package = str(names.get("__package__") or "")
         name = importlib.util.resolve_name("." * wanted.level + wanted.module, package)
-        if name not in sys.modules:
+        if name not in sys.modules and may_import:
             spec = importlib.util.find_spec(name)
-            if spec is None or spec.origin is None or not is_users_file(spec.origin):
-                return None
-            return importlib.import_module(name)
-        return sys.modules[name]
+            if spec is not None and spec.origin is not None and is_users_file(spec.origin):
+                return importlib.import_module(name)
+        return sys.modules.get(name)
     except Exception:  # The function will meet it as well, or imports this only at other times.
         return None
 

@@ -98,7 +98,13 @@ _HARMLESS_MODULES = (
 class Reached:
     """What a walk has found; `add` walks on from more roots."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_import: bool = False) -> None:
+        """Begin a walk.
+
+        Args:
+          may_import: Whether modules of the user's that functions import themselves are imported
+            for that. Not for a test: it may set something up before it imports.
+        """
         self.parts: list[Part] = []
         self.opaque: list[OpaquePart] = []
         """What can't be looked into, so can't be put back."""
@@ -107,7 +113,7 @@ class Reached:
         self.seen: dict[int, Any] = {}
         """The objects themselves, kept alive so that their ids stay theirs."""
         self._pending: deque[tuple[Any, Place, int]] = deque()
-        self._named = Named(self)
+        self._named = Named(self, may_import=may_import)
 
     def add(self, place: Place, thing: Any) -> None:
         """Walk from ``thing``, which hangs at ``place``."""

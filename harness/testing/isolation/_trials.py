@@ -268,6 +268,10 @@ def trial_of(text: str, inputs: int) -> Trial:
             f"the replay string {text!r} is about runs {numbers}, and there are {inputs} inputs; "
             "give the inputs that it was found with"
         )
+    if len(set(members)) < len(members):
+        raise ValueError(
+            f"the replay string {text!r} names a run twice; copy it from the failure as it is"
+        )
     if kind == IN_ORDER:
         return InOrder(members)
     return AtOnce(members, Schedule.parse(schedule))
