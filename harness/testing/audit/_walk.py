@@ -300,7 +300,8 @@ class Walk:
     def report(self, path: str, look: int, node: ast.stmt | ast.expr, how: str) -> None:
         if self.version_is_checked or _gives_back(node):
             return
-        if not ONE_WAY.search(path.rpartition(".")[2]):
+        # What is added to is an amount, such as `consumed`.
+        if isinstance(node, ast.AugAssign) or not ONE_WAY.search(path.rpartition(".")[2]):
             self.found.setdefault(path, (look, node, how))
 
     def compute(self, name: str, value: ast.expr) -> None:

@@ -309,6 +309,53 @@ WRONG = {
                 await tool()
         """,
     ),
+    "a memory on the class": Wrong(
+        "mutable-class-attribute",
+        "Bot.memory",
+        2,
+        """\
+        class Bot:
+            memory = {}
+            async def ask(self, question):
+                self.memory[question] = await answer(question)
+        """,
+    ),
+    "an account of the module": Wrong(
+        "module-global",
+        "account",
+        4,
+        """\
+        account = 100
+        async def spend(amount):
+            global account
+            account -= amount
+        """,
+    ),
+    "an amount that was consumed meanwhile": Wrong(
+        "check-then-act",
+        "Budget.consumed",
+        6,
+        """\
+        class Budget:
+            async def spend(self, amount):
+                if self.consumed + amount > self.limit:
+                    raise ValueError
+                await self.bill(amount)
+                self.consumed += amount
+        """,
+    ),
+    "money that is sent, which is no frame": Wrong(
+        "check-then-act",
+        "Account.left",
+        5,
+        """\
+        class Account:
+            async def send_money(self, amount):
+                if self.left >= amount:
+                    await self.bank(amount)
+                    self.left -= amount
+        """,
+    ),
     "questions that were seen, and are refused": Wrong(
         "module-global",
         "SEEN",
@@ -1050,6 +1097,13 @@ RIGHT = {
                 if key not in self.said:
                     self.said.add(key)
                     warnings.warn("use a typed key", stacklevel=2)
+        """,
+    "a frame that is sent": """\
+        class Connection:
+            async def send_frame(self, frame):
+                if self.frames_left:
+                    await self.socket.put(frame)
+                    self.frames_left -= 1
         """,
     "one end of a stream": """\
         class PartReader:

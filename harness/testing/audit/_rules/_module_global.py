@@ -28,7 +28,9 @@ RULE = Rule(
     "harness.shared",
 )
 
-_COUNTER = re.compile(r"count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I)
+_COUNTER = re.compile(
+    r"(?<![a-z])count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I
+)
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:

@@ -32,7 +32,7 @@ _SET_UP = re.compile(
 )
 _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _CACHE = re.compile(
-    r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"cache|memo(?!r)|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
     r"|logged|printed|reported",
     re.IGNORECASE,
 )
