@@ -8,7 +8,7 @@ and every item ends as one result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import trio
@@ -23,8 +23,9 @@ from harness.flow._gate import Walker
 from harness.flow._routing import Routing
 from harness.flow._statistics import PipelineStatistics, RouterStatistics
 from harness.runs import Run
-from harness.runs._carry import carry
+from harness.runs._carry import carry_out
 from harness.runs._current import current
+from harness.runs._run import Ending
 
 
 class WalkingJob(Job, Walker):
@@ -34,17 +35,25 @@ class WalkingJob(Job, Walker):
 class OneRun(ItemWork):
     """Gives an item one run for its whole way: attempts are made inside of it."""
 
-    async def work(self, job: Job) -> None:
-        """Call the function with the job, which it may note things on, and end the item."""
+    def work(self, job: Job) -> Coroutine[Any, Any, None]:
+        """Return what calls the function with the job, which it may note things on."""
+        return carry_out(self, job, self._function, job)
+
+    def begin(self, job: Job) -> Run:
+        """Return the run of an item that sets out now."""
         now = job.started_at = self._now()
         run = Run(job.name, self._run, now)
         run._item_index = job.index
         job.run_id = run.id
         job.attempts = 1  # Counted as it begins; stages count those beyond.
-        status, result = await carry(run, self._function, job)
+        return run
+
+    def ended(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
+        """End the item; return what the task has still to do."""
         if self._host.end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)
-            await self._host.settle()
+            return self._host.settle()
+        return None
 
 
 class WalkEngine(Engine):
