@@ -572,7 +572,10 @@ class Run:
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
         self._ended_at = ended_at
-        if self._scope.cancel_called and (overrun := self._overran_by(ended_at)):
+        # Asking the scope is felt, and who is younger than that can't have overrun.
+        if ended_at - self._started_at > CLEANUP_SECONDS and (
+            overrun := self._overran_by(ended_at)
+        ):
             logger.warning(
                 "run %r (%s) ended %.1f s after the time for its cleanup: something in it ignored "
                 "its cancel",
