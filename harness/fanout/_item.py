@@ -188,8 +188,8 @@ class ItemWork:
             await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
-        plan = job.plan
-        now = self._now()
+        plan, time = job.plan, self._now
+        now = time()
         if job.run_id is None:
             job.started_at = now
         deadline = math.inf

@@ -27,6 +27,9 @@ from harness.runs._carry import carry_out
 from harness.runs._current import current
 from harness.runs._run import Ending
 
+_end, _start_next = Engine.end, Engine.start_next
+# Found once: super() would be felt where they are called, and so would a class that was imported.
+
 
 class WalkingJob(Job, Walker):
     """An item that is on its way itself."""
@@ -41,7 +44,8 @@ class OneRun(ItemWork):
 
     def begin(self, job: Job) -> Run:
         """Return the run of an item that sets out now."""
-        now = job.started_at = self._now()
+        time = self._now
+        now = job.started_at = time()
         run = Run(job.name, self._run, now)
         run._item_index = job.index
         job.run_id = run.id
@@ -128,9 +132,9 @@ class PipelineEngine(WalkEngine):
     def end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
         if job.past_entry:
             self._limit -= 1
-        if job.position:  # It has arrived somewhere, so it was counted.
+        if self._flow.gathers and job.position:  # It has arrived somewhere, so it was counted.
             self._flow.items_set_out -= 1
-        return Engine.end(self, job, status, value, ended_at)  # super() would be felt here.
+        return _end(self, job, status, value, ended_at)
 
     async def drive(self) -> None:
         """Do what `Engine.drive` does, and take the time."""
@@ -192,7 +196,7 @@ class PipelineEngine(WalkEngine):
             return
         walker.past_entry = True
         self._limit += 1
-        Engine.start_next(self)
+        _start_next(self)
         if self._flow.gathers:
             self._flow.look()
 

@@ -147,7 +147,8 @@ class RunBlock:
                 # A context that was copied into another trio.run, in another thread: scopes and
                 # tasks of two event loops have nothing to do with each other, so this is a root.
                 parent = None
-        now = trio.current_time() if parent is None else parent._above.tree.now()
+        time = trio.current_time if parent is None else parent._above.tree.now
+        now = time()
         timeout = self._timeout
         run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
         run._task = task
@@ -201,7 +202,8 @@ class RunBlock:
                 remaining = error
         except BaseException as left_over:  # What the scope didn't catch of a group.
             remaining = left_over
-        now = run._above.tree.now()
+        time = run._above.tree.now
+        now = time()
         if remaining is None:
             if error is None:
                 run._end("ok", now)

@@ -93,7 +93,8 @@ async def carry_out(
         status, result = _ending_by_error(run, error, function, awaitable)
     else:
         if result is not _NOTHING:
-            run._end("ok", run._above.tree.now())
+            now = run._above.tree.now
+            run._end("ok", now())
         else:
             status, result = _ending_by_own_scope(run, stuck_at)
             stuck_at = None

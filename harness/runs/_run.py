@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import trio
+from trio import CancelScope  # By its name: what is asked of `trio`, no plain module, is felt.
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import RunEndedError
@@ -135,9 +136,7 @@ class Run:
         self._started_at = started_at
         self._ended_at: float | None = None
         # Most have no deadline, and a keyword costs time.
-        self._scope = (
-            trio.CancelScope() if deadline == math.inf else trio.CancelScope(deadline=deadline)
-        )
+        self._scope = CancelScope() if deadline == math.inf else CancelScope(deadline=deadline)
         self._tags = NO_TAGS
         self._private = False
         # What most runs never have is None until the first: a live run has to stay small.
