@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import trio
-from trio import CancelScope  # By its name: what is asked of `trio`, no plain module, is felt.
+from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import RunEndedError
