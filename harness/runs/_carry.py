@@ -51,7 +51,7 @@ async def carry_out(
 
     For a task that was started for this alone: the context variable is set and not put back.
     The owner is called, and does not call, so that this is the only coroutine between the task
-    and the function: one more would be 4 % of what an item of a fan-out costs.
+    and the function: one more would be 3 % of what an item of a fan-out costs.
 
     Raises:
       BaseException: what is neither an error nor a cancel, such as `KeyboardInterrupt`; the owner
