@@ -32,8 +32,11 @@ BATCH = "batch"
 """What a batch of the command line is called in its journal."""
 
 
-def check_journal(options: BatchOptions) -> None:
+def check_journal(options: BatchOptions) -> int:
     """Refuse a journal that can't be used as the command line says, before anything runs.
+
+    Returns:
+      How many results it has that are kept.
 
     Raises:
       InputError: if an option needs another one, the journal is one of the other files, can't be
@@ -52,7 +55,7 @@ def check_journal(options: BatchOptions) -> None:
                     f"{option} says how to go on with a journal, and none is given; "
                     "add --journal FILE"
                 )
-        return
+        return 0
     if not options.resume and options.retry_failed:
         raise InputError("--retry-failed needs --resume: it is about what failed before")
     for option, other in (
@@ -69,6 +72,9 @@ def check_journal(options: BatchOptions) -> None:
             f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
             "file"
         )
+    if known is None:
+        return 0
+    return known.ok if options.retry_failed else known.ok + known.failed + known.timed_out
 
 
 def _same_file(one: str, other: str) -> bool:

@@ -30,6 +30,12 @@ class Output:
         is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
         self._part = Path(path + UNFINISHED) if anew and is_file else None
 
+    @property
+    def folder(self) -> Path | None:
+        """Where lines may be held until they are written: beside them; None if that is no disk."""
+        # Whatever an agent changes the working directory to.
+        return None if self._part is None else self._part.absolute().parent
+
     @contextmanager
     def open(self, stdout: TextIO) -> Iterator[LineWriter]:
         """Open it for the time of a block.
