@@ -29,10 +29,10 @@ from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
-from harness.errors import BudgetExceeded, FanOutError, JournalError
+from harness.errors import FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry
+from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry, budget_refusals
 from harness.runs import open_run
 
 BUDGET = "budget"
@@ -262,14 +262,11 @@ class _Batch:
 
     def _stop_if_over_budget(self, result: Result[str]) -> None:
         """Start nothing more once the budget of the batch is used up: it would only fail too."""
-        error = result.error
-        if (
-            self._report.over_budget is None
-            and isinstance(error, BudgetExceeded)
-            and error.run_path == BUDGET
-            and self._stream is not None
-        ):
-            self._report.over_budget = str(error)
+        if result.status == "ok" or self._report.over_budget is not None or self._stream is None:
+            return
+        refusals = [one for one in budget_refusals(result.error) if one.run_path == BUDGET]
+        if refusals:
+            self._report.over_budget = str(refusals[0])
             self._report.cut_short = True
             self._stream.run.stop("the budget is used up")
 

@@ -22,7 +22,7 @@ from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._result import Result, ResultStatus
 from harness.fanout._waiting_room import WaitingRoom
-from harness.policies import Priority
+from harness.policies import Priority, budget_refusals
 
 
 class RecordingEngine(Engine):
@@ -196,9 +196,10 @@ class RecordingEngine(Engine):
 
         Then it isn't done: a later session may have a larger one.
         """
-        if not isinstance(value, BudgetExceeded):
+        if not isinstance(value, BudgetExceeded | BaseExceptionGroup):
             return False
-        return f"{self._run.path}/".startswith(f"{value.run_path}/")
+        mine = f"{self._run.path}/"
+        return any(mine.startswith(f"{one.run_path}/") for one in budget_refusals(value))
 
     def _end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""

@@ -108,6 +108,24 @@ async def test_a_budget_goes_on_over_sessions(journal_path: str, autojump_clock:
                 assert budget_left().tokens == 0
 
 
+@pytest.mark.parametrize("policy", [harness.FailFast(), harness.Quorum(2)], ids=repr)
+async def test_a_budget_that_refused_several_calls_of_an_item_leaves_it_open(
+    journal_path: str, autojump_clock: MockClock, policy: Any
+) -> None:
+    """Seen first as items that no later session ran: a group of refusals was kept as a failure."""
+    body = Body()
+
+    async def two_calls(ticket: Ticket) -> int:
+        calls = [Ticket(ticket.id, "first"), Ticket(ticket.id, "second")]
+        return len(await harness.fan_out(body, calls, policy=policy))
+
+    for enough_for, expected in ((2, 1), (6, 3)):
+        async with open_journal(journal_path) as journal:
+            async with harness.open_run("night", budget=harness.Budget(tokens=10 * enough_for)):
+                results = await nightly(journal, two_calls, tickets(3), limit=1)
+                assert len(results.values()) == expected
+
+
 async def test_two_fan_outs_share_a_journal_and_not_a_batch(
     journal_path: str, autojump_clock: MockClock
 ) -> None:
