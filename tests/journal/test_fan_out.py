@@ -13,7 +13,14 @@ from trio.testing import MockClock
 
 import harness
 from harness.cli import main
-from harness.errors import JournaledError, JournalError, JournalLockedError, JournalMismatchError
+from harness.errors import (
+    JournaledError,
+    JournalError,
+    JournalKeyError,
+    JournalLockedError,
+    JournalMismatchError,
+    JournalValueError,
+)
 from harness.journal import open_journal, read_journal
 from harness.shared import budget_left, reserve_budget
 
@@ -124,6 +131,62 @@ async def test_a_budget_that_refused_several_calls_of_an_item_leaves_it_open(
             async with harness.open_run("night", budget=harness.Budget(tokens=10 * enough_for)):
                 results = await nightly(journal, two_calls, tickets(3), limit=1)
                 assert len(results.values()) == expected
+
+
+class Odd(dict[str, int]):
+    """Has content that can't be seen, for a reason of its own."""
+
+    def items(self) -> Any:
+        raise LookupError("not now")
+
+    __iter__ = items
+
+
+@pytest.mark.parametrize("source", ["plain", "async"])
+@pytest.mark.parametrize("priority", [None, lambda item: 1.0], ids=["", "priority"])
+@pytest.mark.parametrize(
+    ("key", "item", "expected", "message"),
+    [
+        (lambda item: 10**5_000, 1, JournalKeyError, "too long to be written"),
+        (lambda item: 1, Odd(a=1), JournalValueError, "LookupError: not now"),
+    ],
+    ids=["key", "item"],
+)
+async def test_whatever_is_wrong_with_a_key_or_an_item_ends_the_fan_out(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    source: str,
+    priority: Any,
+    key: Any,
+    item: Any,
+    expected: type[JournalError],
+    message: str,
+) -> None:
+    """Seen first as a hang: only the two errors that were foreseen were, and what had been
+    counted as waiting never came to an end."""
+
+    async def slowly() -> Any:
+        await trio.sleep(1)
+        yield item
+
+    body = Body()
+    async with open_journal(tmp_path / "run.db") as journal:
+        items = [item] if source == "plain" else slowly()
+        with trio.fail_after(60), pytest.raises(expected, match=message):
+            await harness.fan_out(body, items, journal=journal, key=key, priority=priority)
+    assert body.ran == []
+
+
+async def test_an_error_of_no_kind_in_particular_ends_the_fan_out(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    async with open_journal(tmp_path / "run.db") as journal:
+        monkeypatch.setattr("harness.journal._batch.JournalBatch.find", broken)
+        with trio.fail_after(60), pytest.raises(ZeroDivisionError, match="a mistake"):
+            await nightly(journal, Body(), tickets(3))
 
 
 async def test_two_fan_outs_share_a_journal_and_not_a_batch(
