@@ -171,6 +171,8 @@ class SqliteBackend(SqlBackend):
         except sqlite3.Error as error:
             raise self.translate(error) from error
         if application == _schema.APPLICATION_ID:
+            if version < 1:  # It is left together with the tables.
+                raise self._damaged(f"its version reads {version}")
             return version
         return None if tables or application or version else 0
 
@@ -181,6 +183,8 @@ class SqliteBackend(SqlBackend):
 
     def translate(self, error: Exception) -> Exception:
         """Return what an error of SQLite means for a journal."""
+        if isinstance(error, UnicodeDecodeError):  # SQLite quotes what it can't read.
+            return self._damaged("it has bytes in place of a text")
         if not isinstance(error, sqlite3.Error):
             return error
         code = getattr(error, "sqlite_errorname", "") or ""
@@ -195,6 +199,8 @@ class SqliteBackend(SqlBackend):
             return self._damaged(error)
         if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
             return self._damaged("it has bytes in place of a text")
+        if "unsupported file format" in str(error):  # Without a code of its own.
+            return self._damaged(error)
         if code.startswith("SQLITE_FULL"):
             return JournalError(
                 f"{what} can't grow: the disk is full ({error}); {kept}: make room, and resume"
@@ -300,7 +306,7 @@ class SqliteBackend(SqlBackend):
             # What is sorted while a batch is opened or shown goes to disk, not to memory.
             self._connection.execute("PRAGMA temp_store=FILE")
             self._connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.translate(error) from error
 
     def _last_owner(self) -> str:

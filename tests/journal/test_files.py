@@ -115,6 +115,55 @@ async def test_one_damaged_page_is_found_before_anything_is_written(
     assert path.read_bytes() == content
 
 
+def change_version(content: bytearray) -> None:
+    content[60:64] = (-3).to_bytes(4, "big", signed=True)
+
+
+def change_format(content: bytearray) -> None:
+    content[44:48] = (9).to_bytes(4, "big")
+
+
+def change_schema(content: bytearray) -> None:
+    at = content.index(b"CREATE TABLE harness_items")
+    content[at + 7 : at + 9] = b"\xff\xfe"
+
+
+@pytest.mark.parametrize("change", [change_version, change_format, change_schema])
+async def test_a_damaged_beginning_is_damage_too(
+    tmp_path: Path, change: Callable[[bytearray], None]
+) -> None:
+    """Seen first as a UnicodeDecodeError, an IndexError, and words without advice."""
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    with pytest.raises(JournalFormatError, match="is damaged"):
+        await read_all(path, 3)
+    with pytest.raises(JournalFormatError, match="is damaged"):
+        with read_journal(path):
+            pass
+    assert path.read_bytes() == content
+
+
+async def test_damaged_words_inside_are_damage_too(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE harness_items SET key = '\"a' WHERE id = 1")
+    connection.execute("UPDATE harness_endings SET status = CAST(x'ff6b' AS TEXT) WHERE item = 2")
+    with read_journal(path) as reader, pytest.raises(JournalFormatError, match="in place of"):
+        list(reader.items("nightly"))
+    with pytest.raises(JournalError, match="damaged"):
+        await read_all(path, 3)
+    connection.execute("UPDATE harness_batches SET settings = '{' WHERE id = 1")
+    connection.close()
+    with read_journal(path) as reader, pytest.raises(JournalFormatError, match="in place of"):
+        reader.batches()
+    with pytest.raises(JournalFormatError, match="damaged"):
+        await read_all(path, 3)
+
+
 async def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     await make(path, 3)
