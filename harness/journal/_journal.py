@@ -350,6 +350,9 @@ def open_journal(
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
     if (encode is None) != (decode is None):
         raise TypeError("encode= and decode= belong together: one reads what the other writes")
+    for what, function in (("encode", encode), ("decode", decode)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{what}= is a function, not {function!r}")
     settings = _Settings(
         version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
     )

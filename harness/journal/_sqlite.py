@@ -66,6 +66,7 @@ class SqliteBackend(SqlBackend):
         Raises:
           JournalError: if that is not possible; nothing was changed then.
         """
+        self._check_kind()
         self._lock = FileLock(self.name, owner)
         try:
             self._check_for_damage()
@@ -94,6 +95,7 @@ class SqliteBackend(SqlBackend):
         """
         if not self._exists():
             raise JournalMissingError(f"there is no journal {self.name!r}")
+        self._check_kind()
         try:
             self._connect("ro")
             self.check_version(self.version(), migrates=False)
@@ -290,6 +292,18 @@ class SqliteBackend(SqlBackend):
             f"the journal {self.name!r} is damaged ({why}); nothing was repaired or overwritten: "
             "keep a copy, and try `sqlite3 FILE .recover`"
         )
+
+    def _check_kind(self) -> None:
+        """Refuse a folder, a pipe or a device, of which SQLite would say little, or nothing ever.
+
+        Raises:
+          JournalFormatError: if it is one.
+        """
+        if self._exists() and not os.path.isfile(self._path):
+            what = "a folder" if os.path.isdir(self._path) else "no regular file"
+            raise JournalFormatError(
+                f"{self.name!r} is {what}, and a journal is a file; give it the name of one"
+            )
 
     def _exists(self) -> bool:
         return os.path.exists(self._path)

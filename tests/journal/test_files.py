@@ -82,6 +82,22 @@ async def test_what_is_no_journal_is_left_as_it_is(
     assert sorted(os.listdir(tmp_path)) == ["run.db", "run.db-lock"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes in the file system")
+async def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A folder was told as a disk error, and a pipe was waited for."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (("folder", "is a folder"), ("pipe", "is no regular file")):
+        with pytest.raises(JournalFormatError, match=f"{what}, and a journal is a file"):
+            async with open_journal(tmp_path / name):
+                pass
+        for look in (read_journal, edit_journal):
+            with pytest.raises(JournalFormatError, match=what):
+                with look(tmp_path / name):
+                    pass
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+
+
 async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     """Pages of noise in its middle: found when it is read, told as what it is, not repaired."""
     path = tmp_path / "run.db"
