@@ -126,9 +126,9 @@ class Once:
           idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
             By default `Run.idempotency_key` of the current run, which all attempts at an item
             share, made different if an effect with another ``key`` has it already, in this once or
-            in another; outside of any run a random one. What counts is the key of the first call
-            for ``key``: it is kept, in the journal if there is one, and used again for every
-            further try.
+            in another, or in the journal; outside of any run a random one. What counts is the key
+            of the first call for ``key``: it is kept, in the journal if there is one, and used
+            again for every further try.
 
         Raises:
           TypeError: if ``effect`` is no async function, or ``key`` can't be used as one.
@@ -231,11 +231,11 @@ class Once:
             if done is not None:
                 return await self._complete(key, done.value)
         self._effects += 1
-        self._begun[key] = recorded.idempotency_key
+        idempotency_key = self._begun[key] = str(recorded.idempotency_key)
         self._cut_off.discard(key)
         no_report: str | None = None
         try:
-            awaitable = effect(recorded.idempotency_key)
+            awaitable = effect(idempotency_key)
             if not isinstance(awaitable, Awaitable):
                 no_report = "the function has run, and can't be awaited"
                 raise not_awaitable_error(effect, awaitable)

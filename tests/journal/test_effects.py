@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
+import harness
 from harness.errors import JournalKeyError, JournalValueError
 from harness.journal import open_journal
-from harness.shared import EffectStore, open_once
+from harness.shared import DefaultKey, EffectStore, open_once
 
 
 async def intend(path: str, key: Any, offered: str) -> tuple[str, str, Any]:
@@ -33,6 +35,52 @@ async def test_an_effect_goes_from_intended_to_done(journal_path: str) -> None:
     assert await intend(journal_path, key, "fifth") == ("done", "first", {"paid": [1, 2]})
     assert await intend(journal_path, ("refund", 8), "other") == ("new", "other", None)
     assert await intend(journal_path, "refund", "text") == ("new", "text", None)
+
+
+async def test_no_two_effects_have_an_idempotency_key_that_nobody_chose(journal_path: str) -> None:
+    """In the next process another effect may be the first of its item to ask. Seen first as a
+    payment that would have been taken for the one before it, and not been made."""
+    assert await intend(journal_path, "first", DefaultKey("item")) == ("new", "item", None)
+    state, made, _ = await intend(journal_path, "second", DefaultKey("item"))
+    assert state == "new"
+    assert made.startswith("item:")
+    assert type(made) is str
+    async with open_journal(journal_path) as journal:
+        third = await journal.intend("third", DefaultKey(made))
+        fourth = await journal.intend("fourth", DefaultKey(made))
+        chosen = await journal.intend("fifth", "item")
+    keys = {"item", made, third.idempotency_key, fourth.idempotency_key}
+    assert len(keys) == 4
+    assert chosen.idempotency_key == "item", "what somebody chose is taken as it is"
+
+
+async def test_effects_of_an_item_keep_apart_in_the_next_process(
+    journal_path: str, autojump_clock: MockClock
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def session(*names: str) -> None:
+        async def item(_: int) -> None:
+            for name in names:
+
+                async def effect(idempotency_key: str, name: str = name) -> None:
+                    asked.append((name, idempotency_key))
+
+                await once(name, effect)
+            raise ValueError("and so it is tried again")
+
+        async with open_journal(journal_path, retry_failed=True) as journal:
+            async with open_once(journal) as once:
+                policy = harness.BestEffort()
+                await harness.fan_out(
+                    item, [1], journal=journal, key=lambda one: one, policy=policy, name="b"
+                )
+
+    await session("a", "b")
+    await session("b", "c")
+    await session("d")
+    assert [name for name, _ in asked] == ["a", "b", "c", "d"]
+    assert len({key for _, key in asked}) == 4
 
 
 @pytest.mark.parametrize("key", [None, "", (), {}, float("nan"), object(), b"a", {1, 2}])
