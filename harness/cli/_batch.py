@@ -34,7 +34,7 @@ from harness.cli._limits import check_limits, limiter_of
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._options import BatchOptions
-from harness.cli._output import Output
+from harness.cli._output import Output, unfinished_beside
 from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
 from harness.cli._prompts import with_prompts
@@ -152,6 +152,9 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     # A resumed batch writes its own output anew; that is what it is asked for.
     replace = options.overwrite or options.resume
     check_output(options.output_path, input_, overwrite=replace, option="--output")
+    unfinished = unfinished_beside(options.output_path) if options.resume else None
+    if unfinished is not None:
+        check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
     if options.summary_path is None:
         return
     if options.summary_path == STANDARD_STREAM:

@@ -20,6 +20,13 @@ UNFINISHED = ".part"
 that was killed leaves a file behind, and the next one replaces it."""
 
 
+def unfinished_beside(path: str) -> Path | None:
+    """Return where an output is written anew before it is put in its place; None if it is no file
+    that could be replaced."""
+    is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
+    return Path(path + UNFINISHED) if is_file else None
+
+
 class Output:
     """Where the lines of a batch go."""
 
@@ -27,8 +34,7 @@ class Output:
         """Write to ``path``, or with ``anew`` first beside it, if it is a file."""
         self._path = path
         self._overwrite = overwrite
-        is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
-        self._part = Path(path + UNFINISHED) if anew and is_file else None
+        self._part = unfinished_beside(path) if anew else None
 
     @property
     def folder(self) -> Path | None:

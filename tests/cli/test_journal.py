@@ -293,6 +293,9 @@ def test_plain_lines_are_known_by_their_place(folder: Path) -> None:
         (["--journal", "in.csv"], "--input and --journal both name 'in.csv'"),
         (["--journal", "agent.py", "--resume"], "'agent.py' is not a journal"),
         (["--journal", "nowhere/run.db"], "nowhere/run.db"),
+        (["--journal", "."], "'.' is a folder, and a journal is a file"),
+        (["--journal", "-"], "--journal takes a file, or a postgresql:// address, not '-'"),
+        (["--journal", ""], "--journal takes a file, or a postgresql:// address, not ''"),
         (["--journal", "run.db", "--max-attempts", "0"], "0 is not a whole number from 1"),
         (["--budget-tokens", "some"], "some is not a whole number from 1 upwards"),
         (["--budget-usd", "-1"], "-1 is not an amount above 0"),
@@ -309,6 +312,35 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     assert calls() == []
     after = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     assert after == before
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal", "-lock"])
+def test_an_output_is_never_written_over_a_journal(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen first as a journal that was gone: --overwrite, or --resume, had said that it may be."""
+    batch("--quiet")
+    before = Path("run.db").read_bytes()
+    Path(f"run.db{end}").touch()
+    os.link(f"run.db{end}", "link")
+    for name in (f"run.db{end}", "link"):
+        assert batch("--resume", "--output", name) == 2
+        assert batch("--resume", "--summary", name) == 2
+        assert journal("export", "run.db", "--output", name, "--overwrite") == 2
+        said = capsys.readouterr().err
+        assert said.count("give each its own file" if not end else "belongs to the journal") == 3
+    assert Path("run.db").read_bytes() == before
+
+
+def test_an_unfinished_output_is_neither_the_journal_nor_the_input(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert batch("--journal", "out.jsonl.part", "--resume") == 2
+    assert "--output and --journal both name 'out.jsonl.part'" in capsys.readouterr().err
+    os.link("in.csv", "out.jsonl.part")
+    assert batch("--resume") == 2
+    assert "is the input itself" in capsys.readouterr().err
+    assert (folder / "in.csv").read_text() == CSV
 
 
 def test_another_target_or_setting_is_refused_with_the_difference(
