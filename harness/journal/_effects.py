@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Hashable
 from hashlib import blake2b
 from typing import Any
 
@@ -29,6 +30,8 @@ class JournalEffects:
     def __init__(self, writer: Writer, codec: Codec) -> None:
         self._writer = writer
         self._codec = codec
+        self.effects_under_way: dict[Hashable, object] = {}
+        """Which `Once` has which effect now: one is not to take another's for an unknown one."""
         self._taken: set[int] | None = None
         """Hashes of all idempotency keys, once they were asked for; used by the writer's thread."""
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
-from harness.errors import JournalKeyError, JournalValueError
+from harness.errors import JournalKeyError, JournalLockedError, JournalValueError
 from harness.journal import open_journal
 from harness.shared import DefaultKey, EffectStore, open_once
 
@@ -98,6 +98,34 @@ async def test_a_value_that_cannot_be_kept_is_said_so(tmp_path: Path) -> None:
         with pytest.raises(JournalValueError):
             await journal.complete("mail", object())
     assert await intend(path, "mail", "again") == ("unknown", "key", None)
+
+
+@pytest.mark.parametrize("on_unknown", ["raise", "retry"])
+async def test_two_onces_of_a_journal_do_not_have_an_effect_twice(
+    tmp_path: Path, autojump_clock: MockClock, on_unknown: Any
+) -> None:
+    """One took the other's effect, which was under way, for one that a crash had cut off."""
+    sent: list[str] = []
+
+    async def send(idempotency_key: str) -> int:
+        sent.append(idempotency_key)
+        number = len(sent)
+        await trio.sleep(1)
+        return number
+
+    async with (
+        open_journal(tmp_path / "run.db") as journal,
+        open_once(journal, on_unknown=on_unknown) as one,
+        open_once(journal, on_unknown=on_unknown) as other,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, "mail", send)
+            await wait_all_tasks_blocked(0.05)
+            with pytest.raises(JournalLockedError, match="in another open_once"):
+                await other("mail", send)
+            assert await other("another mail", send) == 2
+        assert await other("mail", send) == 1
+    assert len(sent) == 2
 
 
 async def test_a_durable_once_has_an_effect_once_over_sessions(journal_path: str) -> None:
