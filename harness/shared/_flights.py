@@ -152,6 +152,8 @@ class Flights:
                 flight.abandoned = True
                 flight.scope.cancel()
         if flight.result is None:
+            # What cut it off has mostly cancelled this task as well, and that is what it ends with.
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise CutOff
         if (
             budget_refusals(flight.result.error)

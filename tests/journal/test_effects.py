@@ -100,6 +100,40 @@ async def test_a_value_that_cannot_be_kept_is_said_so(tmp_path: Path) -> None:
     assert await intend(path, "mail", "again") == ("unknown", "key", None)
 
 
+async def test_an_item_whose_effect_is_interrupted_is_not_done(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Seen first as an item that failed for good, though a Ctrl-C had only cut it off."""
+    tried: list[str] = []
+
+    async def send(idempotency_key: str) -> str:
+        tried.append(idempotency_key)
+        await trio.sleep(1)
+        if len(tried) == 1:
+            raise KeyboardInterrupt
+        return "sent"
+
+    async def session() -> list[Any]:
+        async with (
+            open_journal(tmp_path / "run.db") as journal,
+            open_once(journal, on_unknown="retry") as once,
+        ):
+
+            async def mail(name: str) -> str:
+                return await once(name, send)
+
+            results = await harness.fan_out(
+                mail, ["a"], policy=harness.BestEffort(), journal=journal, key=str, name="mails"
+            )
+            return results.values()
+
+    with pytest.raises(KeyboardInterrupt):
+        await session()
+    assert await session() == ["sent"]
+    assert len(tried) == 2
+    assert len(set(tried)) == 1
+
+
 @pytest.mark.parametrize("on_unknown", ["raise", "retry"])
 async def test_two_onces_of_a_journal_do_not_have_an_effect_twice(
     tmp_path: Path, autojump_clock: MockClock, on_unknown: Any
