@@ -17,7 +17,7 @@ import trio
 
 from harness.errors import BudgetExceeded, JournaledError, JournalError, JournalValueError
 from harness.fanout._engine import Engine
-from harness.fanout._item import ItemWork, Job
+from harness.fanout._item import ItemWork, Job, is_cancelled
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._result import Result, ResultStatus
@@ -131,8 +131,9 @@ class RecordingEngine(Engine):
         if decided is not None and job.by_fallback is not None:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         owed = job.owed and status != "ok"
+        # What a function makes of a cancel says nothing about its item, whatever it raises.
         done = status == "ok" or not (
-            status == "cancelled" or owed or self._is_out_of_budget(value)
+            status == "cancelled" or owed or is_cancelled() or self._is_out_of_budget(value)
         )
         # What was cancelled doesn't count in the journal; here it says what was done.
         attempts = job.entry.attempts

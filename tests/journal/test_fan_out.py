@@ -14,6 +14,7 @@ from trio.testing import MockClock
 import harness
 from harness.cli import main
 from harness.errors import (
+    FanOutError,
     JournaledError,
     JournalError,
     JournalKeyError,
@@ -131,6 +132,44 @@ async def test_a_budget_that_refused_several_calls_of_an_item_leaves_it_open(
             async with harness.open_run("night", budget=harness.Budget(tokens=10 * enough_for)):
                 results = await nightly(journal, two_calls, tickets(3), limit=1)
                 assert len(results.values()) == expected
+
+
+@pytest.mark.parametrize("how", ["within", "cancel", "scope", "fail fast"])
+async def test_what_a_function_makes_of_a_cancel_is_no_ending(
+    journal_path: str, autojump_clock: MockClock, how: str
+) -> None:
+    """A client that turns a cancel into an error of its own left items that had failed for good."""
+
+    async def turns(ticket: Ticket) -> None:
+        if how == "fail fast" and ticket.id == 0:
+            await trio.sleep(1)
+            raise ValueError("the only one")
+        try:
+            await trio.sleep(5)
+        except trio.Cancelled:
+            raise ConnectionError("closed") from None
+
+    async with open_journal(journal_path, max_attempts=1) as journal:
+        if how == "within":
+            await nightly(journal, turns, tickets(3), within=1)
+        elif how == "scope":
+            with trio.move_on_after(1):
+                await nightly(journal, turns, tickets(3))
+        elif how == "cancel":
+            options: Any = {"journal": journal, "key": key_of, "name": "nightly"}
+            async with harness.open_fan_out(turns, tickets(3), **options) as stream:
+                await trio.sleep(1)
+                stream.run.cancel("enough")
+        else:
+            with pytest.raises(FanOutError):
+                await nightly(journal, turns, tickets(3), policy=harness.FailFast())
+    failed = {"failed": 1} if how == "fail fast" else {}
+    with read_journal(journal_path) as reader:
+        assert reader.counts("nightly") == {"open": 3 - len(failed), **failed}
+    body = Body()
+    async with open_journal(journal_path, max_attempts=1, force=True) as journal:
+        await nightly(journal, body, tickets(3))
+    assert len(body.ran) == 3 - len(failed)
 
 
 class Odd(dict[str, int]):
