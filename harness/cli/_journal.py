@@ -17,7 +17,7 @@ import attrs
 from harness.cli._errors import InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._options import BatchOptions
-from harness.cli._output import UNFINISHED
+from harness.cli._output import unfinished_beside
 from harness.cli._records import Format, Record
 from harness.errors import (
     JournalError,
@@ -67,7 +67,7 @@ def check_journal(options: BatchOptions) -> int:
     for option, other in (
         ("--input", options.input_path),
         ("--output", options.output_path),
-        ("--output", f"{options.output_path}{UNFINISHED}"),
+        ("--output", unfinished_beside(options.output_path)),
         ("--summary", options.summary_path),
     ):
         if other not in (None, STANDARD_STREAM):

@@ -196,10 +196,11 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
-    unfinished = Path(f"{path}.{os.getpid()}.part")
+    file = os.path.realpath(path)  # Through a link: what it names is replaced, and not the link.
+    unfinished = Path(f"{file}.{os.getpid()}.part")
     try:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        unfinished.replace(file)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise InputError(

@@ -222,6 +222,22 @@ def test_a_record_that_is_set_aside_now_is_none_of_those_kept(folder: Path) -> N
     assert aside["error"].startswith("SetAside: ")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="about links and modes of POSIX")
+def test_a_resumed_batch_replaces_the_file_itself_and_keeps_its_mode(folder: Path) -> None:
+    """A link was replaced by a file, and a file that nobody else could read by one that all can."""
+    (folder / "private").mkdir()
+    (folder / "private" / "results").touch(0o600)
+    Path("out.jsonl").symlink_to("private/results")
+    assert batch("--first", "1", "--overwrite") == 0
+    Path("sum.json").symlink_to("private/summary")
+    assert batch("--resume", "--summary", "sum.json") == 1
+    assert Path("out.jsonl").is_symlink()
+    assert Path("sum.json").is_symlink()
+    assert len(lines()) == 3
+    assert sorted(os.listdir("private")) == ["results", "summary"]
+    assert Path("private/results").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_batch_that_is_cut_short_keeps_an_output_that_has_more(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
