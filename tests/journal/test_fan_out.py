@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ async def test_whatever_is_wrong_with_a_key_or_an_item_ends_the_fan_out(
     """Seen first as a hang: only the two errors that were foreseen were, and what had been
     counted as waiting never came to an end."""
 
-    async def slowly() -> Any:
+    async def slowly() -> AsyncIterator[Any]:
         await trio.sleep(1)
         yield item
 
