@@ -220,7 +220,7 @@ class ItemWork:
         except Exception as raised:  # By the caller's ``on=``.
             set_context(raised, error)
             error = raised
-        if job.plan.fallback is not None and not _cancelled():
+        if job.plan.fallback is not None and not is_cancelled():
             self._start_task(self._fall_back, job, error)
             return None
         return status, error
@@ -343,5 +343,6 @@ def _given_up(why: str, error: Exception) -> RunCancelled:
     return given_up
 
 
-def _cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Return whether the task that asks is being cancelled."""
     return trio.current_effective_deadline() == -math.inf
