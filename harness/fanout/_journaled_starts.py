@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from harness._words import repr_of
-from harness.errors import JournaledError, JournalKeyError, JournalValueError
+from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import plan_for
 from harness.fanout._journal import Ending
@@ -120,7 +120,8 @@ class StartingEngine(RecordingEngine):
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
             entry = self.batch.find(key, content)
-        except (JournalKeyError, JournalValueError) as error:
+        except Exception as error:
+            # Of any kind: an item that nobody waits for would be waited for without end.
             self._waiting.count -= 1
             self._record(self._skip(item, index))
             self.fail(error)

@@ -136,15 +136,19 @@ class RunBlock:
                 f"run {self._name!r} was opened outside trio; "
                 "open it in a function that trio.run() runs"
             ) from None
-        now = trio.current_time()
         parent = above = current.get()
         if parent is not None:
             if parent._status != "running":
                 parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
-            if parent._above.tree.token is not trio.lowlevel.current_trio_token():
+            # Of one task there is nothing to ask, and asking is felt.
+            if parent._task is not task and (
+                parent._above.tree.token is not trio.lowlevel.current_trio_token()
+            ):
                 # A context that was copied into another trio.run, in another thread: scopes and
                 # tasks of two event loops have nothing to do with each other, so this is a root.
                 parent = None
+        time = trio.current_time if parent is None else parent._above.tree.now
+        now = time()
         timeout = self._timeout
         run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
         run._task = task
@@ -198,7 +202,8 @@ class RunBlock:
                 remaining = error
         except BaseException as left_over:  # What the scope didn't catch of a group.
             remaining = left_over
-        now = trio.current_time()
+        time = run._above.tree.now
+        now = time()
         if remaining is None:
             if error is None:
                 run._end("ok", now)
