@@ -31,8 +31,9 @@ ONE_WAY = re.compile(
 )
 """Flags that only ever go one way, so that to set one twice does no harm; and who holds a lock."""
 
-_CLAIMS = frozenset(("pop", "popleft", "popitem"))
-"""Methods that take something out, so that nobody else has it: no look that could grow stale."""
+_CLAIMS = frozenset(("pop", "popleft", "popitem", "setdefault"))
+"""Methods that take something out, so that nobody else has it, or put in their own unless somebody
+was first: no look that could grow stale."""
 
 
 @attrs.define

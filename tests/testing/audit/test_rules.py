@@ -1098,6 +1098,16 @@ RIGHT = {
                     self.said.add(key)
                     warnings.warn("use a typed key", stacklevel=2)
         """,
+    "a key that is claimed, and given back": """\
+        class Once:
+            async def perform(self, key):
+                if self.under_way.setdefault(key, self) is not self:
+                    raise ValueError(key)
+                try:
+                    return await self.effect(key)
+                finally:
+                    del self.under_way[key]
+        """,
     "a frame that is sent": """\
         class Connection:
             async def send_frame(self, frame):
