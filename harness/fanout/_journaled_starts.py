@@ -100,7 +100,9 @@ class StartingEngine(RecordingEngine):
             return False  # As many as there are slots: they don't wait for further look-ups.
         waiting, depth = self._waiting.count, self._waiting.depth
         under_way = waiting + self._in_flight + self._on_disk + self.unread
-        return waiting < depth and under_way < self._window + depth
+        # With priorities, what is read ahead counts towards the window: it is read to choose from.
+        beside = 0 if self._waiting.chooses else depth
+        return waiting < depth and under_way < self._window + beside
 
     def _places(self) -> float:
         """Return how many more items may be in flight or unread now."""

@@ -16,7 +16,12 @@ import trio
 
 from harness._arguments import check_count
 from harness._clock_hold import ClockHold
-from harness.errors import JournalFormatError, JournalLockedError, JournalMismatchError
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMismatchError,
+)
 from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
 from harness.journal._backend import Backend
@@ -134,6 +139,13 @@ class Journal(JournalEffects):
         Cancellation: the batch isn't open.
         """
         self._writer.check()
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise JournalError(
+                f"name= is {name!r}, which has half of a character in it; a batch is found by its "
+                "name, so give it one that can be written as UTF-8"
+            ) from None
         if name in self._open_batches:
             raise JournalLockedError(
                 f"the batch {name!r} of the journal {self.name!r} is being worked on by another "

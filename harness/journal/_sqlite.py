@@ -54,6 +54,13 @@ class SqliteBackend(SqlBackend):
         super().__init__(os.fspath(path))
         # Wherever an agent changes the working directory to.
         self._path = os.path.abspath(path)
+        try:
+            self._path.encode()
+        except UnicodeEncodeError:
+            raise JournalError(
+                f"the path {self._path!r} has bytes that are no UTF-8, and SQLite takes no other; "
+                "give the journal another name or folder"
+            ) from None
         self._lock: FileLock | None = None
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
