@@ -7,6 +7,9 @@ CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
 STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
 	tests/testing/exploration/test_leaks.py)
+# What else could fall over an old trio; processes that are killed could not.
+OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/chaos) \
+	$(if $(HARNESS_FULL),$(wildcard tests/limits tests/agents tests/models))
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 # The tests but those of the gates below, in two halves that take about as long.
 TESTS_1 := $(wildcard tests/runs tests/policies tests/fanout tests/flow tests/limits tests/cli \
@@ -115,12 +118,13 @@ docs: .venv/.installed
 wheel: .venv/.installed
 	.ci/wheel
 
-# The core on the oldest trio, attrs and outcome that pyproject.toml allows; and the control of
-# steps, which knows trio from inside.
+# Most of the tests on the oldest trio, attrs and outcome that pyproject.toml allows.
 oldest: .venv-oldest/.installed
 	.venv-oldest/bin/python -c "import attr, outcome, trio; \
 		print('trio', trio.__version__, 'attrs', attr.__version__, 'outcome', outcome.__version__)"
 	.venv-oldest/bin/python -m pytest $(CORE_TESTS) $(STEP_TESTS) -m "not speed"
+	.venv-oldest/bin/python -m pytest $(OTHER_STEPS) -m "not speed and not real_clock" \
+		--ignore tests/models/test_local.py
 
 # The same tests, run by anyio's plugin instead of pytest-trio (see tests/conftest.py).
 anyio: .venv/.installed
