@@ -97,6 +97,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("agents", "harness.runs._carry"): (
+        "an agent that is streamed is the body of a run in a task made for it alone"
+    ),
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
     ("agents", "harness.runs._waiting"): (

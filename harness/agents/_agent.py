@@ -256,8 +256,9 @@ class Agent(Generic[OutputT]):
         self._check(prompt, conversation)
         return AgentStream(
             open_run(self.name, deps=deps),
-            self.name,
-            lambda: Work(self._setup, prompt, conversation),
+            self._setup,
+            prompt,
+            conversation,
             buffer=buffer,
         )
 

@@ -7,8 +7,7 @@ kept in the model would be moved by all of them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import trio
@@ -17,7 +16,7 @@ from harness._arguments import check_seconds
 from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
@@ -96,10 +95,8 @@ class ScriptedModel(CalledModel):
         reply = self._replies[place] if place < len(self._replies) else None
         return usage_of(request, reply.response) if isinstance(reply, Answer) else None
 
-    @asynccontextmanager
-    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
-        answer = await self._ask(request)
-        yield ReadyStream(answer.response, piece_delay=self._piece_delay)
+    def _open(self, request: ModelRequest) -> ReadyBlock:
+        return ReadyBlock(self._ask, request, piece_delay=self._piece_delay)
 
 
 def _place(request: ModelRequest) -> int:

@@ -122,21 +122,29 @@ class RunBlock:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
             )
-        run = self._run = self._begin()
+        run = self._run = self._make_run()
+        parent = run._parent
+        if parent is not None and parent._forks:
+            try:
+                run._fork_locals(parent)
+            except BaseException:
+                run._end("failed", run._started_at)
+                raise
+        task = run._task = current_task()
+        run._nurseries_at_start = len(task.child_nurseries)
         run._scope.__enter__()
         self._token = current.set(run)
         return run
 
-    def _begin(self) -> Run:
-        """Return a new run below the current one, its scope not yet entered."""
+    def _make_run(self) -> Run:
+        """Return a new run below the current one: in no task yet, and without copies of locals."""
         try:
-            task = current_task()
+            now = trio.current_time()
         except RuntimeError:
             raise RuntimeError(
                 f"run {self._name!r} was opened outside trio; "
                 "open it in a function that trio.run() runs"
             ) from None
-        now = trio.current_time()
         parent = above = current.get()
         if parent is not None:
             if parent._status != "running":
@@ -147,8 +155,6 @@ class RunBlock:
                 parent = None
         timeout = self._timeout
         run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
-        run._task = task
-        run._nurseries_at_start = len(task.child_nurseries)
         run._private = self._private
         sinks = observers.get()
         if sinks and sinks is not run._observers:
@@ -158,16 +164,9 @@ class RunBlock:
             run._deps = self._deps
         if self._tags:
             run._tags = types.MappingProxyType(dict(self._tags))
-        if parent is None:
-            # Looked at here, since the call is felt: for nearly all roots there is nobody.
-            if above is not None or _paid_by_now() is not NOBODY:
-                run._above.tree.payer = current_payer()
-        elif parent._forks:
-            try:
-                run._fork_locals(parent)
-            except BaseException:
-                run._end("failed", now)
-                raise
+        # Looked at here, since the call is felt: for nearly all roots there is nobody.
+        if parent is None and (above is not None or _paid_by_now() is not NOBODY):
+            run._above.tree.payer = current_payer()
         return run
 
     async def __aexit__(
@@ -239,7 +238,7 @@ class _BlockWithBudget(RunBlock):
         super().__init__(name, timeout, deps, tags, private)
         self._budget = budget
 
-    def _begin(self) -> Run:
-        run = super()._begin()
+    def _make_run(self) -> Run:
+        run = super()._make_run()
         add_budget(run, self._budget)
         return run

@@ -190,9 +190,9 @@ def test_whatever_the_order_nothing_of_an_agent_is_lost(
             dropped = 0
 
             async def read_one() -> None:
-                waiting = len(buffer._deliveries)
+                waiting = len(buffer._deliveries or ())
                 event = await buffer.__anext__()
-                assert len(buffer._deliveries) == waiting or len(buffer._buffer) <= size
+                assert len(buffer._deliveries or ()) == waiting or len(buffer._buffer) <= size
                 assert type(event) is harness.Event
                 assert event.sequence > last_number[event.run_id]
                 last_number[event.run_id] = event.sequence
