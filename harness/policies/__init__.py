@@ -1,6 +1,6 @@
 """Policies: frozen values that say what should happen. No clock, no `await`."""
 
-from harness.policies._attempt import Attempt, ReservingLimiter
+from harness.policies._attempt import Attempt, ReservingLimiter, check_attempt
 from harness.policies._budget import Budget
 from harness.policies._hedge import Hedge
 from harness.policies._join import (
@@ -29,6 +29,7 @@ __all__ = [
     "Retry",
     "RetryOn",
     "as_priority",
+    "check_attempt",
     "check_policy",
     "is_rate_limit",
     "retry_after_seconds",
