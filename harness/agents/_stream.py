@@ -212,7 +212,8 @@ class AgentStream(Generic[OutputT]):
 
         Raises:
           StopAsyncIteration: if all were read, and the run ended well, was stopped or cancelled.
-          Exception: once, after the last event: what the run failed of.
+          Exception: once, after the last event: what the run failed of; a `StopAsyncIteration` as
+            a `RuntimeError`.
           trio.BusyResourceError: if another task is waiting for an event of this stream.
           trio.ClosedResourceError: if the block has been left.
           RuntimeError: if the block was not entered.
@@ -236,6 +237,11 @@ class AgentStream(Generic[OutputT]):
                 await self._waiting_for_end.wait()
         if self._error is not None and not self._raised:
             self._raised = True
+            if isinstance(self._error, StopAsyncIteration):
+                raise RuntimeError(
+                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which as itself "
+                    "would end the reader's loop as if all were well"
+                ) from self._error
             raise self._error
         raise StopAsyncIteration
 
