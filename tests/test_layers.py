@@ -122,6 +122,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the engine of a journaled fan-out is handed out by the journal, so that nobody else "
         "loads it; it is the inside of a fan-out as the engine is"
     ),
+    ("agents", "harness.models._messages"): (
+        "an agent refuses of any model what models refuse of the functions they are made of"
+    ),
     ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",

@@ -38,6 +38,7 @@ from harness.models import (
     ToolDescription,
     Usage,
 )
+from harness.models._messages import misfit_in
 from harness.runs import Run, RunLocal
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
@@ -254,23 +255,12 @@ class Work:
         Raises:
           ModelReplyError: if there is.
         """
-        wrong: tuple[str, object] | None = None
-        if not isinstance(response.content, str):
-            wrong = "text for its content", response.content
-        elif not isinstance(response.usage, Usage):
-            wrong = "a Usage for its usage", response.usage
-        elif response.tool_calls:
-            for call in response.tool_calls:
-                if not isinstance(call, ToolCall):
-                    wrong = "a ToolCall among its tool calls", call
-                elif not isinstance(call.name, str):
-                    wrong = "text for the name of a tool", call.name
-                elif call.id is not None and not isinstance(call.id, str):
-                    wrong = "text for the id of a tool call", call.id
-        if wrong is not None:
+        misfit = misfit_in(response)
+        if misfit is not None:
+            given, wanted = misfit
             raise ModelReplyError(
-                f"the model of agent {self._setup.name!r} gave {repr_of(wrong[1])} in run "
-                f"{run.path!r}, where a ModelResponse has {wrong[0]}; see harness.models.Model"
+                f"the model of agent {self._setup.name!r} gave {repr_of(given)} in run "
+                f"{run.path!r}, where a ModelResponse has {wanted}; see harness.models.Model"
             )
 
     def _is_answer(self, response: ModelResponse) -> bool:

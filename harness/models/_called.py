@@ -29,11 +29,13 @@ from typing import Any
 
 import trio
 
+from harness._words import repr_of
 from harness.errors import (
     BudgetExceeded,
     MissingPriceError,
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
+    ModelReplyError,
     QuotaExhaustedError,
     RateLimitedError,
 )
@@ -41,7 +43,7 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
-from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request
+from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, text_tokens, usage_of
@@ -280,6 +282,15 @@ class CalledModel(ABC):
             raise refused
         waiting_for = f"model {self.name!r}, which refused a call for rate"  # noqa: F841 (read by `dump`)
         await trio.sleep(delay)
+
+    def _refuse_misfit(self, response: ModelResponse) -> None:
+        """Refuse a response that others have made, if there is something in it that can't be."""
+        misfit = misfit_in(response)
+        if misfit is not None:
+            given, wanted = misfit
+            raise self._error(
+                ModelReplyError, f"gave {repr_of(given)}, where a ModelResponse has {wanted}"
+            )
 
     def _error(self, kind: type[ErrorT], what: str, **facts: Any) -> ErrorT:
         """Return an error that names this model and the run that asks."""

@@ -54,6 +54,7 @@ class FunctionModel(CalledModel):
         if isinstance(given, str):
             return Answer(ModelResponse(given))
         if isinstance(given, ModelResponse):
+            self._refuse_misfit(given)
             return Answer(given)
         raise self._error(
             ModelReplyError,

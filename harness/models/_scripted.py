@@ -59,8 +59,8 @@ class ScriptedModel(CalledModel):
         price: Price | None = None,
     ) -> None:
         super().__init__(name, limiter=limiter, price=price)
-        if isinstance(replies, str):
-            raise TypeError(f"a script takes replies, but got the text {replies!r}; put it in []")
+        if isinstance(replies, str) or not isinstance(replies, Iterable):
+            raise TypeError(f"a script takes several replies, not {replies!r}; put it in []")
         self._replies = tuple(_as_answer(reply) for reply in replies)
         self._delay = check_seconds("ScriptedModel(delay=...)", delay, advice="0 for none")
         self._piece_delay = check_seconds(
@@ -79,6 +79,7 @@ class ScriptedModel(CalledModel):
             )
         reply = self._replies[place]
         if isinstance(reply, Answer):
+            self._refuse_misfit(reply.response)
             return reply
         if isinstance(reply, Exception):
             raise own_copy(reply).with_traceback(None)
@@ -88,6 +89,7 @@ class ScriptedModel(CalledModel):
         given = _as_answer(said)
         if not isinstance(given, Answer):
             raise TypeError(f"a function in the script of {self.name!r} returned {given!r}")
+        self._refuse_misfit(given.response)
         return given
 
     def _foresee(self, request: ModelRequest) -> Usage | None:
@@ -115,6 +117,8 @@ def _as_answer(
         return Answer(ModelResponse(reply))
     if isinstance(reply, ModelResponse):
         return Answer(reply)
+    if isinstance(reply, type):
+        raise TypeError(f"a script holds the class {reply.__name__}; make one of it")
     if isinstance(reply, Exception) or callable(reply):
         return reply
     raise TypeError(
