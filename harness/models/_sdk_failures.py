@@ -30,7 +30,9 @@ from harness.models._failures import model_error
 _TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
 
 # Of the HTTP library's errors, those that come before anything is sent.
-_UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
+_UNREACHABLE = frozenset(
+    {"ConnectError", "ConnectTimeout", "InvalidURL", "PoolTimeout", "UnsupportedProtocol"}
+)
 
 _MALFORMED = json.JSONDecodeError | UnicodeDecodeError | RecursionError | EventTooLargeError
 
