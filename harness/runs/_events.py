@@ -13,9 +13,28 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
+
+if TYPE_CHECKING:
+    # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
+    from typing import Protocol
+
+    class Emitter(Protocol):
+        """A run, as its subscriptions see it."""
+
+        @property
+        def path(self) -> str:
+            """Where the run stands, for messages."""
+            ...
+
+        def _attach(self, subscription: Subscription) -> None:
+            """Hand the subscription every event from now on."""
+
+        def _detach(self, subscription: Subscription) -> None:
+            """Hand it no more events."""
+
 
 READS_PER_CHECKPOINT = 64
 """A reader that always finds an event ready still lets others run once in so many events."""
@@ -93,21 +112,6 @@ class Delivery:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
-
-
-class Emitter(Protocol):
-    """A run, as its subscriptions see it."""
-
-    @property
-    def path(self) -> str:
-        """Where the run stands, for messages."""
-        ...
-
-    def _attach(self, subscription: Subscription) -> None:
-        """Hand the subscription every event from now on."""
-
-    def _detach(self, subscription: Subscription) -> None:
-        """Hand it no more events."""
 
 
 class Subscription:
