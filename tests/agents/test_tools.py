@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -540,6 +541,32 @@ async def test_arguments_that_do_not_fit_are_answered_so_that_the_model_can_try_
         "9",
     ]
     assert called == [3]
+
+
+async def test_a_function_that_changes_its_arguments_changes_nobody_elses(
+    autojump_clock: MockClock,
+) -> None:
+    """They stand in the history too, and in the script, which other runs share."""
+
+    @tool
+    async def change(some: dict[str, Any], more: list[Any], any_: Any, typed: list[int]) -> str:
+        seen = repr((some, more, any_, typed))
+        some["in"].append(1)
+        some["new"] = more.pop()
+        any_["deep"]["deeper"] = True
+        typed.clear()
+        return seen
+
+    given = {"some": {"in": []}, "more": [[1]], "any_": {"deep": {}}, "typed": [1]}
+    kept = copy.deepcopy(given)
+    model = ScriptedModel([calls(("change", given)), "done"])
+    agent = Agent("a", model=model, tools=[change])
+    replies = [await agent.run("hi") for _ in range(2)]
+    told = [reply.messages[2].content for reply in replies]
+    assert told == ["({'in': []}, [[1]], {'deep': {}}, [1])"] * 2
+    for reply in replies:
+        assert reply.messages[1].tool_calls[0].arguments == kept
+    assert given == kept
 
 
 async def test_arguments_that_are_no_object_are_answered(autojump_clock: MockClock) -> None:

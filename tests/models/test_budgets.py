@@ -329,7 +329,7 @@ async def test_agents_that_stream_wait_as_agents_that_run(autojump_clock: MockCl
 
     async with harness.open_run("paid", budget=harness.Budget(tokens=2_500)):
         results = await harness.fan_out(read, ["hello " * 20] * 20)
-    assert results.values() == ["a b c d e"] * 20
+        assert results.values() == ["a b c d e"] * 20
 
 
 async def test_cancelled_while_it_waits_for_the_first_it_holds_nothing(
