@@ -114,7 +114,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
 
 
 def _own(value: Any) -> Any:
-    """Return JSON with lists and dictionaries of its own, for a function that changes its arguments.
+    """Return JSON with lists and dictionaries of its own, for a function that changes them.
 
     What is of no type in particular, as in a plain ``dict``, is handed on as it is, and the same
     arguments stand in the history; for another run in the script or the recording too.
