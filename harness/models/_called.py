@@ -90,7 +90,10 @@ class CalledModel(ABC):
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
         self._past = PastUse()
-        self._guesses = Guesses()
+        # No task can wait for what goes on in another trio, in another thread, or be woken there.
+        self._guesses_here: trio.lowlevel.RunVar[Guesses] = trio.lowlevel.RunVar(
+            "harness.models.guesses"
+        )
 
     # What a model is ---------------------------------------------------------------------------
 
@@ -215,6 +218,15 @@ class CalledModel(ABC):
         except BaseException:
             grant.refund()
             raise
+
+    @property
+    def _guesses(self) -> Guesses:
+        try:
+            return self._guesses_here.get()
+        except LookupError:
+            guesses = Guesses()
+            self._guesses_here.set(guesses)
+            return guesses
 
     def _expect(self, request: ModelRequest) -> Spend:
         """Return what a call will probably use, to be held."""

@@ -147,7 +147,7 @@ class Spend:
 
 
 class Guesses:
-    """The calls of one model that hold a guess, and will end by themselves."""
+    """The calls of one model in one ``trio.run`` that hold a guess, and will end by themselves."""
 
     __slots__ = ("_line", "_under_way")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from typing import Any
 
 import pytest
@@ -330,6 +331,45 @@ async def test_agents_that_stream_wait_as_agents_that_run(autojump_clock: MockCl
     async with harness.open_run("paid", budget=harness.Budget(tokens=2_500)):
         results = await harness.fan_out(read, ["hello " * 20] * 20)
         assert results.values() == ["a b c d e"] * 20
+
+
+async def test_a_trio_in_another_thread_wakes_nobody_here() -> None:
+    """It took tasks of this one for its own, and broke both."""
+    may_end = trio.Event()
+    asked: list[object] = []
+
+    async def answer(request: ModelRequest) -> ModelResponse:
+        asked.append(trio.lowlevel.current_trio_token())
+        if len(asked) == 1:
+            await may_end.wait()
+        await trio.lowlevel.checkpoint()
+        return ModelResponse("x", usage=Usage(60, 40))
+
+    model = FunctionModel(answer)
+
+    async def elsewhere() -> None:
+        async with harness.open_run("elsewhere", budget=harness.Budget(tokens=500)):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(model.complete, HELLO)
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(model.complete, HELLO)
+                    await wait_all_tasks_blocked()
+                assert len(asked) == 1
+                await trio.to_thread.run_sync(
+                    lambda: contextvars.Context().run(lambda: trio.run(elsewhere))
+                )
+                await wait_all_tasks_blocked()
+                assert len(asked) == 4
+                # Paid by the run here, of which all is held; and there is nobody to wait for there.
+                with pytest.raises(BudgetExceeded):
+                    await trio.to_thread.run_sync(lambda: trio.run(model.complete, HELLO))
+                may_end.set()
+    assert len(asked) == 6
 
 
 async def test_cancelled_while_it_waits_for_the_first_it_holds_nothing(
