@@ -19,6 +19,7 @@ from harness.agents._conversation import Conversation
 from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReported
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
+from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.errors import (
@@ -89,7 +90,7 @@ class Work:
         self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", prompt))
+        self._messages.append(Message("user", sendable(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list while it is saying it.
@@ -195,7 +196,7 @@ class Work:
             calls = response.tool_calls
             if calls:
                 calls = _fit_for_a_history(calls)
-                self._messages.append(Message("assistant", response.content, calls))
+                self._messages.append(Message("assistant", sendable(response.content), calls))
                 await call_tools(run, setup.tools, calls, self._messages)
             elif self._is_answer(response):
                 return
@@ -266,7 +267,7 @@ class Work:
     def _is_answer(self, response: ModelResponse) -> bool:
         """Note what the model said without calling a tool, and say whether that is the end."""
         setup = self._setup
-        text = response.content
+        text = sendable(response.content)
         if not text.strip():
             # Not kept: providers refuse a history with an empty message in it.
             if self._has_told_of_empty:
@@ -306,7 +307,7 @@ class Work:
         """Put what others left for this run into the history, as words of the user."""
         for message in run.inbox.take_all():
             if isinstance(message, str) and message:
-                self._messages.append(Message("user", message))
+                self._messages.append(Message("user", sendable(message)))
             elif is_injectable(message) and message.content:
                 self._messages.append(message)
             else:
@@ -382,7 +383,7 @@ def _system_messages(
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Return the calls, with new ids where two are equal or one is empty.
+    """Return the calls as a history can hold them: with new ids where two are equal or one empty.
 
     A result is matched by its call's id, and no provider takes a history in which that fails. Nor
     one with arguments that are no object: those become the text that could not be read.
@@ -394,6 +395,7 @@ def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
             else attrs.evolve(call, arguments=dict(call.arguments))
             for call in calls
         )
+    calls = tuple(sendable_call(call) if call.arguments else call for call in calls)
     ids = {call.id for call in calls}
     if len(ids) == len(calls) and all(ids):
         return calls

@@ -78,6 +78,12 @@ class SdkFailures:
         sdk = self._sdk
         if isinstance(error, UnreadableReply):
             return self._error(ModelReplyError, str(error))
+        if isinstance(error, UnicodeEncodeError):
+            return self._error(
+                ModelError,
+                f"was not asked: its request holds text that can't be written, {error.reason}; "
+                "clean the history with text.encode(errors='replace').decode()",
+            )
         if isinstance(error, ReportedError):
             return self._status_error(error.status, {}, error.body, during=True)
         if isinstance(error, sdk.APIResponseValidationError | _MALFORMED):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -371,6 +372,38 @@ async def test_text_that_no_request_can_hold_is_told_in_words(
     reply = await agent.run("hi")
     assert "caf\\udce9 ☕" in reply.messages[2].content
     assert Conversation.from_json(Conversation(reply.messages).to_json()).messages == reply.messages
+
+
+async def test_a_history_can_be_sent_whatever_halves_of_pairs_came_in(
+    autojump_clock: MockClock,
+) -> None:
+    """From the user, and from a model whose text was cut between two halves: no client could."""
+    given: list[Any] = []
+
+    @tool
+    async def look_up(where: dict[str, Any], names: list[str]) -> str:
+        given.append((where, names))
+        return "found"
+
+    arguments = {"where": {"caf\udce9": ["\ud83d\ude00"]}, "names": ["Zo\udceb", "Ada"]}
+    wanted = attrs.evolve(calls(("look_up", arguments)), content="\ud83d" + "\ude00 ☕")
+    model = Script(wanted, "caf\udce9")
+    async with Agent("a", model=model, tools=[look_up]).stream("Where is caf\udce9?") as stream:
+        async for event in stream:
+            if isinstance(event.payload, ToolCalled):
+                stream.inject("or \udce9")
+    messages = stream.reply.messages
+    assert [one.content for one in messages] == [
+        "Where is caf\\udce9?",
+        "😀 ☕",
+        "found",
+        "or \\udce9",
+        "caf\\udce9",
+    ]
+    assert given == [({"caf\\udce9": ["😀"]}, ["Zo\\udceb", "Ada"])]
+    assert messages[1].tool_calls[0].arguments == {"where": given[0][0], "names": given[0][1]}
+    assert arguments["names"] == ["Zo\udceb", "Ada"], "the model's own"
+    assert Conversation.from_json(Conversation(messages).to_json()).messages == messages
 
 
 async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> None:

@@ -14,7 +14,12 @@ from trio.testing import MockClock
 
 import harness
 from harness import models
-from harness.errors import MissingKeyError, ModelNotOpenError, ModelUnreachableError
+from harness.errors import (
+    MissingKeyError,
+    ModelError,
+    ModelNotOpenError,
+    ModelUnreachableError,
+)
 from harness.limits import Limiter
 from harness.models import (
     AnthropicModel,
@@ -367,6 +372,20 @@ async def test_an_address_that_is_none_is_a_typed_error(
     with pytest.raises(MissingKeyError):
         async with kind("m"):
             pass
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_text_that_can_not_be_written_is_a_typed_error(way: str) -> None:
+    """Half of a pair, in a history of somebody else's; it was an error of the library's insides."""
+    async with open_model(way, answer=answer) as (model, provider):
+        request = ModelRequest([Message("user", "caf\udce9")])
+        with pytest.raises(ModelError, match=r"model 'm' of .* was not asked: .*surrogates not all"):
+            await model.complete(request)
+        with pytest.raises(ModelError, match="was not asked"):
+            async with model.stream(request):
+                pass
+        assert provider.statistics().requests == 0
+        assert await model.complete(ask("weather")) is not None
 
 
 def test_options_that_are_no_mapping_are_refused() -> None:
