@@ -330,6 +330,7 @@ class _OpenCall(AnswerStream):
         "_request",
         "_spend",
         "_text_tokens",
+        "_was_entered",
         "_whole",
     )
 
@@ -341,12 +342,17 @@ class _OpenCall(AnswerStream):
         self._spend: Spend | None = None
         self._block: AbstractAsyncContextManager[AnswerStream] | None = None
         self._answer: AnswerStream | None = None
-        self._is_open = False
+        self._is_open = self._was_entered = False
         self._text_tokens = 0
         self._whole: ModelResponse | None = None
         self._broke: Exception | None = None  # What it broke off with.
 
     async def __aenter__(self) -> _OpenCall:
+        if self._was_entered:
+            raise RuntimeError(
+                "the block of this stream was entered before; call model.stream() for each block"
+            )
+        self._was_entered = True
         model = self._model
         self._spend = spend = await model._spend(self._request, self._grant)
         try:

@@ -140,6 +140,14 @@ async def test_a_stream_left_early_is_closed() -> None:
         await anext(stream)
 
 
+async def test_a_stream_is_entered_once() -> None:
+    stream = ScriptedModel(["one two three"]).stream(HELLO)
+    async with stream:
+        pass
+    with pytest.raises(RuntimeError, match=r"entered before; call model.stream\(\) for each"):
+        await stream.__aenter__()
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
