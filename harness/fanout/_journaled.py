@@ -179,6 +179,9 @@ class JournaledEngine(StartingEngine):
                 if self._over and idle:
                     return
                 await self._news.wait()
+                # Items that ended together have just been followed by others. These begin first:
+                # the books can be kept while they wait for something, and not before they do.
+                await trio.lowlevel.cancel_shielded_checkpoint()
                 # harness: shared (only the one task that keeps the books waits for news)
                 self._news = trio.Event()
         finally:

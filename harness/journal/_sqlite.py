@@ -24,6 +24,7 @@ from harness.journal import _group, _schema
 from harness.journal._backend import Row, Rows, SqlBackend
 from harness.journal._lock import FileLock
 from harness.journal._owner import Owner, words_for
+from harness.journal._wal import GROWN_AFTER_COMMITS, grow_wal
 
 CHECKED_BYTES_AT_MOST = 1 << 28
 """Of a file up to so large, a million items, all pages are looked at before it is written to. It
@@ -38,8 +39,7 @@ SYNCHRONOUS = "FULL"
 CACHE_KIB = 16_384
 PAGES_PER_CHECKPOINT = 1_000
 """Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
-the WAL is written from its start again, and a sync of what doesn't grow is cheaper by a third: with
-four times as many pages, batches below 10,000 items never get there."""
+the WAL is written from its start again, so a larger number would make it larger for nothing."""
 
 
 class SqliteBackend(SqlBackend):
@@ -58,6 +58,7 @@ class SqliteBackend(SqlBackend):
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         """The file itself, whatever stands under its name."""
+        self._commits = 0
 
     def open(self, owner: Owner) -> None:
         """Open for writing, and make the file if there is none.
@@ -135,6 +136,10 @@ class SqliteBackend(SqlBackend):
         except Exception as error:
             self.roll_back()
             raise self.translate(error) from error
+        self._commits += 1
+        if self._commits == GROWN_AFTER_COMMITS:
+            assert self._connection is not None
+            grow_wal(self._connection, self._path, pages=PAGES_PER_CHECKPOINT)
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import FanOutError
+from harness.fanout import _waiting_room
 from tests.fanout.probes import Boom
 from tests.support.memory_journal import MemoryBatch, MemoryJournal
 
@@ -73,6 +74,32 @@ async def test_the_free_slots_are_begun_before_more_items_are_read(
     await run(MemoryJournal(), body, items(), limit=5)
     assert calls[0] == ("begin_nowait", 5)
     assert read_at_begin == [5]
+
+
+async def test_items_that_follow_others_begin_before_the_books_are_kept(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred short items that end together would else all wait for the look-up of a hundred."""
+    monkeypatch.setattr(_waiting_room, "WORTH_BEGINNING_AHEAD", 0.0)
+    monkeypatch.setattr(_waiting_room, "RECORDS_AHEAD", 1e9)
+    log: list[str] = []
+
+    def items() -> Any:
+        for number in range(300):
+            log.append("read")
+            yield number
+
+    async def body(item: int) -> int:
+        log.append("began")
+        await trio.sleep(1)
+        log.append("ended")
+        return item
+
+    await run(MemoryJournal(), body, items(), limit=10)
+    waves = "".join(word[0] for word in log).split("e" * 10)
+    assert len(waves) == 31
+    # Before the first has ended nothing says that items are short; after the last, nothing follows.
+    assert all(wave.startswith("b" * 10) for wave in waves[2:-1])
 
 
 async def test_what_ends_during_the_cleanup_after_a_cut_is_recorded_at_once(
