@@ -1,6 +1,8 @@
 """Every public name can be found: by ``dir``, which the reference is made from, and by use."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -28,7 +30,20 @@ def test_every_public_name_is_listed_and_can_be_had(folder: str) -> None:
         assert getattr(module, name) is not None
 
 
-@pytest.mark.parametrize("folder", ["harness", "harness.fanout", "harness.agents"])
+@pytest.mark.parametrize("folder", ["harness", "harness.runs", "harness.fanout", "harness.agents"])
 def test_a_name_that_does_not_exist_is_an_attribute_error(folder: str) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = importlib.import_module(folder).nothing
+
+
+def test_import_harness_loads_nothing_that_few_programs_use() -> None:
+    """Each of these takes part of a millisecond, of the few that ``import harness`` may take."""
+    few = {
+        "datetime",
+        "harness.fanout._by_priority",
+        "harness.fanout._lookahead",
+        "harness.runs._strays",
+    }
+    code = f"import attrs, trio, sys; before = set(sys.modules); import harness; few = {few}\n"
+    code += "loaded = (few & set(sys.modules)) - before; assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,8 +19,9 @@ from harness._words import error_in_words, repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
-from harness.errors import BudgetExceeded, ToolArgumentsError, ToolTimeoutError
+from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
+from harness.policies import budget_refusals
 from harness.runs import Run
 from harness.runs._endings import (
     is_only_cancelled,
@@ -200,9 +201,8 @@ class _Turn:
         Whatever the model tried next would end the same way. A budget that a tool gave to a run of
         its own is that tool's affair.
         """
-        return isinstance(error, BudgetExceeded) and not (error.run_path or "").startswith(
-            f"{self.run.path}/"
-        )
+        own = f"{self.run.path}/"
+        return any(not (one.run_path or "").startswith(own) for one in budget_refusals(error))
 
     def answer(self, number: int, text: str, ok: bool) -> None:
         """Note a call's result."""

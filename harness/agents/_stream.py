@@ -157,6 +157,7 @@ class AgentStream(Generic[OutputT]):
             )
         self._run = run = self._block._make_run()
         self._block = None
+        run._task, run._nurseries_at_start = None, 0  # It gets a task of its own.
         self._work = Work(self._setup, self._prompt, self._conversation)
         self._buffer = StreamBuffer(run, self._size)
         await self._buffer.__aenter__()  # No checkpoint.

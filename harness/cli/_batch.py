@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager, redirect_stdout
+from contextlib import chdir, closing, contextmanager, redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,18 +34,18 @@ from harness.cli._limits import check_limits, limiter_of
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._options import BatchOptions
-from harness.cli._output import Output
+from harness.cli._output import Output, unfinished_beside
 from harness.cli._priorities import with_priorities
 from harness.cli._progress import Display, open_display
 from harness.cli._prompts import with_prompts
 from harness.cli._records import Format, Record, format_of, parse_records
+from harness.cli._result_lines import ResultLines
 from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
 from harness.cli._token_counts import tokens_of, with_token_counts
-from harness.cli._writer import LineWriter
 from harness.errors import JournalError
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
@@ -101,7 +101,7 @@ def _run(options: BatchOptions) -> int:
         )
     if options.priority is not None:
         _check_priority(options, form)
-    check_journal(options)
+    kept = check_journal(options)
     with open_input(options.input_path) as input_:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
@@ -119,7 +119,9 @@ def _run(options: BatchOptions) -> int:
                 known = known_in_words(options)
                 click.echo(describe(options, form, reading, records, known=known))
                 return EXIT_OK
-            report = _run_into_output(options, form, target, read, reading, input_.name, stdout)
+            report = _run_into_output(
+                options, form, target, read, reading, input_.name, stdout, kept=kept
+            )
     return _finish(options, report)
 
 
@@ -150,6 +152,9 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     # A resumed batch writes its own output anew; that is what it is asked for.
     replace = options.overwrite or options.resume
     check_output(options.output_path, input_, overwrite=replace, option="--output")
+    unfinished = unfinished_beside(options.output_path) if options.resume else None
+    if unfinished is not None:
+        check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
     if options.summary_path is None:
         return
     if options.summary_path == STANDARD_STREAM:
@@ -228,6 +233,8 @@ def _run_into_output(
     reading: Reading,
     name: str,
     stdout: Any,
+    *,
+    kept: int,
 ) -> Report:
     work = Work(
         function=target,
@@ -248,8 +255,9 @@ def _run_into_output(
     )
     output = Output(options.output_path, overwrite=options.overwrite, anew=options.resume)
     with output.open(stdout) as writer:
-        with open_display(quiet=options.quiet) as display:
-            run = partial(_read_and_run, options, form, work, read, reading, name, writer, display)
+        lines = ResultLines(writer, kept=kept, kept_first=not options.ordered, folder=output.folder)
+        with closing(lines), open_display(quiet=options.quiet) as display:
+            run = partial(_read_and_run, options, form, work, read, reading, name, lines, display)
             try:
                 # An agent may change it, and the paths of the options are relative to it.
                 with chdir("."):
@@ -274,7 +282,7 @@ async def _read_and_run(
     read: RecordReader,
     reading: Reading,
     name: str,
-    writer: LineWriter,
+    lines: ResultLines,
     display: Display,
 ) -> Report:
     report: Report | None = None
@@ -285,7 +293,7 @@ async def _read_and_run(
                 open_source(read, name=name) as source,
             ):
                 work = attrs.evolve(work, function=function, journal=journal)
-                report = await run_batch(work, source, reading, writer, display)
+                report = await run_batch(work, source, reading, lines, display)
     except JournalError as error:
         # Of its end. What comes before ends the batch, and stands in the report.
         if report is None:

@@ -215,7 +215,7 @@ journal_options = _together(
         "--resume",
         is_flag=True,
         help="Go on with what the journal has: what is done isn't run again. The output is written "
-        "anew, and replaced when the batch is over.",
+        "anew, what the journal has first, and replaced when the batch is over.",
     ),
     click.option(
         "--retry-failed",
@@ -251,8 +251,8 @@ output_options = _together(
     click.option(
         "--ordered",
         is_flag=True,
-        help="Write in the order of the input. By default a line is written when its item ends. "
-        "Not together with --priority.",
+        help="Write in the order of the input, when resuming too. By default a line is written "
+        "when its item ends. Not together with --priority.",
     ),
     click.option(
         "--summary",

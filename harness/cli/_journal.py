@@ -17,6 +17,7 @@ import attrs
 from harness.cli._errors import InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._options import BatchOptions
+from harness.cli._output import unfinished_beside
 from harness.cli._records import Format, Record
 from harness.errors import (
     JournalError,
@@ -28,12 +29,18 @@ from harness.errors import (
 from harness.fanout import Totals
 from harness.journal import Journal, open_journal, read_journal
 
+_BESIDE = ("-wal", "-shm", "-journal", "-lock")
+"""What the names of the files end with that stand beside a journal."""
+
 BATCH = "batch"
 """What a batch of the command line is called in its journal."""
 
 
-def check_journal(options: BatchOptions) -> None:
+def check_journal(options: BatchOptions) -> int:
     """Refuse a journal that can't be used as the command line says, before anything runs.
+
+    Returns:
+      How many results it has that are kept.
 
     Raises:
       InputError: if an option needs another one, the journal is one of the other files, can't be
@@ -52,16 +59,19 @@ def check_journal(options: BatchOptions) -> None:
                     f"{option} says how to go on with a journal, and none is given; "
                     "add --journal FILE"
                 )
-        return
+        return 0
     if not options.resume and options.retry_failed:
         raise InputError("--retry-failed needs --resume: it is about what failed before")
+    if path in ("", STANDARD_STREAM):
+        raise InputError(f"--journal takes a file, or a postgresql:// address, not {path!r}")
     for option, other in (
         ("--input", options.input_path),
         ("--output", options.output_path),
+        ("--output", unfinished_beside(options.output_path)),
         ("--summary", options.summary_path),
     ):
-        if other not in (None, STANDARD_STREAM) and _same_file(path, str(other)):
-            raise InputError(f"{option} and --journal both name {path!r}; give each its own file")
+        if other not in (None, STANDARD_STREAM):
+            refuse_journal_file(path, str(other), option)
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
@@ -69,10 +79,39 @@ def check_journal(options: BatchOptions) -> None:
             f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
             "file"
         )
+    if known is None:
+        return 0
+    return known.ok if options.retry_failed else known.ok + known.failed + known.timed_out
+
+
+def refuse_journal_file(journal: str, path: str, option: str) -> None:
+    """Refuse to read records from a journal, or to write something else over it.
+
+    Args:
+      journal: The journal.
+      path: What is to be read or written.
+      option: How that was given.
+
+    Raises:
+      InputError: if ``path`` is the journal, or one of the files that belong to it.
+    """
+    if _same_file(journal, path):
+        raise InputError(f"{option} and --journal both name {journal!r}; give each its own file")
+    for end in _BESIDE:
+        if _same_file(f"{journal}{end}", path):
+            raise InputError(
+                f"{option} names {path!r}, which belongs to the journal {journal!r}; give another "
+                "file"
+            )
 
 
 def _same_file(one: str, other: str) -> bool:
-    return Path(one).resolve() == Path(other).resolve()
+    if Path(one).resolve() == Path(other).resolve():
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def totals_in(path: str) -> Totals | None:

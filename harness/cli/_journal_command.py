@@ -20,7 +20,7 @@ import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, open_output
-from harness.cli._journal import totals_in_words
+from harness.cli._journal import refuse_journal_file, totals_in_words
 from harness.cli._json_value import encode_text, encode_value
 from harness.cli._option_values import FILE
 from harness.errors import JournalError
@@ -133,6 +133,8 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
 
     The fields are key, status, value, error, attempts, seconds and degraded.
     """
+    if output != STANDARD_STREAM:
+        refuse_journal_file(file, output, "--output")
     write = _jsonl if form == "jsonl" else _csv
     with _told(), read_journal(file) as reader:
         items = reader.items(_the_batch(reader, batch_name).name)

@@ -7,6 +7,8 @@ than it found. What is missing in it then, the journal has.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,14 @@ UNFINISHED = ".part"
 that was killed leaves a file behind, and the next one replaces it."""
 
 
+def unfinished_beside(path: str) -> Path | None:
+    """Return where an output is written anew before it is put in its place; None if it is no file
+    that could be replaced."""
+    is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
+    # Of the file itself: replaced is what a link names, as it is written through one.
+    return Path(os.path.realpath(path) + UNFINISHED) if is_file else None
+
+
 class Output:
     """Where the lines of a batch go."""
 
@@ -27,8 +37,12 @@ class Output:
         """Write to ``path``, or with ``anew`` first beside it, if it is a file."""
         self._path = path
         self._overwrite = overwrite
-        is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
-        self._part = Path(path + UNFINISHED) if anew and is_file else None
+        self._part = unfinished_beside(path) if anew else None
+
+    @property
+    def folder(self) -> Path | None:
+        """Where lines may be held until they are written: beside them; None if that is no disk."""
+        return None if self._part is None else self._part.parent
 
     @contextmanager
     def open(self, stdout: TextIO) -> Iterator[LineWriter]:
@@ -42,6 +56,8 @@ class Output:
         created = path != STANDARD_STREAM and (self._part is not None or not Path(path).exists())
         file = open_output(path, overwrite=overwrite, stdout=stdout)
         try:
+            if self._part is not None and Path(self._path).exists():
+                shutil.copymode(self._path, self._part)  # It may be for nobody else to read.
             with LineWriter(file, created=Path(path) if created else None) as writer:
                 yield writer
         except BaseException:
@@ -60,7 +76,7 @@ class Output:
         if self._part is None:
             return True
         if complete and self._part.exists():
-            self._part.replace(self._path)
+            self._part.replace(os.path.realpath(self._path))
         else:
             self._part.unlink(missing_ok=True)
         return complete

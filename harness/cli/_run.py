@@ -8,8 +8,9 @@ failed item), every item that ended is in the output before this returns.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -22,16 +23,16 @@ from harness.cli._limits import long_wait_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
 from harness.cli._result_line import result_line
+from harness.cli._result_lines import ResultLines
 from harness.cli._signals import Interrupts, interruptions
 from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
-from harness.cli._writer import LineWriter
-from harness.errors import BudgetExceeded, FanOutError, JournalError
+from harness.errors import FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry
+from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry, budget_refusals
 from harness.runs import open_run
 
 BUDGET = "budget"
@@ -91,7 +92,7 @@ class Work:
 
 
 async def run_batch(
-    work: Work, source: RecordSource, reading: Reading, writer: LineWriter, display: Display
+    work: Work, source: RecordSource, reading: Reading, lines: ResultLines, display: Display
 ) -> Report:
     """Run ``work`` on every record of ``source``, and write a line for each.
 
@@ -107,7 +108,7 @@ async def run_batch(
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_show, display, report.tally, reading, work.limiter)
-        await _Batch(work, source, writer, display, report).run()
+        await _Batch(work, source, lines, display, report).run()
         nursery.cancel_scope.cancel()
     report.seconds = trio.current_time() - started_at
     if work.limiter is not None:
@@ -126,17 +127,18 @@ class _Batch:
         self,
         work: Work,
         source: RecordSource,
-        writer: LineWriter,
+        lines: ResultLines,
         display: Display,
         report: Report,
     ) -> None:
         self._work = work
         self._source = source
-        self._writer = writer
+        self._lines = lines
         self._display = display
         self._report = report
         self._stream: FanOutStream[str] | None = None
         self._warned = False
+        self._started_at = trio.current_time()
 
     async def run(self) -> None:
         """Run it to its end, whatever that is."""
@@ -177,7 +179,8 @@ class _Batch:
                         if not await self._keep(result):
                             break
             except FanOutError:
-                pass  # A failed item, which is counted; or the input, which `error` tells.
+                # A failed item, which is counted; or the input, which `error` tells.
+                self._report.cut_short = True
             except JournalError as error:
                 self._report.refused = refusal(error)
                 self._report.journal_error = str(error)
@@ -190,6 +193,8 @@ class _Batch:
             for result in self._stream.results if self._stream is not None else ():
                 if not await self._keep(result):
                     break
+            await self._write(self._lines.release)
+        self._report.kept_missing = self._lines.kept_missing
         if self._stream is not None:
             self._report.hedges = self._stream.results.hedges
         if self._source.error is not None:
@@ -225,29 +230,44 @@ class _Batch:
         """Count and write a result, and return whether the output can take more."""
         if self._report.output_error is not None:
             return False
+        line, is_kept = result_line(result), self._is_kept(result)
+        if not await self._write(partial(self._lines.write, line, is_kept=is_kept)):
+            return False
+        self._report.tally.add(result)
+        self._stop_if_over_budget(result)
+        return True
+
+    async def _write(self, write: Callable[[], Awaitable[None]]) -> bool:
+        """Write something, and return whether the output took it; else the report says why."""
         try:
-            await self._writer.write(result_line(result))
+            await write()
         except BrokenPipeError:
             # harness: shared (one task reads the results and writes them)
             self._report.output_error = "whoever read the results has gone"
         except OSError as error:
-            self._report.output_error = f"writing the results failed: {error.strerror or error}"
+            # The first that was met: what was held then is still tried to be written.
+            self._report.output_error = self._report.output_error or (
+                f"writing the results failed: {error.strerror or error}"
+            )
         else:
-            self._report.tally.add(result)
-            self._stop_if_over_budget(result)
             return True
         return False
 
+    def _is_kept(self, result: Result[str]) -> bool:
+        """Tell whether a result was in the journal before this session."""
+        if result.run_id is not None or result.status == "skipped":
+            return False
+        # A record that is set aside has no run either, but that ends it only now.
+        return result.status == "ok" or result.ended_at < self._started_at
+
     def _stop_if_over_budget(self, result: Result[str]) -> None:
         """Start nothing more once the budget of the batch is used up: it would only fail too."""
-        error = result.error
-        if (
-            self._report.over_budget is None
-            and isinstance(error, BudgetExceeded)
-            and error.run_path == BUDGET
-            and self._stream is not None
-        ):
-            self._report.over_budget = str(error)
+        if result.status == "ok" or self._report.over_budget is not None or self._stream is None:
+            return
+        refusals = [one for one in budget_refusals(result.error) if one.run_path == BUDGET]
+        if refusals:
+            self._report.over_budget = str(refusals[0])
+            self._report.cut_short = True
             self._stream.run.stop("the budget is used up")
 
     def _stop(self, what_happened: str) -> None:

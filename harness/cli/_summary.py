@@ -58,13 +58,21 @@ class Report:
     totals: Totals | None = None
     """What the batch came to over all its sessions, if it has a journal."""
 
+    cut_short: bool = False
+    """Whether a failed item or the budget ended it, maybe before all of the input was read."""
+
+    kept_missing: int = 0
+    """How many results of the journal were not written: of records that the input doesn't have, or
+    that were not read any more."""
+
     output_is_complete: bool = True
     """Whether the output has what was written; a resumed batch replaces it when it is over."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all results of the input were written."""
-        return not (self.interrupted or self.errors)
+        """Whether nothing is missing in what was written that an earlier output may have."""
+        unread = self.cut_short and self.kept_missing > 0
+        return not (self.interrupted or self.errors or unread)
 
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
@@ -188,10 +196,11 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
-    unfinished = Path(f"{path}.{os.getpid()}.part")
+    file = os.path.realpath(path)  # Through a link: what it names is replaced, and not the link.
+    unfinished = Path(f"{file}.{os.getpid()}.part")
     try:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        unfinished.replace(file)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise InputError(

@@ -158,10 +158,3 @@ class PriorityEngine(Engine):
 
     def _in_words(self) -> str:
         return f"{super()._in_words()}, {len(self._lookahead.waiting):,} read ahead"
-
-
-def engine_for(priority: Priority | None, *given: Any, **options: Any) -> Engine:
-    """Return the engine, with a look-ahead if items have priorities; see `Engine` for the rest."""
-    if priority is None:
-        return Engine(*given, **options)
-    return PriorityEngine(*given, **options, priority=priority)

@@ -71,6 +71,9 @@ class Engine:
         self._within = within
         self._each = each
         self._key = key
+        self._new_job = self.job
+        self._plan = each if key is None and isinstance(each, Attempt) else None
+        """What happens to every item, where there is no function to ask about each."""
         self._sink = sink
         self._window = window
         self.unread = 0
@@ -81,6 +84,8 @@ class Engine:
         self._base: contextvars.Context
         self._nursery: trio.Nursery
         self._items: ItemWork
+        self._work: Callable[[Job], Awaitable[None]]
+        """What works on an item; a bound method, which takes a while to be made anew."""
         self._started = 0
         """Items that have a number: those pulled, and in the end those that were skipped."""
         self._in_flight = 0
@@ -140,6 +145,7 @@ class Engine:
                 self._items = self.item_work(
                     self._function, self._run, self._base, nursery, host=self
                 )
+                self._work = self._items.work
                 # Not before: what is asked of a fan-out that was cancelled here needs the above.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if self._within is not None:
@@ -284,14 +290,24 @@ class Engine:
             index = self._started
         self._started += 1
         self._in_flight += 1
-        each, key = self._each, self._key
-        job = self.job(index, item)
+        new_job = self._new_job
+        job = new_job(index, item)
+        if self._plan is None or problem is not None:
+            self._start_as_told(job, problem)
+            return
+        job.plan = self._plan
+        job.name = name = str(index)
+        self._nursery.start_soon(self._work, job, name=name)
+
+    def _start_as_told(self, job: Job, problem: Exception | None) -> None:
+        """Start the task of an item whose key or plan the caller's own functions give."""
+        item, each, key = job.item, self._each, self._key
         try:
             if key is not None:
                 job.key = key(item)
                 if inspect.iscoroutine(job.key):
                     job.key.close()
-                    job.key = index
+                    job.key = job.index
                     raise TypeError(
                         f"key= is a plain function of the item, and returned a coroutine for "
                         f"{repr_of(item)}; it must return the key at once"
@@ -299,10 +315,10 @@ class Engine:
             job.name = str(job.key)
             if problem is not None:
                 raise problem
-            job.plan = each if isinstance(each, Attempt) else plan_for(item, each)
+            job.plan = plan_for(item, each)
         except Exception as error:
             # The caller's own function failed for this item: that is the item's failure.
-            job.name = job.name or str(index)
+            job.name = job.name or str(job.index)
             self._nursery.start_soon(self._items.refuse, job, error, name=job.name)
         else:
             self._nursery.start_soon(self._items.work, job, name=job.name)
@@ -330,7 +346,8 @@ class Engine:
         )
         if status != "ok" or self._counts_successes:
             self._judge(result)
-        self._sink(result)
+        sink = self._sink
+        sink(result)
         if self._join.why is None:
             self.start_next()
             return False

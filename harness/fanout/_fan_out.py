@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from harness.fanout._by_priority import engine_for
 from harness.fanout._engine import Engine
+from harness.fanout._engine_for import engine_for
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextvars
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 import trio
@@ -25,7 +25,7 @@ from harness.fanout._result import FAILURES, Hedges, ResultStatus
 from harness.fanout._tries import Tries, too_late
 from harness.policies import Attempt
 from harness.runs import Run, current_run
-from harness.runs._carry import carry
+from harness.runs._carry import carry, carry_out
 from harness.runs._current import current
 from harness.runs._endings import most_telling, set_context
 from harness.runs._functions import not_awaitable_error
@@ -132,25 +132,44 @@ class ItemWork:
         for nap in self._naps:
             nap.cancel()
 
-    async def work(self, job: Job) -> None:
-        """Try an item once, in a task of its own; then end it, or see to its next try."""
+    def work(self, job: Job) -> Coroutine[Any, Any, None]:
+        """Return what tries an item once, in a task of its own; then ends it, or sees to its next
+        try."""
         plan = job.plan
+        if plan.hedge is None and plan.limiter is None and job.failure is None:
+            return carry_out(self, job, self._function, job.item)
+        return self._try(job)
+
+    def begin(self, job: Job) -> Run:
+        """Return the run of an attempt that begins now, with nothing around it."""
+        job.attempts += 1
+        return self._new_run(job)
+
+    def ended(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
+        """Take what that attempt came to; return what the task has still to do."""
+        if status in FAILURES:
+            return self._end_try(job, status, result)
+        if self._host.end(job, status, result, run._ended_at or 0.0):
+            current.set(self._run)
+            return self._host.settle()
+        return None
+
+    async def _try(self, job: Job) -> None:
+        """Try an item with what there may be around an attempt: a limiter, a hedge, a stop."""
         if job.failure is not None and self._host.closing():
             # Decided, or stopped, in the step in which this retry was about to begin.
             status, result = self._last_word(*job.failure)
-        elif plan.hedge is not None:
+        elif job.plan.hedge is not None:
             status, result = await self._try_with_hedge(job)
-        elif plan.limiter is not None:
+        elif job.plan.limiter is not None:
             status, result = await self._try_with_limiter(job, self._new_run(job))
         else:
-            job.attempts += 1
-            run = self._new_run(job)
-            status, result = await carry(run, self._function, job.item)
-            if status == "ok":  # As most do, and then nothing more is to be asked.
-                if self._host.end(job, status, result, run._ended_at or 0.0):
-                    current.set(self._run)
-                    await self._host.settle()
-                return
+            status, result = await carry(self.begin(job), self._function, job.item)
+        await self._end_try(job, status, result)
+
+    async def _end_try(self, job: Job, status: Ending, result: Any) -> None:
+        """End an item with what a try came to, unless it failed and that is not the end."""
+        plan = job.plan
         if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
             # The attempt's run is over. What follows belongs to the fan-out.
             current.set(self._run)
@@ -169,8 +188,8 @@ class ItemWork:
             await self._host.settle()
 
     def _new_run(self, job: Job) -> Run:
-        plan = job.plan
-        now = self._now()
+        plan, time = job.plan, self._now
+        now = time()
         if job.run_id is None:
             job.started_at = now
         deadline = math.inf
@@ -201,7 +220,7 @@ class ItemWork:
         except Exception as raised:  # By the caller's ``on=``.
             set_context(raised, error)
             error = raised
-        if job.plan.fallback is not None and not _cancelled():
+        if job.plan.fallback is not None and not is_cancelled():
             self._start_task(self._fall_back, job, error)
             return None
         return status, error
@@ -243,14 +262,14 @@ class ItemWork:
         """Let the fallback give the value of an item that failed finally."""
         fallback = job.plan.fallback
 
-        async def call() -> Any:
+        async def call(item: Any) -> Any:
             assert fallback is not None
-            value = fallback(job.item, error)
+            value = fallback(item, error)
             return await value if isinstance(value, Awaitable) else value
 
         run = Run(job.name, self._run, self._now())
         run._item_index = job.index
-        status, result = await carry(run, call)
+        status, result = await carry(run, call, job.item)
         if status != "ok":
             set_context(result, error)
         job.degraded = status == "ok"
@@ -268,10 +287,10 @@ class ItemWork:
         Only from then on is it an attempt, and only then does its time run.
         """
 
-        async def call() -> Any:
+        async def call(item: Any) -> Any:
             plan = job.plan
             assert plan.limiter is not None
-            tokens = plan.tokens(job.item) if callable(plan.tokens) else plan.tokens
+            tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
             async with plan.limiter.reserve(tokens=tokens):
                 job.attempts += 1
                 if plan.timeout is not None:
@@ -279,12 +298,12 @@ class ItemWork:
                     scope.deadline = min(scope.deadline, self._now() + plan.timeout)
                 if granted is not None:
                     granted(run)
-                awaitable = self._function(job.item)
+                awaitable = self._function(item)
                 if not isinstance(awaitable, Awaitable):
                     raise not_awaitable_error(self._function, awaitable)
                 return await awaitable
 
-        return await carry(run, call)
+        return await carry(run, call, job.item)
 
     async def _try_with_hedge(self, job: Job) -> Ended:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
@@ -324,5 +343,6 @@ def _given_up(why: str, error: Exception) -> RunCancelled:
     return given_up
 
 
-def _cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Return whether the task that asks is being cancelled."""
     return trio.current_effective_deadline() == -math.inf

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from harness._words import repr_of
 from harness.errors import FanOutError, QuorumError
 from harness.fanout._result import Result, Results, by_index, fan_out_error
@@ -21,27 +19,24 @@ FAILURES_IN_STREAM_ERROR = 1_000
 """Failures that a stream keeps for the error of a quorum; it is flat for a million items."""
 
 
-@attrs.define(eq=False, repr=False)
 class Join:
     """The state of one fan-out's policy."""
 
-    policy: JoinPolicy
-    run_path: str
-    keeps_all: bool
-    """Whether the results are kept anyway, so that remembering failures costs nothing more."""
-
-    why: str | None = None
-    """In words, why nothing more is needed; None until that is so."""
-
-    broken: bool = False
-    """Whether the policy can't be met any more."""
-
-    _failures: list[Result[Any]] = attrs.field(factory=list)
-    _failure_count: int = 0
-    _ok: int = 0
-    _ended: int = 0
-    _total: int | None = None
-    _extra: list[Exception] = attrs.field(factory=list)
+    def __init__(self, policy: JoinPolicy, run_path: str, *, keeps_all: bool) -> None:
+        self.policy = policy
+        self.run_path = run_path
+        self.keeps_all = keeps_all
+        """Whether the results are kept anyway, so that remembering failures costs nothing more."""
+        self.why: str | None = None
+        """In words, why nothing more is needed; None until that is so."""
+        self.broken = False
+        """Whether the policy can't be met any more."""
+        self._failures: list[Result[Any]] = []
+        self._failure_count = 0
+        self._ok = 0
+        self._ended = 0
+        self._total: int | None = None
+        self._extra: list[Exception] = []
 
     @property
     def counts_successes(self) -> bool:

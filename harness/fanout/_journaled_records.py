@@ -17,12 +17,12 @@ import trio
 
 from harness.errors import BudgetExceeded, JournaledError, JournalError, JournalValueError
 from harness.fanout._engine import Engine
-from harness.fanout._item import ItemWork, Job
+from harness.fanout._item import ItemWork, Job, is_cancelled
 from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._result import Result, ResultStatus
 from harness.fanout._waiting_room import WaitingRoom
-from harness.policies import Priority
+from harness.policies import Priority, budget_refusals
 
 
 class RecordingEngine(Engine):
@@ -131,8 +131,9 @@ class RecordingEngine(Engine):
         if decided is not None and job.by_fallback is not None:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         owed = job.owed and status != "ok"
+        # What a function makes of a cancel says nothing about its item, whatever it raises.
         done = status == "ok" or not (
-            status == "cancelled" or owed or self._is_out_of_budget(value)
+            status == "cancelled" or owed or is_cancelled() or self._is_out_of_budget(value)
         )
         # What was cancelled doesn't count in the journal; here it says what was done.
         attempts = job.entry.attempts
@@ -196,9 +197,10 @@ class RecordingEngine(Engine):
 
         Then it isn't done: a later session may have a larger one.
         """
-        if not isinstance(value, BudgetExceeded):
+        if not isinstance(value, BudgetExceeded | BaseExceptionGroup):
             return False
-        return f"{self._run.path}/".startswith(f"{value.run_path}/")
+        mine = f"{self._run.path}/"
+        return any(mine.startswith(f"{one.run_path}/") for one in budget_refusals(value))
 
     def _end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""

@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from harness._words import repr_of
-from harness.errors import JournaledError, JournalKeyError, JournalValueError
+from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._engine import plan_for
 from harness.fanout._journal import Ending
@@ -100,7 +100,9 @@ class StartingEngine(RecordingEngine):
             return False  # As many as there are slots: they don't wait for further look-ups.
         waiting, depth = self._waiting.count, self._waiting.depth
         under_way = waiting + self._in_flight + self._on_disk + self.unread
-        return waiting < depth and under_way < self._window + depth
+        # With priorities, what is read ahead counts towards the window: it is read to choose from.
+        beside = 0 if self._waiting.chooses else depth
+        return waiting < depth and under_way < self._window + beside
 
     def _places(self) -> float:
         """Return how many more items may be in flight or unread now."""
@@ -120,7 +122,8 @@ class StartingEngine(RecordingEngine):
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
             entry = self.batch.find(key, content)
-        except (JournalKeyError, JournalValueError) as error:
+        except Exception as error:
+            # Of any kind: an item that nobody waits for would be waited for without end.
             self._waiting.count -= 1
             self._record(self._skip(item, index))
             self.fail(error)

@@ -17,24 +17,21 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
-import attrs
-
 from harness.policies import Priority
 
 
-@attrs.define(eq=False)
 class Waiting:
-    """An item that waits for its turn. Not frozen only since one is made per item."""
+    """An item that waits for its turn."""
 
-    index: int
-    """Its place in the input."""
+    __slots__ = ("index", "item", "priority", "problem")
 
-    item: Any
-
-    priority: float
-
-    problem: Exception | None
-    """What the priority's function raised for it, if it did."""
+    def __init__(self, index: int, item: Any, priority: float, problem: Exception | None) -> None:
+        self.index = index
+        """Its place in the input."""
+        self.item = item
+        self.priority = priority
+        self.problem = problem
+        """What the priority's function raised for it, if it did."""
 
 
 class Lookahead:

@@ -18,8 +18,8 @@ import trio
 
 from harness._arguments import check_count
 from harness.errors import FanOutError, JournalError
-from harness.fanout._by_priority import engine_for
 from harness.fanout._engine import Engine
+from harness.fanout._engine_for import engine_for
 from harness.fanout._join import Join
 from harness.fanout._options import (
     FAIL_FAST,

@@ -49,7 +49,7 @@ class WaitingRoom:
         self._beginning = 0
         self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
-        """How many may wait at most, beside the window."""
+        """How many may wait at most; without priorities, beside the window."""
         if priority is not None:
             self.depth = priority.lookahead
         self.count = 0
@@ -66,6 +66,11 @@ class WaitingRoom:
         """How long an item takes."""
         self.record_seconds = Mean()
         """How long it takes until an attempt is on disk."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether priorities say which is next."""
+        return self._lookahead is not None
 
     @property
     def to_begin(self) -> int:

@@ -10,6 +10,7 @@ A batch has one of the stage's slots until its last member has found room furthe
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections import OrderedDict
@@ -237,7 +238,7 @@ class Batches:
         run = call.run = Run(name, self._around.run, now)
         whole = Walker()
         self._meter.begin(now)
-        status, result = await carry(run, self._make, values, whole)
+        status, result = await carry(run, functools.partial(self._make, values), whole)
         self._meter.end(status, trio.current_time())
         if status == "ok":
             self._meter.extra_items += len(values) - 1

@@ -8,7 +8,7 @@ and every item ends as one result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import trio
@@ -23,8 +23,12 @@ from harness.flow._gate import Walker
 from harness.flow._routing import Routing
 from harness.flow._statistics import PipelineStatistics, RouterStatistics
 from harness.runs import Run
-from harness.runs._carry import carry
+from harness.runs._carry import carry_out
 from harness.runs._current import current
+from harness.runs._run import Ending
+
+_end, _start_next = Engine.end, Engine.start_next
+# Found once: super() would be felt where they are called, and so would a class that was imported.
 
 
 class WalkingJob(Job, Walker):
@@ -34,17 +38,26 @@ class WalkingJob(Job, Walker):
 class OneRun(ItemWork):
     """Gives an item one run for its whole way: attempts are made inside of it."""
 
-    async def work(self, job: Job) -> None:
-        """Call the function with the job, which it may note things on, and end the item."""
-        now = job.started_at = self._now()
+    def work(self, job: Job) -> Coroutine[Any, Any, None]:
+        """Return what calls the function with the job, which it may note things on."""
+        return carry_out(self, job, self._function, job)
+
+    def begin(self, job: Job) -> Run:
+        """Return the run of an item that sets out now."""
+        time = self._now
+        now = job.started_at = time()
         run = Run(job.name, self._run, now)
         run._item_index = job.index
         job.run_id = run.id
         job.attempts = 1  # Counted as it begins; stages count those beyond.
-        status, result = await carry(run, self._function, job)
+        return run
+
+    def ended(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
+        """End the item; return what the task has still to do."""
         if self._host.end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)
-            await self._host.settle()
+            return self._host.settle()
+        return None
 
 
 class WalkEngine(Engine):
@@ -119,9 +132,9 @@ class PipelineEngine(WalkEngine):
     def end(self, job: Any, status: ResultStatus, value: Any, ended_at: float) -> bool:
         if job.past_entry:
             self._limit -= 1
-        if job.position:  # It has arrived somewhere, so it was counted.
+        if self._flow.gathers and job.position:  # It has arrived somewhere, so it was counted.
             self._flow.items_set_out -= 1
-        return Engine.end(self, job, status, value, ended_at)  # super() would be felt here.
+        return _end(self, job, status, value, ended_at)
 
     async def drive(self) -> None:
         """Do what `Engine.drive` does, and take the time."""
@@ -183,7 +196,7 @@ class PipelineEngine(WalkEngine):
             return
         walker.past_entry = True
         self._limit += 1
-        Engine.start_next(self)
+        _start_next(self)
         if self._flow.gathers:
             self._flow.look()
 

@@ -213,6 +213,7 @@ class Flow:
                 self._set_out(walker)
         station: Station = self._stations[0]
         awaitable: Any = _NOT_CALLED
+        time = self._now
         in_call = False  # Here, and not in a method that is called from here.
         try:
             for station, gate, function, meter in self._way[position:] if position else self._way:
@@ -224,11 +225,11 @@ class Flow:
                     else:
                         in_call = False
                         await gate.wait(walker)
-                        now = self._now()
+                        now = time()
                 if function is None:
                     in_call = False
                     value = await self._not_plain(station, walker, value, now)
-                    now = self._now()
+                    now = time()
                     if value is DROP:
                         return DROP
                     if station.given.gives_several:
@@ -241,7 +242,7 @@ class Flow:
                 value = await awaitable
                 if type(value) is CoroutineType:
                     raise forgotten_await_error(function, value)
-                now = self._now()
+                now = time()
                 meter.busy += now
                 if value is DROP:
                     meter.dropped += 1

@@ -70,14 +70,24 @@ def key_to_json(key: Any) -> str:
     if type(key) is str and key:
         return encode_basestring_ascii(key)
     if type(key) is int:
-        return repr(key)
+        return _digits(key)
     if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
         what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
             f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
             "number, the same in every session, such as key=lambda item: item.id"
         )
-    return _to_canonical_json(str(key) if isinstance(key, str) else int(key))
+    return _to_canonical_json(str(key)) if isinstance(key, str) else _digits(int(key))
+
+
+def _digits(key: int) -> str:
+    try:
+        return repr(key)
+    except ValueError as error:  # Python doesn't write numbers of thousands of digits.
+        raise JournalKeyError(
+            f"key= returned a number that is too long to be written ({error}); with a journal a "
+            "key is a text or a whole number, the same in every session: take a hash of it"
+        ) from error
 
 
 def key_from_json(text: str) -> str | int:
@@ -167,16 +177,18 @@ class Codec:
         """
         try:
             text = _to_canonical_json(item)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:  # Of whatever class: an item may be anybody's own.
             text = "content " + self._content_of(item)
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
     def _content_of(self, item: Any) -> str:
         try:
             return content_hash(item)
-        except TypeError as error:
+        except Exception as error:
             if not self._own:
-                why = str(error).split(";")[0]  # Its advice is for those who merge values.
+                # The advice of `content_hash` is for those who merge values.
+                known = type(error) is TypeError
+                why = str(error).split(";")[0] if known else error_in_words(error)
                 raise JournalValueError(
                     f"whether the item {repr_of(item)} has changed since the last session can't be "
                     f"told: {why}; use plain data or a dataclass, or give "

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Hashable
+from hashlib import blake2b
 from typing import Any
 
 from harness._words import error_in_words, repr_of
@@ -19,7 +21,7 @@ from harness.errors import JournalError, JournalKeyError
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec
 from harness.journal._writer import Writer
-from harness.shared import RecordedEffect
+from harness.shared import DefaultKey, RecordedEffect
 
 
 class JournalEffects:
@@ -28,9 +30,18 @@ class JournalEffects:
     def __init__(self, writer: Writer, codec: Codec) -> None:
         self._writer = writer
         self._codec = codec
+        self.effects_under_way: dict[Hashable, object] = {}
+        """Which `Once` has which effect now: one is not to take another's for an unknown one."""
+        self._taken: set[int] | None = None
+        """Hashes of all idempotency keys, once they were asked for; used by the writer's thread."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
         """Record that the effect is about to begin, and return what was known of it before.
+
+        Args:
+          key: Names the effect.
+          idempotency_key: What it is to have if it is new. If it is a `DefaultKey`, and another
+            effect has it, one is made from it.
 
         Raises:
           JournalKeyError: if ``key`` is none that stays the same from process to process.
@@ -42,7 +53,7 @@ class JournalEffects:
         """
         text = effect_key_to_json(key)
         state, stored_key, value = await self._writer.ask(
-            lambda backend: _intend(backend, text, idempotency_key)
+            lambda backend: self._intend(backend, text, idempotency_key)
         )
         if state == "done":
             value = self._codec.decode(value)
@@ -87,33 +98,46 @@ class JournalEffects:
         if not count:
             raise JournalError(f"the effect {repr_of(key)} was never intended in this journal")
 
-
-def _intend(backend: Backend, key: str, idempotency_key: str) -> tuple[Any, str, Any]:
-    """Return the state that was there, its idempotency key, and the text of its value."""
-    rows = backend.fetch(
-        "SELECT state, idempotency_key, value FROM harness_effects WHERE key = ?", (key,)
-    )
-    change: tuple[str, Row]
-    if not rows:
-        change = (
+    def _intend(self, backend: Backend, key: str, offered: str) -> tuple[Any, str, Any]:
+        """Return the state that was there, its idempotency key, and the text of its value."""
+        rows = backend.fetch(
+            "SELECT state, idempotency_key, value FROM harness_effects WHERE key = ?", (key,)
+        )
+        if rows:
+            return _intend_again(backend, key, *rows[0])
+        if self._taken is None:
+            rows = backend.fetch("SELECT idempotency_key FROM harness_effects")
+            self._taken = {hash(taken) for (taken,) in rows}
+        idempotency_key = str(offered)
+        if isinstance(offered, DefaultKey) and hash(idempotency_key) in self._taken:
+            # Which effect of an item asked first, and got the item's own key, only its process
+            # knew. A receiver would take this one for the one that has it, and never have it.
+            idempotency_key += f":{blake2b(key.encode(), digest_size=4).hexdigest()}"
+        change: tuple[str, Row] = (
             "INSERT INTO harness_effects (id, key, idempotency_key, state, intended_at) "
             "SELECT coalesce(max(id), 0) + 1, ?, ?, 'intended', ? FROM harness_effects",
             (key, idempotency_key, time.time()),
         )
         backend.change([change])
+        self._taken.add(hash(idempotency_key))
         return "new", idempotency_key, None
-    state, stored_key, value = rows[0]
+
+
+def _intend_again(
+    backend: Backend, key: str, state: str, idempotency_key: str, value: str | None
+) -> tuple[Any, str, Any]:
+    """Return the state that was there, with its idempotency key and the text of its value."""
     if state == "intended":
-        return "unknown", stored_key, None
+        return "unknown", idempotency_key, None
     if state == "failed":
-        change = (
+        change: tuple[str, Row] = (
             "UPDATE harness_effects SET state = 'intended', value = NULL, intended_at = ?, "
             "done_at = NULL WHERE key = ?",
             (time.time(), key),
         )
         backend.change([change])
-        return "failed", stored_key, None
-    return "done", stored_key, value
+        return "failed", idempotency_key, None
+    return "done", idempotency_key, value
 
 
 def effect_key_to_json(key: Any) -> str:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
+from harness.errors import JournalError
+
 CACHE_KIB = 8_192
 """Memory for the pages of one index."""
 
@@ -74,7 +76,20 @@ class KeyIndex:
         self.items = self.connection.execute("SELECT count(*) FROM known").fetchone()[0]
 
     def find(self, digest: bytes) -> tuple[bool, Known | None]:
-        """Return whether this is the first time in this session, and what was known before."""
+        """Return whether this is the first time in this session, and what was known before.
+
+        Raises:
+          JournalError: if it can't be read, or what it was filled with makes no sense.
+        """
+        try:
+            return self._find(digest)
+        except sqlite3.Error as error:
+            raise JournalError(
+                f"an item can't be looked up ({error}): the folder for temporary files is full, or "
+                "the journal is damaged; what was acknowledged stays"
+            ) from error
+
+    def _find(self, digest: bytes) -> tuple[bool, Known | None]:
         if digest in self._found or (self._found_on_disk and self._was_found(digest)):
             return False, None
         self._found.add(digest)

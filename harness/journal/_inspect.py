@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import attrs
 
 from harness._words import repr_of
-from harness.errors import JournalError
+from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import digest_of_key, key_from_json, key_to_json
@@ -124,7 +124,7 @@ class JournalReader:
                 name=name,
                 target=target,
                 version=version,
-                settings=json.loads(settings),
+                settings=self._read_json(settings, json.loads),
                 created_at=created_at,
                 last_session_at=created_at if last is None else last,
                 sessions=sessions,
@@ -177,7 +177,7 @@ class JournalReader:
         for row in self._backend.stream(query, arguments):
             key, status, value, error_type, error_message, degraded, attempts, at, seconds = row
             yield JournalItem(
-                key=key_from_json(key),
+                key=self._read_json(key, key_from_json),
                 status=status,
                 value_text=value,
                 error_type=error_type,
@@ -206,6 +206,15 @@ class JournalReader:
           ) v
         """
         return query, (batch,)
+
+    def _read_json(self, text: str, read: Callable[[str], Any]) -> Any:
+        try:
+            return read(text)
+        except (ValueError, TypeError) as error:
+            raise JournalFormatError(
+                f"the journal {self.name!r} is damaged (it has {repr_of(text)} in place of JSON); "
+                "nothing was changed: keep a copy"
+            ) from error
 
     def _number_of(self, batch: str) -> int:
         rows = self._backend.fetch("SELECT id FROM harness_batches WHERE name = ?", (batch,))

@@ -15,7 +15,12 @@ import attrs
 import trio
 
 from harness._arguments import check_count
-from harness.errors import JournalLockedError, JournalMismatchError
+from harness.errors import (
+    JournalError,
+    JournalFormatError,
+    JournalLockedError,
+    JournalMismatchError,
+)
 from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
 from harness.journal._backend import Backend
@@ -134,6 +139,13 @@ class Journal(JournalEffects):
         Cancellation: the batch isn't open.
         """
         self._writer.check()
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise JournalError(
+                f"name= is {name!r}, which has half of a character in it; a batch is found by its "
+                "name, so give it one that can be written as UTF-8"
+            ) from None
         if name in self._open_batches:
             raise JournalLockedError(
                 f"the batch {name!r} of the journal {self.name!r} is being worked on by another "
@@ -279,7 +291,13 @@ def _differences(before: list[Any], now: list[Any]) -> list[str]:
         for what, was, now_is in zip(("the function", "version="), before, now, strict=False)
         if was != now_is
     ]
-    then, today = json.loads(before[2]), json.loads(now[2])
+    try:
+        then, today = json.loads(before[2]), json.loads(now[2])
+    except (ValueError, TypeError) as error:
+        raise JournalFormatError(
+            f"the journal is damaged (the settings of a batch read {before[2]!r}); nothing was "
+            "repaired or overwritten: keep a copy"
+        ) from error
     for name in sorted({*then, *today}):
         if then.get(name) != today.get(name):
             found.append(f"{name} was {then.get(name)!r} and is {today.get(name)!r}")
@@ -344,6 +362,9 @@ def open_journal(
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
     if (encode is None) != (decode is None):
         raise TypeError("encode= and decode= belong together: one reads what the other writes")
+    for what, function in (("encode", encode), ("decode", decode)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{what}= is a function, not {function!r}")
     settings = _Settings(
         version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
     )

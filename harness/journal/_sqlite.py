@@ -54,6 +54,13 @@ class SqliteBackend(SqlBackend):
         super().__init__(os.fspath(path))
         # Wherever an agent changes the working directory to.
         self._path = os.path.abspath(path)
+        try:
+            self._path.encode()
+        except UnicodeEncodeError:
+            raise JournalError(
+                f"the path {self._path!r} has bytes that are no UTF-8, and SQLite takes no other; "
+                "give the journal another name or folder"
+            ) from None
         self._lock: FileLock | None = None
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -66,6 +73,7 @@ class SqliteBackend(SqlBackend):
         Raises:
           JournalError: if that is not possible; nothing was changed then.
         """
+        self._check_kind()
         self._lock = FileLock(self.name, owner)
         try:
             self._check_for_damage()
@@ -94,6 +102,7 @@ class SqliteBackend(SqlBackend):
         """
         if not self._exists():
             raise JournalMissingError(f"there is no journal {self.name!r}")
+        self._check_kind()
         try:
             self._connect("ro")
             self.check_version(self.version(), migrates=False)
@@ -171,6 +180,8 @@ class SqliteBackend(SqlBackend):
         except sqlite3.Error as error:
             raise self.translate(error) from error
         if application == _schema.APPLICATION_ID:
+            if version < 1:  # It is left together with the tables.
+                raise self._damaged(f"its version reads {version}")
             return version
         return None if tables or application or version else 0
 
@@ -181,6 +192,8 @@ class SqliteBackend(SqlBackend):
 
     def translate(self, error: Exception) -> Exception:
         """Return what an error of SQLite means for a journal."""
+        if isinstance(error, UnicodeDecodeError):  # SQLite quotes what it can't read.
+            return self._damaged("it has bytes in place of a text")
         if not isinstance(error, sqlite3.Error):
             return error
         code = getattr(error, "sqlite_errorname", "") or ""
@@ -195,6 +208,8 @@ class SqliteBackend(SqlBackend):
             return self._damaged(error)
         if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
             return self._damaged("it has bytes in place of a text")
+        if "unsupported file format" in str(error):  # Without a code of its own.
+            return self._damaged(error)
         if code.startswith("SQLITE_FULL"):
             return JournalError(
                 f"{what} can't grow: the disk is full ({error}); {kept}: make room, and resume"
@@ -285,6 +300,18 @@ class SqliteBackend(SqlBackend):
             "keep a copy, and try `sqlite3 FILE .recover`"
         )
 
+    def _check_kind(self) -> None:
+        """Refuse a folder, a pipe or a device, of which SQLite would say little, or nothing ever.
+
+        Raises:
+          JournalFormatError: if it is one.
+        """
+        if self._exists() and not os.path.isfile(self._path):
+            what = "a folder" if os.path.isdir(self._path) else "no regular file"
+            raise JournalFormatError(
+                f"{self.name!r} is {what}, and a journal is a file; give it the name of one"
+            )
+
     def _exists(self) -> bool:
         return os.path.exists(self._path)
 
@@ -300,7 +327,7 @@ class SqliteBackend(SqlBackend):
             # What is sorted while a batch is opened or shown goes to disk, not to memory.
             self._connection.execute("PRAGMA temp_store=FILE")
             self._connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.translate(error) from error
 
     def _last_owner(self) -> str:

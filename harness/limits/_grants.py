@@ -16,6 +16,8 @@ from math import inf
 from operator import itemgetter
 
 import trio
+from trio import current_time  # By name: `trio` has a `__getattr__`, so asking it is felt.
+from trio.lowlevel import current_trio_token
 
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
@@ -105,11 +107,11 @@ class Grants:
 
     def admit_now(self, reservation: Reservation) -> bool:
         """Charge the reservation if that is possible at once, and say whether it was."""
-        if trio.lowlevel.current_trio_token() is not self._trio_token:
+        if current_trio_token() is not self._trio_token:
             self.check_run()
         if self.line.count:
             return False
-        now = trio.current_time()
+        now = current_time()
         if self.free_at(reservation, now) > now:
             return False
         self.take(reservation, now)
@@ -118,7 +120,7 @@ class Grants:
     def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
         """Wait in line until the reservation is charged, or nobody should wait any more."""
         self.check_run()
-        now = trio.current_time()
+        now = current_time()
         if self._pauses.closed_until > now:
             self.raise_if_closed()
         reservation.asked_at = now
@@ -131,7 +133,7 @@ class Grants:
         In a busy loop that may be milliseconds after its grant, and the provider counts what
         it is sent, not what we had in mind.
         """
-        now = trio.current_time()
+        now = current_time()
         if now - reservation.granted_at > _LATE_SECONDS:
             for meter, amount in reservation.charges:
                 meter.postpone(amount, taken_at=reservation.granted_at, now=now)
@@ -139,7 +141,7 @@ class Grants:
 
     def raise_if_closed(self) -> None:
         """Raise if nobody should wait for this limiter now."""
-        error = self.closed_error(trio.current_time())
+        error = self.closed_error(current_time())
         if error is not None:
             raise error
 
@@ -168,7 +170,7 @@ class Grants:
                     meter.unsettled -= charged
                     continue
                 changed = True
-                now = trio.current_time()
+                now = current_time()
                 meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
             if self._counts_tokens:
                 if input_tokens is output_tokens is reservation.planned[4] is None:
@@ -188,7 +190,7 @@ class Grants:
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
         else:
-            now = trio.current_time()
+            now = current_time()
             reservation.state.hear(
                 headers,
                 status,
@@ -209,7 +211,7 @@ class Grants:
 
     def refunded(self, reservation: Reservation) -> None:
         """Take back a charge."""
-        now = trio.current_time()
+        now = current_time()
         for meter, charged in reservation.charges:
             meter.settle(charged, 0, taken_at=reservation.granted_at, now=now)
         self._changed()
@@ -223,7 +225,7 @@ class Grants:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
             if isinstance(error, Exception):
-                now = trio.current_time()
+                now = current_time()
                 state.failed(
                     error,
                     epoch=reservation.epoch,
@@ -292,7 +294,7 @@ class Grants:
 
     def check_run(self) -> None:
         """Bind to this ``trio.run``, or raise if bound to another one."""
-        token = trio.lowlevel.current_trio_token()
+        token = current_trio_token()
         if token is self._trio_token:
             return
         if self._trio_token is not None:
@@ -306,8 +308,8 @@ class Grants:
     def _time_here(self) -> float:
         """Return the time by the clock of the run it is used in; after it, of the last grant."""
         try:
-            if trio.lowlevel.current_trio_token() is self._trio_token:
-                return trio.current_time()
+            if current_trio_token() is self._trio_token:
+                return current_time()
         except RuntimeError:  # Outside of trio.
             pass
         return self._last_grant_at

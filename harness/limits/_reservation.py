@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol, TypeAlias
 
 import trio
+from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so asking is felt.
 
 from harness.errors import NestedReservationError, ReservationError
 from harness.limits._charges import Charge
@@ -162,10 +163,10 @@ class Reservation(Waiter):
         # the checkpoint.
         admitted = False
         if stage is _CHARGED:
-            await trio.lowlevel.checkpoint()
+            await checkpoint()
             admitted = True
         elif not self._issuer.line.count:
-            await trio.lowlevel.checkpoint()
+            await checkpoint()
             admitted = self._issuer.admit_now(self)
         if not admitted:
             waiting_for = self._in_words  # noqa: F841 (read by `dump`)

@@ -20,6 +20,8 @@ from math import inf
 from typing import Generic, TypeVar
 
 import trio
+from trio import current_time  # By name: `trio` has a `__getattr__`, so asking it is felt.
+from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from harness.limits._line import Line, Place
 
@@ -62,7 +64,7 @@ class Waiter(Place):
         """Let the task run, unless it does already."""
         if self.parked is not None:
             task, self.parked = self.parked, None
-            trio.lowlevel.reschedule(task)
+            reschedule(task)
 
 
 class Turnstile(Generic[T]):
@@ -100,7 +102,7 @@ class Turnstile(Generic[T]):
         line = self.line
         if not line.count:
             return
-        now = trio.current_time()
+        now = current_time()
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:
             if head.interrupted:
@@ -145,7 +147,7 @@ class Turnstile(Generic[T]):
         Cancellation: all or nothing. If this raises `trio.Cancelled`, nothing was granted and
         the task has left the line.
         """
-        task = trio.lowlevel.current_task()
+        task = current_task()
         waiter.granted = False
         waiter.interrupted = False
         waiter.parked = None
@@ -160,11 +162,11 @@ class Turnstile(Generic[T]):
                 slept = True
                 waiter.parked = task
                 if waiter.wake_at == inf:
-                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
+                    await wait_task_rescheduled(waiter.abort)
                     continue
                 with trio.move_on_at(waiter.wake_at) as scope:
                     waiter.scope = scope
-                    await trio.lowlevel.wait_task_rescheduled(waiter.abort)
+                    await wait_task_rescheduled(waiter.abort)
                 waiter.scope = None
                 if scope.cancelled_caught:
                     waiter.interrupted = False

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
-from harness.errors import BudgetExceeded, EffectUnknownError, QuotaExhaustedError
+from harness.errors import BudgetExceeded, EffectUnknownError, QuorumError, QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
@@ -63,7 +63,8 @@ class Retry:
 
     An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
     no attempt; the waits for those end at the deadline, or after ten minutes in all. One that says
-    that a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final.
+    that a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final, and so
+    is a group of nothing else.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
@@ -97,7 +98,8 @@ class Retry:
         What is final never is, whatever `on` says: a `QuotaExhaustedError` stays until the quota
         is full, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides.
         """
-        if isinstance(error, _FINAL):
+        roots = root_errors(error)
+        if roots and all(isinstance(root, _FINAL) for root in roots):
             return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)
@@ -118,3 +120,14 @@ class Retry:
         if at_least is None:
             return grown * (1 - self.jitter * draw)
         return max(grown, at_least) + self.jitter * draw * grown
+
+
+def root_errors(error: BaseException) -> list[BaseException]:
+    """Return what a group of errors holds, however deep; of any other error that itself.
+
+    That too few items succeeded is left out: the others say why they failed.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    roots = [root for inner in error.exceptions for root in root_errors(inner)]
+    return [root for root in roots if not isinstance(root, QuorumError)]

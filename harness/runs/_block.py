@@ -130,16 +130,14 @@ class RunBlock:
             except BaseException:
                 run._end("failed", run._started_at)
                 raise
-        task = run._task = current_task()
-        run._nurseries_at_start = len(task.child_nurseries)
         run._scope.__enter__()
         self._token = current.set(run)
         return run
 
     def _make_run(self) -> Run:
-        """Return a new run below the current one: in no task yet, and without copies of locals."""
+        """Return a new run below the current one, its scope not yet entered, its locals empty."""
         try:
-            now = trio.current_time()
+            task = current_task()
         except RuntimeError:
             raise RuntimeError(
                 f"run {self._name!r} was opened outside trio; "
@@ -149,12 +147,19 @@ class RunBlock:
         if parent is not None:
             if parent._status != "running":
                 parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
-            if parent._above.tree.token is not trio.lowlevel.current_trio_token():
+            # Of one task there is nothing to ask, and asking is felt.
+            if parent._task is not task and (
+                parent._above.tree.token is not trio.lowlevel.current_trio_token()
+            ):
                 # A context that was copied into another trio.run, in another thread: scopes and
                 # tasks of two event loops have nothing to do with each other, so this is a root.
                 parent = None
+        time = trio.current_time if parent is None else parent._above.tree.now
+        now = time()
         timeout = self._timeout
         run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
+        run._task = task
+        run._nurseries_at_start = len(task.child_nurseries)
         run._private = self._private
         sinks = observers.get()
         if sinks and sinks is not run._observers:
@@ -197,7 +202,8 @@ class RunBlock:
                 remaining = error
         except BaseException as left_over:  # What the scope didn't catch of a group.
             remaining = left_over
-        now = trio.current_time()
+        time = run._above.tree.now
+        now = time()
         if remaining is None:
             if error is None:
                 run._end("ok", now)

@@ -15,7 +15,6 @@ import math
 import types
 from contextvars import ContextVar, Token
 
-import attrs
 import trio
 
 from harness._arguments import check_seconds
@@ -23,16 +22,15 @@ from harness.runs._current import current
 from harness.runs._run import CLEANUP_SECONDS, Run
 
 
-@attrs.define(eq=False, repr=False)
 class _Enclosing:
     """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable."""
 
-    deadline: float
-    foreign_cancel_at: float | None
-    """When the first block noticed a cancel that no run asked for."""
-
-    left: bool = False
-    """Whether that block is over."""
+    def __init__(self, deadline: float, foreign_cancel_at: float | None) -> None:
+        self.deadline = deadline
+        self.foreign_cancel_at = foreign_cancel_at
+        """When the first block noticed a cancel that no run asked for."""
+        self.left = False
+        """Whether that block is over."""
 
 
 enclosing_cleanup: ContextVar[_Enclosing | None] = ContextVar("harness.cleanup", default=None)

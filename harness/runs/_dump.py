@@ -9,7 +9,6 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 
-import attrs
 import trio
 
 from harness.runs._current import current
@@ -64,14 +63,14 @@ def _by_name(task: trio.lowlevel.Task) -> tuple[int, str]:
     return len(task.name), task.name  # So that 10 comes after 9.
 
 
-@attrs.define(eq=False, repr=False)
 class _Picture:
     """What was seen in one walk over the tasks."""
 
-    now: float
-    tasks: dict[Run | None, list[trio.lowlevel.Task]] = attrs.field(factory=dict)
-    stacks: dict[Stack, int] = attrs.field(factory=dict)
-    counts: dict[Stack, int] = attrs.field(factory=dict)
+    def __init__(self, *, now: float) -> None:
+        self.now = now
+        self.tasks: dict[Run | None, list[trio.lowlevel.Task]] = {}
+        self.stacks: dict[Stack, int] = {}
+        self.counts: dict[Stack, int] = {}
 
     def add(self, task: trio.lowlevel.Task) -> None:
         run = task.context.get(current)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import trio
+from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import RunEndedError
@@ -135,9 +136,7 @@ class Run:
         self._started_at = started_at
         self._ended_at: float | None = None
         # Most have no deadline, and a keyword costs time.
-        self._scope = (
-            trio.CancelScope() if deadline == math.inf else trio.CancelScope(deadline=deadline)
-        )
+        self._scope = CancelScope() if deadline == math.inf else CancelScope(deadline=deadline)
         self._tags = NO_TAGS
         self._private = False
         # What most runs never have is None until the first: a live run has to stay small.
@@ -570,7 +569,10 @@ class Run:
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
         self._ended_at = ended_at
-        if self._scope.cancel_called and (overrun := self._overran_by(ended_at)):
+        # Asking the scope is felt, and who is younger than that can't have overrun.
+        if ended_at - self._started_at > CLEANUP_SECONDS and (
+            overrun := self._overran_by(ended_at)
+        ):
             logger.warning(
                 "run %r (%s) ended %.1f s after the time for its cleanup: something in it ignored "
                 "its cancel",

@@ -6,7 +6,7 @@ What belongs to one run stands in a `harness.RunLocal` instead; constants need n
 from harness.shared._append_log import AppendLog, AppendLogStatistics, Segment
 from harness.shared._cache import Cache, CacheStatistics, open_cache
 from harness.shared._counter import Counter, CounterStatistics
-from harness.shared._effect_store import EffectState, EffectStore, RecordedEffect
+from harness.shared._effect_store import DefaultKey, EffectState, EffectStore, RecordedEffect
 from harness.shared._once import (
     Done,
     Once,
@@ -36,6 +36,7 @@ __all__ = [
     "CacheStatistics",
     "Counter",
     "CounterStatistics",
+    "DefaultKey",
     "Done",
     "EffectState",
     "EffectStore",

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from harness._arguments import check_count, check_key, check_seconds
-from harness.errors import BudgetExceeded
+from harness.policies import budget_refusals
 from harness.runs._functions import check_callable
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
 from harness.shared._landed import Landed
@@ -253,7 +253,7 @@ class Cache:
             if flight.what is _REFRESH and flight.key in self._entries:
                 return  # What was there is still good until its time is over.
             # What one caller can't pay for is no answer for the next.
-            ttl = 0.0 if isinstance(result.error, BudgetExceeded) else self._failure_ttl
+            ttl = 0.0 if budget_refusals(result.error) else self._failure_ttl
         if ttl <= 0:
             return
         now = trio.current_time()

@@ -31,6 +31,16 @@ class RecordedEffect:
     """The value, if it is done, as it comes back from the disk."""
 
 
+class DefaultKey(str):
+    """An idempotency key that nobody chose, so that a store may make a different one from it.
+
+    Which effect of an item got which is known to its process only. A later one may give it to
+    another effect, and a store that knows who has it can tell.
+    """
+
+    __slots__ = ()
+
+
 class EffectStore(Protocol):
     """Where a `Once` records its effects; implemented by the journal.
 
@@ -43,7 +53,8 @@ class EffectStore(Protocol):
         """Record that the effect is about to begin, and return what was known of it before.
 
         If it was ``"new"`` the intention is stored with ``idempotency_key``; if ``"failed"``, anew
-        with the stored key; if ``"unknown"`` or ``"done"`` nothing changes.
+        with the stored key; if ``"unknown"`` or ``"done"`` nothing changes. A `DefaultKey` that
+        another effect has is not stored, but one made from it.
 
         Raises:
           TypeError, ValueError: if ``key`` is none that stays the same from process to process.

@@ -24,7 +24,8 @@ from typing import Any, TypeAlias
 import trio
 
 from harness._words import repr_of
-from harness.errors import BudgetExceeded, CircularWaitError, SharedClosedError
+from harness.errors import CircularWaitError, SharedClosedError
+from harness.policies import budget_refusals
 from harness.runs import start_soon
 from harness.runs._accounts import Payer, current_payer, paid_by
 from harness.runs._endings import (
@@ -151,9 +152,11 @@ class Flights:
                 flight.abandoned = True
                 flight.scope.cancel()
         if flight.result is None:
+            # What cut it off has mostly cancelled this task as well, and that is what it ends with.
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise CutOff
         if (
-            isinstance(flight.result.error, BudgetExceeded)
+            budget_refusals(flight.result.error)
             and current_payer()[0].budgets != flight.payer[0].budgets
         ):
             raise RefusedForAnother

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Hashable
 
 from harness.runs import RunLocal, current_run_or_none
+from harness.shared._effect_store import DefaultKey
 
 
 class _Given:
@@ -33,7 +34,7 @@ class _Given:
 _given = RunLocal(_Given, name="idempotency keys of effects")
 
 
-def idempotency_key_for(effect: Hashable) -> str:
+def idempotency_key_for(effect: Hashable) -> DefaultKey:
     """Return the current run's key for ``effect``, the same each time; outside of any, a new one.
 
     Args:
@@ -41,8 +42,8 @@ def idempotency_key_for(effect: Hashable) -> str:
     """
     run = current_run_or_none()
     if run is None or run.status != "running":
-        return uuid.uuid4().hex
+        return DefaultKey(uuid.uuid4().hex)
     keeper = run
     if run._item_index is not None and run.parent is not None:
         keeper = run.parent  # An attempt is over before the next begins.
-    return _given.get_in(keeper).key_for(effect, run.idempotency_key)
+    return DefaultKey(_given.get_in(keeper).key_for(effect, run.idempotency_key))

@@ -25,7 +25,7 @@ import trio
 
 from harness._arguments import check_key
 from harness._words import error_in_words, repr_of
-from harness.errors import EffectUnknownError
+from harness.errors import EffectUnknownError, JournalLockedError
 from harness.runs._functions import check_callable, not_awaitable_error
 from harness.shared._effect_store import EffectStore, RecordedEffect
 from harness.shared._effects_in_memory import EffectsInMemory
@@ -90,6 +90,8 @@ class Once:
     ) -> None:
         self._store = store
         self._memory = store if isinstance(store, EffectsInMemory) else None
+        self._under_way: dict[Hashable, object] = getattr(store, "effects_under_way", {})
+        """The effects under way, of all that share the store if it keeps them."""
         self._on_unknown = on_unknown
         self._on_error = on_error
         self._flights: Flights | None = None
@@ -126,14 +128,15 @@ class Once:
           idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
             By default `Run.idempotency_key` of the current run, which all attempts at an item
             share, made different if an effect with another ``key`` has it already, in this once or
-            in another; outside of any run a random one. What counts is the key of the first call
-            for ``key``: it is kept, in the journal if there is one, and used again for every
-            further try.
+            in another, or in the journal; outside of any run a random one. What counts is the key
+            of the first call for ``key``: it is kept, in the journal if there is one, and used
+            again for every further try.
 
         Raises:
           TypeError: if ``effect`` is no async function, or ``key`` can't be used as one.
           EffectUnknownError: if the effect began, and nobody knows how it ended.
           SharedClosedError: if the block was left.
+          JournalLockedError: if the effect is under way in another once of the same journal.
           CircularWaitError: if an effect asks for what waits for itself.
           Exception: what the effect raised, or the check function, or the journal. Each caller has
             its own copy, where that can be made.
@@ -221,6 +224,20 @@ class Once:
         """Have the effect, unless it is known; in a flight of its own."""
         if key in self._unrecorded:
             return await self._complete(key, self._unrecorded[key])
+        if self._under_way.setdefault(key, self) is not self:
+            # To the store it looks like one whose process died, and it would be had again.
+            raise JournalLockedError(
+                f"the effect {repr_of(key)} is under way in another open_once() of this journal; "
+                "open one, around everything that shares it"
+            )
+        try:
+            return await self._perform_alone(key, effect, offered)
+        finally:
+            del self._under_way[key]
+
+    async def _perform_alone(
+        self, key: Hashable, effect: Callable[[str], Awaitable[Any]], offered: str
+    ) -> Any:
         recorded = await self._store.intend(key, offered)
         if recorded.state == "done":
             self._remembered += 1
@@ -231,11 +248,11 @@ class Once:
             if done is not None:
                 return await self._complete(key, done.value)
         self._effects += 1
-        self._begun[key] = recorded.idempotency_key
+        idempotency_key = self._begun[key] = str(recorded.idempotency_key)
         self._cut_off.discard(key)
         no_report: str | None = None
         try:
-            awaitable = effect(recorded.idempotency_key)
+            awaitable = effect(idempotency_key)
             if not isinstance(awaitable, Awaitable):
                 no_report = "the function has run, and can't be awaited"
                 raise not_awaitable_error(effect, awaitable)

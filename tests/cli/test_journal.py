@@ -162,6 +162,103 @@ def test_an_agent_may_change_the_working_directory(folder: Path) -> None:
     assert json.loads(Path("sum.json").read_text())["items"] == 3
 
 
+def mixed_with_new(folder: Path, *done: str, of: int = 40) -> list[str]:
+    """Run a session of the records ``done``, and put others around them into the input."""
+    (folder / "in.csv").write_text("id,text\n" + "".join(f"{one},x\n" for one in done))
+    assert batch("--quiet") == int("2" in done)
+    (folder / "in.csv").write_text("id,text\n" + "".join(f"{n},x\n" for n in range(of)))
+    return [str(n) for n in range(of) if str(n) in done]
+
+
+def test_what_the_journal_has_comes_first_and_in_the_order_of_the_input(folder: Path) -> None:
+    kept = mixed_with_new(folder, "39", "20", "2", "7", "31")
+    assert batch("--resume", "--limit", "3") == 1
+    keys = [json.loads(line)["key"] for line in Path("out.jsonl").read_text().splitlines()]
+    assert keys[:5] == kept == ["2", "7", "20", "31", "39"]
+    assert sorted(keys[5:]) == sorted(calls())
+    assert len(keys) == 40
+    left = {name for name in os.listdir() if not name.startswith(("run.db", "__"))}
+    assert left == {"agent.py", "in.csv", "out.jsonl"}
+
+
+def test_new_lines_follow_as_their_items_end(folder: Path) -> None:
+    """Also those that ended while the journal's were still being written."""
+    (folder / "agent.py").write_text(
+        "import trio\nasync def nap(record):\n    await trio.sleep(0.1 / (int(record['id']) + 1))\n"
+    )
+    (folder / "in.csv").write_text("id,text\n3,x\n")
+    batch("--quiet", target="nap")
+    (folder / "in.csv").write_text("id,text\n0,x\n1,x\n2,x\n3,x\n")
+    assert batch("--resume", target="nap") == 0
+    keys = [json.loads(line)["key"] for line in Path("out.jsonl").read_text().splitlines()]
+    assert keys == ["3", "2", "1", "0"]
+
+
+def test_in_order_means_all_of_the_output(folder: Path) -> None:
+    mixed_with_new(folder, "39", "20", "2")
+    assert batch("--resume", "--ordered") == 1
+    keys = [json.loads(line)["key"] for line in Path("out.jsonl").read_text().splitlines()]
+    assert keys == [str(n) for n in range(40)]
+
+
+def test_standard_output_has_what_the_journal_has_first(
+    capfdbinary: pytest.CaptureFixture[bytes], folder: Path
+) -> None:
+    kept = mixed_with_new(folder, "39", "7", "20")
+    capfdbinary.readouterr()
+    assert batch("--resume", "--limit", "3", "--output", "-") == 1
+    out = [json.loads(line)["key"] for line in capfdbinary.readouterr().out.splitlines()]
+    assert out[:3] == kept
+    assert sorted(out) == sorted(str(n) for n in range(40))
+
+
+def test_a_record_that_is_set_aside_now_is_none_of_those_kept(folder: Path) -> None:
+    """It has no run either. Its line comes once it is on disk, after later ones that are read."""
+    kept = mixed_with_new(folder, "2", "30", "39")
+    assert batch("--resume", "--retry-failed", "--max-attempts", "1") == 1
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in found[:2]] == kept[1:]
+    [aside] = [line for line in found[2:] if line["key"] == "2"]
+    assert aside["error"].startswith("SetAside: ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="about links and modes of POSIX")
+def test_a_resumed_batch_replaces_the_file_itself_and_keeps_its_mode(folder: Path) -> None:
+    """A link was replaced by a file, and a file that nobody else could read by one that all can."""
+    (folder / "private").mkdir()
+    (folder / "private" / "results").touch(0o600)
+    Path("out.jsonl").symlink_to("private/results")
+    assert batch("--first", "1", "--overwrite") == 0
+    Path("sum.json").symlink_to("private/summary")
+    assert batch("--resume", "--summary", "sum.json") == 1
+    assert Path("out.jsonl").is_symlink()
+    assert Path("sum.json").is_symlink()
+    assert len(lines()) == 3
+    assert sorted(os.listdir("private")) == ["results", "summary"]
+    assert Path("private/results").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_batch_that_is_cut_short_keeps_an_output_that_has_more(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen first as results that were lost from an output: the input wasn't read to where they
+    stand, and what had been written by then took the place of all."""
+    mixed_with_new(folder, *map(str, range(600, 1_000)), of=1_000)
+    before = Path("out.jsonl").read_bytes()
+    capsys.readouterr()
+    assert batch("--resume", "--policy", "fail-fast", "--limit", "1") == 1
+    assert Path("out.jsonl").read_bytes() == before
+    assert "results: run.db has them; out.jsonl is written when " in capsys.readouterr().err
+    assert not Path("out.jsonl.part").exists()
+
+
+def test_a_batch_that_is_cut_short_after_all_that_the_journal_has(folder: Path) -> None:
+    mixed_with_new(folder, "0", of=1_000)
+    assert batch("--resume", "--policy", "fail-fast", "--limit", "1") == 1
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [line["status"] for line in found[:3]] == ["ok", "ok", "failed"]
+
+
 def test_resume_may_be_given_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """So a supervisor can always give it."""
     assert batch("--resume") == 1
@@ -212,6 +309,9 @@ def test_plain_lines_are_known_by_their_place(folder: Path) -> None:
         (["--journal", "in.csv"], "--input and --journal both name 'in.csv'"),
         (["--journal", "agent.py", "--resume"], "'agent.py' is not a journal"),
         (["--journal", "nowhere/run.db"], "nowhere/run.db"),
+        (["--journal", "."], "'.' is a folder, and a journal is a file"),
+        (["--journal", "-"], "--journal takes a file, or a postgresql:// address, not '-'"),
+        (["--journal", ""], "--journal takes a file, or a postgresql:// address, not ''"),
         (["--journal", "run.db", "--max-attempts", "0"], "0 is not a whole number from 1"),
         (["--budget-tokens", "some"], "some is not a whole number from 1 upwards"),
         (["--budget-usd", "-1"], "-1 is not an amount above 0"),
@@ -228,6 +328,35 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     assert calls() == []
     after = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     assert after == before
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal", "-lock"])
+def test_an_output_is_never_written_over_a_journal(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen first as a journal that was gone: --overwrite, or --resume, had said that it may be."""
+    batch("--quiet")
+    before = Path("run.db").read_bytes()
+    Path(f"run.db{end}").touch()
+    os.link(f"run.db{end}", "link")
+    for name in (f"run.db{end}", "link"):
+        assert batch("--resume", "--output", name) == 2
+        assert batch("--resume", "--summary", name) == 2
+        assert journal("export", "run.db", "--output", name, "--overwrite") == 2
+        said = capsys.readouterr().err
+        assert said.count("give each its own file" if not end else "belongs to the journal") == 3
+    assert Path("run.db").read_bytes() == before
+
+
+def test_an_unfinished_output_is_neither_the_journal_nor_the_input(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert batch("--journal", "out.jsonl.part", "--resume") == 2
+    assert "--output and --journal both name 'out.jsonl.part'" in capsys.readouterr().err
+    os.link("in.csv", "out.jsonl.part")
+    assert batch("--resume") == 2
+    assert "is the input itself" in capsys.readouterr().err
+    assert (folder / "in.csv").read_text() == CSV
 
 
 def test_another_target_or_setting_is_refused_with_the_difference(

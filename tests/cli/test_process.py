@@ -16,6 +16,7 @@ from typing import IO, Any
 import pytest
 
 import harness
+from harness.journal import read_journal
 
 pytestmark = [
     pytest.mark.real_clock,
@@ -32,6 +33,9 @@ import trio
 async def nap(seconds):
     await trio.sleep(float(seconds))
     return seconds
+
+async def nap_of(record):
+    await trio.sleep(record["seconds"])
 
 async def block(seconds):
     time.sleep(float(seconds))
@@ -123,6 +127,31 @@ def test_second_interruption_ends_at_once_and_keeps_whole_lines() -> None:
     statuses = [line["status"] for line in lines()]
     assert statuses[:2] == ["ok", "ok"]
     assert set(statuses[2:]) == {"cancelled"}
+
+
+def test_interruption_of_a_resumed_batch_writes_what_standard_output_waits_for() -> None:
+    """What the journal has comes first, and stands where the input was not read to."""
+    records = [{"id": number, "seconds": 0 if number < 50 else 60} for number in range(1_000)]
+    Path("in.jsonl").write_text(json.dumps(records[999]).replace("60", "0") + "\n")
+    arguments = ["--input", "in.jsonl", "--key", "id", "--journal", "run.db", "--limit", "3"]
+    with batch("nap_of", *arguments, "--output", "out.jsonl") as process:
+        assert process.wait(PATIENCE_SECONDS) == 0
+    Path("in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    resumed = [*arguments, "--resume", "--output", "-", "--grace", "0"]
+    with batch("nap_of", *resumed, stdout=subprocess.PIPE) as process:
+        until(lambda: done_in_journal("run.db") == 51)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        out = process.stdout.read()
+        assert process.wait(PATIENCE_SECONDS) == 130
+    assert out.endswith(b"\n")
+    ended = [json.loads(line) for line in out.splitlines()]
+    assert sorted(line["index"] for line in ended if line["status"] == "ok") == list(range(50))
+
+
+def done_in_journal(path: str) -> int:
+    with read_journal(path) as reader:
+        return reader.totals("batch").ok
 
 
 def test_interruption_while_standard_input_says_nothing_ends_at_once() -> None:

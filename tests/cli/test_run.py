@@ -16,6 +16,7 @@ from trio.testing import MockClock
 import harness
 from harness.cli._errors import InputError
 from harness.cli._records import Record
+from harness.cli._result_lines import ResultLines
 from harness.cli._run import Work, policy_named, run_batch
 from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report, summary_text
@@ -81,7 +82,8 @@ async def run(
     if not endless:
         send.close()
     output, said = io.BytesIO(), Said()
-    report = await run_batch(work, RecordSource(receive), Reading(), LineWriter(output), said)
+    written = ResultLines(LineWriter(output))
+    report = await run_batch(work, RecordSource(receive), Reading(), written, said)
     send.close()
     lines = output.getvalue().splitlines(keepends=True)
     assert all(line.endswith(b"\n") for line in lines)
@@ -142,7 +144,7 @@ async def test_line_is_written_when_its_item_ends(autojump_clock: MockClock) -> 
         ordered=False,
         grace=0,
     )
-    await run_batch(work, RecordSource(receive), Reading(), LineWriter(output), Said())
+    await run_batch(work, RecordSource(receive), Reading(), ResultLines(LineWriter(output)), Said())
     assert lines_seen == {1: 0, 2: 1, 3: 2}
 
 
@@ -392,7 +394,8 @@ async def test_output_that_fails_ends_the_batch(autojump_clock: MockClock) -> No
         ordered=False,
         grace=0,
     )
-    report = await run_batch(work, RecordSource(receive), Reading(), LineWriter(Gone()), Said())
+    lines = ResultLines(LineWriter(Gone()))
+    report = await run_batch(work, RecordSource(receive), Reading(), lines, Said())
     assert report.seconds == 1
     assert started <= 6
     assert report.tally.done == 0

@@ -800,6 +800,36 @@ async def test_priorities_hold_among_what_is_looked_ahead(autojump_clock: MockCl
     assert [one.item for one in results.failed] == [3]
 
 
+@pytest.mark.parametrize("window", [1, 3, 12])
+async def test_with_priorities_the_window_bounds_what_is_read_ahead(
+    autojump_clock: MockClock, window: int
+) -> None:
+    """As without a journal: a small window is for items that are large."""
+    pulled = 0
+    read = 0
+
+    def items() -> Iterator[int]:
+        nonlocal pulled
+        for number in range(100):
+            pulled += 1
+            assert pulled - read <= window + 1, "one is in the reader's hands"
+            yield number
+
+    async with harness.open_fan_out(
+        Body(),
+        items(),
+        journal=MemoryJournal(),
+        key=key_of,
+        priority=harness.policies.Priority(lambda item: item, lookahead=50),
+        window=window,
+        limit=2,
+    ) as stream:
+        async for _ in stream:
+            read += 1
+            await trio.sleep(10)
+    assert read == 100
+
+
 async def test_nothing_is_started_in_a_run_that_was_stopped_before(
     autojump_clock: MockClock,
 ) -> None:

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from harness.errors import JournalKeyError, JournalValueError
+import harness
+from harness.errors import JournalKeyError, JournalLockedError, JournalValueError
 from harness.journal import open_journal
-from harness.shared import EffectStore, open_once
+from harness.shared import DefaultKey, EffectStore, open_once
 
 
 async def intend(path: str, key: Any, offered: str) -> tuple[str, str, Any]:
@@ -35,6 +37,52 @@ async def test_an_effect_goes_from_intended_to_done(journal_path: str) -> None:
     assert await intend(journal_path, "refund", "text") == ("new", "text", None)
 
 
+async def test_no_two_effects_have_an_idempotency_key_that_nobody_chose(journal_path: str) -> None:
+    """In the next process another effect may be the first of its item to ask. Seen first as a
+    payment that would have been taken for the one before it, and not been made."""
+    assert await intend(journal_path, "first", DefaultKey("item")) == ("new", "item", None)
+    state, made, _ = await intend(journal_path, "second", DefaultKey("item"))
+    assert state == "new"
+    assert made.startswith("item:")
+    assert type(made) is str
+    async with open_journal(journal_path) as journal:
+        third = await journal.intend("third", DefaultKey(made))
+        fourth = await journal.intend("fourth", DefaultKey(made))
+        chosen = await journal.intend("fifth", "item")
+    keys = {"item", made, third.idempotency_key, fourth.idempotency_key}
+    assert len(keys) == 4
+    assert chosen.idempotency_key == "item", "what somebody chose is taken as it is"
+
+
+async def test_effects_of_an_item_keep_apart_in_the_next_process(
+    journal_path: str, autojump_clock: MockClock
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def session(*names: str) -> None:
+        async def item(_: int) -> None:
+            for name in names:
+
+                async def effect(idempotency_key: str, name: str = name) -> None:
+                    asked.append((name, idempotency_key))
+
+                await once(name, effect)
+            raise ValueError("and so it is tried again")
+
+        async with open_journal(journal_path, retry_failed=True) as journal:
+            async with open_once(journal) as once:
+                policy = harness.BestEffort()
+                await harness.fan_out(
+                    item, [1], journal=journal, key=lambda one: one, policy=policy, name="b"
+                )
+
+    await session("a", "b")
+    await session("b", "c")
+    await session("d")
+    assert [name for name, _ in asked] == ["a", "b", "c", "d"]
+    assert len({key for _, key in asked}) == 4
+
+
 @pytest.mark.parametrize("key", [None, "", (), {}, float("nan"), object(), b"a", {1, 2}])
 async def test_what_names_no_effect_is_refused(tmp_path: Path, key: Any) -> None:
     """Two different payments under one key would be taken for one."""
@@ -50,6 +98,68 @@ async def test_a_value_that_cannot_be_kept_is_said_so(tmp_path: Path) -> None:
         with pytest.raises(JournalValueError):
             await journal.complete("mail", object())
     assert await intend(path, "mail", "again") == ("unknown", "key", None)
+
+
+async def test_an_item_whose_effect_is_interrupted_is_not_done(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Seen first as an item that failed for good, though a Ctrl-C had only cut it off."""
+    tried: list[str] = []
+
+    async def send(idempotency_key: str) -> str:
+        tried.append(idempotency_key)
+        await trio.sleep(1)
+        if len(tried) == 1:
+            raise KeyboardInterrupt
+        return "sent"
+
+    async def session() -> list[Any]:
+        async with (
+            open_journal(tmp_path / "run.db") as journal,
+            open_once(journal, on_unknown="retry") as once,
+        ):
+
+            async def mail(name: str) -> str:
+                return await once(name, send)
+
+            results = await harness.fan_out(
+                mail, ["a"], policy=harness.BestEffort(), journal=journal, key=str, name="mails"
+            )
+            return results.values()
+
+    with pytest.raises(KeyboardInterrupt):
+        await session()
+    assert await session() == ["sent"]
+    assert len(tried) == 2
+    assert len(set(tried)) == 1
+
+
+@pytest.mark.parametrize("on_unknown", ["raise", "retry"])
+async def test_two_onces_of_a_journal_do_not_have_an_effect_twice(
+    tmp_path: Path, autojump_clock: MockClock, on_unknown: Any
+) -> None:
+    """One took the other's effect, which was under way, for one that a crash had cut off."""
+    sent: list[str] = []
+
+    async def send(idempotency_key: str) -> int:
+        sent.append(idempotency_key)
+        number = len(sent)
+        await trio.sleep(1)
+        return number
+
+    async with (
+        open_journal(tmp_path / "run.db") as journal,
+        open_once(journal, on_unknown=on_unknown) as one,
+        open_once(journal, on_unknown=on_unknown) as other,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, "mail", send)
+            await wait_all_tasks_blocked(0.05)
+            with pytest.raises(JournalLockedError, match="in another open_once"):
+                await other("mail", send)
+            assert await other("another mail", send) == 2
+        assert await other("mail", send) == 1
+    assert len(sent) == 2
 
 
 async def test_a_durable_once_has_an_effect_once_over_sessions(journal_path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from trio.testing import MockClock
 
 import harness
 from harness.cli import main
-from harness.errors import JournaledError, JournalError, JournalLockedError, JournalMismatchError
+from harness.errors import (
+    FanOutError,
+    JournaledError,
+    JournalError,
+    JournalKeyError,
+    JournalLockedError,
+    JournalMismatchError,
+    JournalValueError,
+)
 from harness.journal import open_journal, read_journal
 from harness.shared import budget_left, reserve_budget
 
@@ -106,6 +115,118 @@ async def test_a_budget_goes_on_over_sessions(journal_path: str, autojump_clock:
                 results = await nightly(journal, Body(), tickets(5), limit=1)
                 assert len(results.values()) == expected
                 assert budget_left().tokens == 0
+
+
+@pytest.mark.parametrize("policy", [harness.FailFast(), harness.Quorum(2)], ids=repr)
+async def test_a_budget_that_refused_several_calls_of_an_item_leaves_it_open(
+    journal_path: str, autojump_clock: MockClock, policy: Any
+) -> None:
+    """Seen first as items that no later session ran: a group of refusals was kept as a failure."""
+    body = Body()
+
+    async def two_calls(ticket: Ticket) -> int:
+        calls = [Ticket(ticket.id, "first"), Ticket(ticket.id, "second")]
+        return len(await harness.fan_out(body, calls, policy=policy))
+
+    for enough_for, expected in ((2, 1), (6, 3)):
+        async with open_journal(journal_path) as journal:
+            async with harness.open_run("night", budget=harness.Budget(tokens=10 * enough_for)):
+                results = await nightly(journal, two_calls, tickets(3), limit=1)
+                assert len(results.values()) == expected
+
+
+@pytest.mark.parametrize("how", ["within", "cancel", "scope", "fail fast"])
+async def test_what_a_function_makes_of_a_cancel_is_no_ending(
+    journal_path: str, autojump_clock: MockClock, how: str
+) -> None:
+    """A client that turns a cancel into an error of its own left items that had failed for good."""
+
+    async def turns(ticket: Ticket) -> None:
+        if how == "fail fast" and ticket.id == 0:
+            await trio.sleep(1)
+            raise ValueError("the only one")
+        try:
+            await trio.sleep(5)
+        except trio.Cancelled:
+            raise ConnectionError("closed") from None
+
+    async with open_journal(journal_path, max_attempts=1) as journal:
+        if how == "within":
+            await nightly(journal, turns, tickets(3), within=1)
+        elif how == "scope":
+            with trio.move_on_after(1):
+                await nightly(journal, turns, tickets(3))
+        elif how == "cancel":
+            options: Any = {"journal": journal, "key": key_of, "name": "nightly"}
+            async with harness.open_fan_out(turns, tickets(3), **options) as stream:
+                await trio.sleep(1)
+                stream.run.cancel("enough")
+        else:
+            with pytest.raises(FanOutError):
+                await nightly(journal, turns, tickets(3), policy=harness.FailFast())
+    failed = {"failed": 1} if how == "fail fast" else {}
+    with read_journal(journal_path) as reader:
+        assert reader.counts("nightly") == {"open": 3 - len(failed), **failed}
+    body = Body()
+    async with open_journal(journal_path, max_attempts=1, force=True) as journal:
+        await nightly(journal, body, tickets(3))
+    assert len(body.ran) == 3 - len(failed)
+
+
+class Odd(dict[str, int]):
+    """Has content that can't be seen, for a reason of its own."""
+
+    def items(self) -> Any:
+        raise LookupError("not now")
+
+    __iter__ = items
+
+
+@pytest.mark.parametrize("source", ["plain", "async"])
+@pytest.mark.parametrize("priority", [None, lambda item: 1.0], ids=["", "priority"])
+@pytest.mark.parametrize(
+    ("key", "item", "expected", "message"),
+    [
+        (lambda item: 10**5_000, 1, JournalKeyError, "too long to be written"),
+        (lambda item: 1, Odd(a=1), JournalValueError, "LookupError: not now"),
+    ],
+    ids=["key", "item"],
+)
+async def test_whatever_is_wrong_with_a_key_or_an_item_ends_the_fan_out(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    source: str,
+    priority: Any,
+    key: Any,
+    item: Any,
+    expected: type[JournalError],
+    message: str,
+) -> None:
+    """Seen first as a hang: only the two errors that were foreseen were, and what had been
+    counted as waiting never came to an end."""
+
+    async def slowly() -> AsyncIterator[Any]:
+        await trio.sleep(1)
+        yield item
+
+    body = Body()
+    async with open_journal(tmp_path / "run.db") as journal:
+        items = [item] if source == "plain" else slowly()
+        with trio.fail_after(60), pytest.raises(expected, match=message):
+            await harness.fan_out(body, items, journal=journal, key=key, priority=priority)
+    assert body.ran == []
+
+
+async def test_an_error_of_no_kind_in_particular_ends_the_fan_out(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    async with open_journal(tmp_path / "run.db") as journal:
+        monkeypatch.setattr("harness.journal._batch.JournalBatch.find", broken)
+        with trio.fail_after(60), pytest.raises(ZeroDivisionError, match="a mistake"):
+            await nightly(journal, Body(), tickets(3))
 
 
 async def test_two_fan_outs_share_a_journal_and_not_a_batch(

@@ -82,6 +82,22 @@ async def test_what_is_no_journal_is_left_as_it_is(
     assert sorted(os.listdir(tmp_path)) == ["run.db", "run.db-lock"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes in the file system")
+async def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A folder was told as a disk error, and a pipe was waited for."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (("folder", "is a folder"), ("pipe", "is no regular file")):
+        with pytest.raises(JournalFormatError, match=f"{what}, and a journal is a file"):
+            async with open_journal(tmp_path / name):
+                pass
+        for look in (read_journal, edit_journal):
+            with pytest.raises(JournalFormatError, match=what):
+                with look(tmp_path / name):
+                    pass
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+
+
 async def test_a_damaged_journal_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     """Pages of noise in its middle: found when it is read, told as what it is, not repaired."""
     path = tmp_path / "run.db"
@@ -113,6 +129,55 @@ async def test_one_damaged_page_is_found_before_anything_is_written(
     with pytest.raises(JournalFormatError, match=r"is damaged .*nothing was repaired"):
         await read_all(path)
     assert path.read_bytes() == content
+
+
+def change_version(content: bytearray) -> None:
+    content[60:64] = (-3).to_bytes(4, "big", signed=True)
+
+
+def change_format(content: bytearray) -> None:
+    content[44:48] = (9).to_bytes(4, "big")
+
+
+def change_schema(content: bytearray) -> None:
+    at = content.index(b"CREATE TABLE harness_items")
+    content[at + 7 : at + 9] = b"\xff\xfe"
+
+
+@pytest.mark.parametrize("change", [change_version, change_format, change_schema])
+async def test_a_damaged_beginning_is_damage_too(
+    tmp_path: Path, change: Callable[[bytearray], None]
+) -> None:
+    """Seen first as a UnicodeDecodeError, an IndexError, and words without advice."""
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    with pytest.raises(JournalFormatError, match="is damaged"):
+        await read_all(path, 3)
+    with pytest.raises(JournalFormatError, match="is damaged"):
+        with read_journal(path):
+            pass
+    assert path.read_bytes() == content
+
+
+async def test_damaged_words_inside_are_damage_too(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE harness_items SET key = '\"a' WHERE id = 1")
+    connection.execute("UPDATE harness_endings SET status = CAST(x'ff6b' AS TEXT) WHERE item = 2")
+    with read_journal(path) as reader, pytest.raises(JournalFormatError, match="in place of"):
+        list(reader.items("nightly"))
+    with pytest.raises(JournalError, match="damaged"):
+        await read_all(path, 3)
+    connection.execute("UPDATE harness_batches SET settings = '{' WHERE id = 1")
+    connection.close()
+    with read_journal(path) as reader, pytest.raises(JournalFormatError, match="in place of"):
+        reader.batches()
+    with pytest.raises(JournalFormatError, match="damaged"):
+        await read_all(path, 3)
 
 
 async def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:

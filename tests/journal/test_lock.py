@@ -171,3 +171,14 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"lock file .*missing.*can't be opened"):
         async with open_journal(tmp_path / "missing" / "run.db"):
             pass
+
+
+async def test_names_that_no_database_can_hold_are_told(tmp_path: Path) -> None:
+    """Python reads names of files that aren't UTF-8 as halves of characters."""
+    with pytest.raises(JournalError, match=r"caf\\udce9.*another name or folder"):
+        async with open_journal(tmp_path / "caf\udce9" / "run.db"):
+            pass
+    async with open_journal(tmp_path / "run.db") as journal:
+        with pytest.raises(JournalError, match=r"half of a character"):
+            await journal.open_batch("caf\udce9", target="t", settings={})
+        await journal.open_batch("caf\u00e9", target="t", settings={})

@@ -10,10 +10,13 @@ import harness
 from harness.errors import (
     BudgetExceeded,
     EffectUnknownError,
+    FanOutError,
     HarnessError,
+    QuorumError,
     QuotaExhaustedError,
     RateLimitedError,
 )
+from harness.fanout import Results
 from harness.policies import RetryOn
 
 
@@ -26,6 +29,17 @@ def test_a_quota_that_is_used_up_is_never_retried(on: RetryOn) -> None:
 @pytest.mark.parametrize("error", [BudgetExceeded("spent"), EffectUnknownError("perhaps")])
 def test_what_somebody_has_to_decide_is_never_retried(error: HarnessError) -> None:
     assert not harness.Retry(3, on=type(error)).applies_to(error)
+
+
+def test_a_group_is_final_if_all_that_is_in_it_is() -> None:
+    """An item that makes several calls at once may have several refused."""
+    refused = BudgetExceeded("spent")
+    unmet = QuorumError("0 of 2")
+    retry = harness.Retry(3)
+    assert not retry.applies_to(ExceptionGroup("two", [refused, ExceptionGroup("one", [refused])]))
+    assert not retry.applies_to(FanOutError("two", [refused, unmet], Results([])))
+    assert retry.applies_to(ExceptionGroup("two", [refused, ValueError()]))
+    assert retry.applies_to(ExceptionGroup("unmet", [unmet]))
 
 
 def test_other_errors_of_limits_are_retried() -> None:

@@ -754,6 +754,37 @@ async def test_a_refusal_for_one_is_no_answer_for_another(autojump_clock: MockCl
         assert await cache.get("key", load) == "load 2"
 
 
+async def test_a_group_of_refusals_is_no_answer_for_others_either(
+    autojump_clock: MockClock,
+) -> None:
+    """A load of two calls at once may have both refused, and raises a group then."""
+
+    async def call() -> None:
+        with reserve_budget(tokens=50):
+            pass
+
+    async def load() -> str:
+        await trio.sleep(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            nursery.start_soon(call)
+        return "loaded"
+
+    async with open_cache(failure_ttl=60) as cache:
+
+        async def poor() -> None:
+            async with harness.open_run("poor", budget=harness.Budget(tokens=10)):
+                with pytest.raises(ExceptionGroup) as refused:
+                    await cache.get("key", load)
+                assert refused.group_contains(BudgetExceeded)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor)
+            await wait_all_tasks_blocked()
+            async with harness.open_run("rich", budget=harness.Budget(tokens=100)):
+                assert await cache.get("key", load) == "loaded"
+
+
 # Circles -----------------------------------------------------------------------------------------
 
 
