@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from harness._arguments import check_count
+from harness._clock_hold import ClockHold
 from harness.errors import (
     JournalError,
     JournalFormatError,
@@ -25,7 +26,6 @@ from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch
-from harness.journal._clock_hold import ClockHold
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex

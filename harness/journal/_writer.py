@@ -24,9 +24,9 @@ import attrs
 import outcome
 import trio
 
+from harness._clock_hold import ClockHold
 from harness.errors import JournalClosedError, JournalError
 from harness.journal._backend import Backend, Rows
-from harness.journal._clock_hold import ClockHold
 from harness.journal._schema import COLUMNS
 
 GROUP_ROWS_AT_MOST = 4_096
@@ -159,7 +159,8 @@ class Writer:
         self._closed = True
         self._hold.begin()
         self._queue.put(None)
-        with trio.move_on_after(CLOSE_SECONDS_AT_MOST, shield=True):
+        with trio.move_on_after(CLOSE_SECONDS_AT_MOST) as scope:
+            scope.shield = True  # As an argument it is newer than the oldest trio there may be.
             await self._ended.wait()
         if not self._ended.is_set():
             raise JournalError(

@@ -9,56 +9,18 @@ that waits for the clock in a way that can't be seen ends a test late and not ne
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
-import attrs
 import trio
 from trio.lowlevel import Task
-from trio.testing import MockClock
+
+from harness._clock_hold import ClockHold
 
 PATIENCE_SECONDS = 30.0
 """Real seconds without any task step, after which a clock that is held jumps all the same."""
-
-
-@attrs.define(eq=False)
-class _Hold:
-    """How often the clock of one ``trio.run`` is held."""
-
-    count: int = 0
-    threshold: float = math.inf
-    """What the clock's threshold was."""
-
-
-_hold: trio.lowlevel.RunVar[_Hold] = trio.lowlevel.RunVar("harness.testing.hold")
-
-
-def _held() -> _Hold:
-    try:
-        return _hold.get()
-    except LookupError:
-        hold = _Hold()
-        _hold.set(hold)
-        return hold
-
-
-def _take(clock: MockClock) -> None:
-    hold = _held()
-    hold.count += 1
-    if hold.count == 1:
-        hold.threshold = clock.autojump_threshold
-        clock.autojump_threshold = max(hold.threshold, PATIENCE_SECONDS)
-
-
-def _give_back(clock: MockClock) -> None:
-    hold = _held()
-    hold.count -= 1
-    # A test that has set the threshold itself meanwhile keeps what it set.
-    if hold.count == 0 and clock.autojump_threshold == max(hold.threshold, PATIENCE_SECONDS):
-        clock.autojump_threshold = hold.threshold
 
 
 @contextmanager
@@ -72,15 +34,12 @@ def hold_clock() -> Iterator[None]:
     Raises:
       RuntimeError: outside trio.
     """
-    clock = trio.lowlevel.current_clock()
-    if not isinstance(clock, MockClock):
-        yield
-        return
-    _take(clock)
+    hold = ClockHold(PATIENCE_SECONDS)
+    hold.begin()
     try:
         yield
     finally:
-        _give_back(clock)
+        hold.end()
 
 
 _RUN_SYNC: CodeType = inspect.unwrap(trio.to_thread.run_sync).__code__
@@ -97,7 +56,7 @@ class ThreadsHoldClock(trio.abc.Instrument):
     def __init__(self) -> None:
         self._waiting: set[Task] = set()
         self._in_trio = 0
-        self._holds = False
+        self._hold: ClockHold | None = None
 
     def after_task_step(self, task: Task) -> None:
         """Look what the task waits for. Never raises: code inside an instrument must not."""
@@ -105,7 +64,7 @@ class ThreadsHoldClock(trio.abc.Instrument):
             self._waiting.add(task)
         elif task in self._waiting:
             self._waiting.discard(task)
-        elif not self._waiting and not self._holds:
+        elif not self._waiting and self._hold is None:
             return
         self._look()
 
@@ -126,7 +85,7 @@ class ThreadsHoldClock(trio.abc.Instrument):
         """Be ready for the next ``trio.run``."""
         self._waiting.clear()
         self._in_trio = 0
-        self._holds = False
+        self._hold = None
 
     def let_go(self) -> None:
         """Give the clock back before the instrument is removed; call it in trio."""
@@ -136,12 +95,12 @@ class ThreadsHoldClock(trio.abc.Instrument):
 
     def _look(self) -> None:
         wanted = len(self._waiting) > self._in_trio
-        if wanted == self._holds:
-            return
-        clock = trio.lowlevel.current_clock()
-        if isinstance(clock, MockClock):
-            self._holds = wanted
-            (_take if wanted else _give_back)(clock)
+        if wanted and self._hold is None:
+            self._hold = ClockHold(PATIENCE_SECONDS)
+            self._hold.begin()
+        elif not wanted and self._hold is not None:
+            hold, self._hold = self._hold, None
+            hold.end()
 
 
 def _waits_for_thread(task: Task) -> bool:

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from harness.testing import ThreadsHoldClock, hold_clock
+from harness._clock_hold import ClockHold
+from harness.testing import ThreadsHoldClock, hold_clock, run_schedule
 
 
 def run(main: Callable[[], Awaitable[object]], clock: trio.abc.Clock | None = None) -> None:
@@ -147,3 +148,73 @@ def test_one_instrument_serves_one_run_after_another() -> None:
 def test_outside_trio_there_is_no_clock_to_hold() -> None:
     with pytest.raises(RuntimeError), hold_clock():
         pass
+
+
+def test_the_clock_of_a_controlled_schedule_is_held_as_well() -> None:
+    """It moves that clock by itself, and took the program for one that waits for a timeout."""
+
+    async def program() -> None:
+        ready = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def work() -> None:
+            time.sleep(0.02)
+            token.run_sync_soon(ready.set)
+
+        with hold_clock():
+            thread = threading.Thread(target=work)
+            thread.start()
+            with trio.move_on_after(1) as scope:
+                await ready.wait()
+        thread.join()
+        assert not scope.cancelled_caught
+        await trio.sleep(60)
+
+    run_schedule(program).outcome.unwrap()
+
+
+async def test_patience_has_an_end(autojump_clock: MockClock) -> None:
+    """A thread that waits for the clock ends a test late and not never."""
+    hold = ClockHold(patience_seconds=0.01)
+    hold.begin()
+    await trio.sleep(60)
+    await trio.sleep(60)
+    assert trio.current_time() == 120
+    hold.end()
+
+
+async def test_who_holds_without_end_is_not_overruled_by_the_patience_of_others(
+    autojump_clock: MockClock,
+) -> None:
+    """An exploration may take minutes, in a test whose threads are given half a minute."""
+    patient, endless = ClockHold(patience_seconds=0.001), ClockHold()
+    patient.begin()
+    endless.begin()
+    ready = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def work() -> None:
+        time.sleep(0.03)
+        token.run_sync_soon(ready.set)
+
+    threading.Thread(target=work).start()
+    with trio.move_on_after(1) as scope:
+        await ready.wait()
+    assert not scope.cancelled_caught
+    endless.end()
+    await trio.sleep(60)
+    patient.end()
+
+
+async def test_a_clock_that_is_moved_by_hand_stays_so(mock_clock: MockClock) -> None:
+    hold = ClockHold(patience_seconds=0.001)
+    hold.begin()
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 60)
+            await trio.testing.wait_all_tasks_blocked()
+            threading.Timer(
+                0.02, trio.lowlevel.current_trio_token().run_sync_soon, [scope.cancel]
+            ).start()
+    assert trio.current_time() == 0
+    hold.end()

@@ -31,8 +31,9 @@ ONE_WAY = re.compile(
 )
 """Flags that only ever go one way, so that to set one twice does no harm; and who holds a lock."""
 
-_CLAIMS = frozenset(("pop", "popleft", "popitem"))
-"""Methods that take something out, so that nobody else has it: no look that could grow stale."""
+_CLAIMS = frozenset(("pop", "popleft", "popitem", "setdefault"))
+"""Methods that take something out, so that nobody else has it, or put in their own unless somebody
+was first: no look that could grow stale."""
 
 
 @attrs.define
@@ -300,7 +301,8 @@ class Walk:
     def report(self, path: str, look: int, node: ast.stmt | ast.expr, how: str) -> None:
         if self.version_is_checked or _gives_back(node):
             return
-        if not ONE_WAY.search(path.rpartition(".")[2]):
+        # What is added to is an amount, such as `consumed`.
+        if isinstance(node, ast.AugAssign) or not ONE_WAY.search(path.rpartition(".")[2]):
             self.found.setdefault(path, (look, node, how))
 
     def compute(self, name: str, value: ast.expr) -> None:

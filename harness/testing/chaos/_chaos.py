@@ -7,13 +7,12 @@ again. A retry is another call, and may get through.
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
@@ -21,10 +20,10 @@ import trio
 
 from harness._arguments import check_fraction, check_whole
 from harness.errors import NoRunError
-from harness.models import ModelRequest, ModelResponse, ModelStream
 from harness.runs import current_run_or_none
 from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
 from harness.testing.chaos._wanted import Delay, ErrorMaker, delay_bounds, error_makers
+from harness.testing.chaos._wrapped import ChaosModel, Faults, wrap_tool
 
 T = TypeVar("T")
 
@@ -153,9 +152,9 @@ class Chaos:
                 f"Chaos.wrap() takes an instance or a function, not the class {thing!r}"
             )
         if hasattr(thing, "complete") and hasattr(thing, "stream"):
-            return _ChaosModel(self, thing)  # type: ignore[return-value]
+            return ChaosModel(self._faults(), thing)  # type: ignore[return-value]
         if hasattr(thing, "invoke") and hasattr(thing, "parameters"):
-            changed: T = _wrap_tool(self, thing)
+            changed: T = wrap_tool(self._faults(), thing)
             return changed
         if not callable(thing):
             raise TypeError(
@@ -219,7 +218,7 @@ class Chaos:
     ) -> Any:
         """As `_around`, for a function that is called in a worker thread."""
         fate = self._fate(name, args, named)
-        if trio.lowlevel.in_trio_task():
+        if _in_a_task():
             if fate.kind == "fail" and not fate.after:
                 raise self._error(fate)
             value = fn(*args, **named)
@@ -246,6 +245,9 @@ class Chaos:
         finally:
             if inspect.iscoroutine(value):
                 value.close()  # If it never began: then Python would warn that nobody awaited it.
+
+    def _faults(self) -> Faults:
+        return Faults(repr(self), self._fate, self._strike, self._around)
 
     def _strike_in_thread(self, fate: Fate) -> None:
         if fate.kind == "fail":
@@ -287,84 +289,6 @@ class Chaos:
         return fate
 
 
-class _ChaosModel:
-    """A model whose requests meet what a `Chaos` says; for anything else it is the model itself."""
-
-    def __init__(self, chaos: Chaos, model: Any) -> None:
-        self._chaos = chaos
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def __repr__(self) -> str:
-        return f"<{self._model!r} under {self._chaos!r}>"
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model, unless it is this request's fate not to get so far."""
-        async with self._chaos._around("complete", (_words_of(request),), {}):
-            response: ModelResponse = await self._model.complete(request)
-            return response
-
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
-        """Open the model's answer; a fault after the call comes where the stream would end."""
-        return self._stream(request)
-
-    @asynccontextmanager
-    async def _stream(self, request: ModelRequest) -> AsyncIterator[ModelStream]:
-        chaos = self._chaos
-        fate = chaos._fate("stream", (_words_of(request),), {})
-        if fate.kind == "delay":
-            await trio.sleep(fate.delay_seconds)
-        elif not fate.after:
-            await chaos._strike(fate)
-        async with self._model.stream(request) as pieces:
-            yield _Cut(pieces, chaos, fate) if fate.after else pieces
-
-
-@attrs.define(eq=False)
-class _Cut:
-    """A stream that breaks before its last piece."""
-
-    _pieces: ModelStream
-    _chaos: Chaos
-    _fate: Fate
-
-    def __aiter__(self) -> _Cut:
-        return self
-
-    async def __anext__(self) -> str | ModelResponse:
-        piece = await self._pieces.__anext__()
-        if isinstance(piece, ModelResponse):
-            await self._chaos._strike(self._fate)
-        return piece
-
-
-def _wrap_tool(chaos: Chaos, tool: Any) -> Any:
-    """Return a copy of a tool, of a class that differs in what a call does."""
-    name = str(getattr(tool, "name", type(tool).__name__))
-
-    async def invoke(self: Any, arguments: Any, call_id: str) -> Any:
-        async with chaos._around(name, (dict(arguments),), {}):
-            return await tool.invoke(arguments, call_id)
-
-    changed = copy.copy(tool)
-    # Without slots of its own, so that the copy can be of it. Past the lock of a frozen class.
-    cls = type(type(tool).__name__, (type(tool),), {"__slots__": (), "invoke": invoke})
-    object.__setattr__(changed, "__class__", cls)
-    return changed
-
-
-def _words_of(request: ModelRequest) -> tuple[str, ...]:
-    """Return what a request says, without the ids that a provider makes up."""
-    said = (
-        f"{message.role}: {message.content}"
-        + "".join(f" {call.name}({call.arguments})" for call in message.tool_calls)
-        for message in request.messages[-2:]
-    )
-    return (str(len(request.messages)), *said)
-
-
 def _name_of(fn: Any) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -388,6 +312,15 @@ _IN_A_THREAD_ONLY = (
     "chaos delays and cancels a plain function in a worker thread only; call it with "
     "trio.to_thread.run_sync, or wrap an async function"
 )
+
+
+def _in_a_task() -> bool:
+    """Return whether a task of trio's runs this; trio's own function for it is of version 0.27."""
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _in_trio(call: Callable[..., Any], *args: Any) -> None:

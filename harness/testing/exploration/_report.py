@@ -61,7 +61,9 @@ def failure(
             "randomness, the real time, a thread or a socket"
         ]
     else:
-        lines += ["in this order:", *(f"  {line}" for line in timeline.lines())]
+        story = timeline.lines()
+        if story:
+            lines += ["in this order:", *(f"  {line}" for line in story)]
         if suspects:
             lines.append("what tasks changed behind each other's back (suspected, not proven):")
         for suspect in suspects:

@@ -36,6 +36,8 @@ def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> 
     if inspect.isfunction(function):
         reached.add(place_of_definition(function), function)
         notes = _notes(function)
+    else:  # A partial, or an object that is called.
+        reached.add(Place("test"), function)
     for number, value in enumerate(arguments):
         if type(value).__module__.partition(".")[0] not in _NOT_THE_TESTS_OWN:
             reached.add(Place("fixtures").item(number), value)

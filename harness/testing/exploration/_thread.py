@@ -7,16 +7,14 @@ out of the hands of another one. Work that starts more of its kind has its turn 
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
-import attrs
 import trio
-from trio.testing import MockClock
+
+from harness._clock_hold import ClockHold
 
 T = TypeVar("T")
 
@@ -37,16 +35,19 @@ async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
       work: Is given a function to call now and then; it raises if the caller was cancelled.
     """
     try:
-        clock = trio.lowlevel.current_clock()
+        hold = ClockHold()
     except RuntimeError:
         return await _beside_asyncio(work)
-    with _standing(clock):
+    hold.begin()
+    try:
         return await trio.to_thread.run_sync(
             _in_turn,
             work,
             trio.from_thread.check_cancelled,
             limiter=trio.CapacityLimiter(1),
         )
+    finally:
+        hold.end()
 
 
 def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None]) -> T:
@@ -60,40 +61,6 @@ def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None])
     finally:
         _has_turn.reset(token)
         _turn.release()
-
-
-@attrs.define(eq=False)
-class _Standing:
-    """How many works the clock of one ``trio.run`` stands for."""
-
-    count: int = 0
-    threshold: float = math.inf
-    """What the clock's threshold was before the first."""
-
-
-_standing_now: trio.lowlevel.RunVar[_Standing] = trio.lowlevel.RunVar("harness.testing.standing")
-
-
-@contextmanager
-def _standing(clock: trio.abc.Clock) -> Iterator[None]:
-    """Keep a virtual clock from jumping; blocks may overlap."""
-    if not isinstance(clock, MockClock):
-        yield
-        return
-    try:
-        standing = _standing_now.get()
-    except LookupError:
-        standing = _Standing()
-        _standing_now.set(standing)
-    standing.count += 1
-    if standing.count == 1:
-        standing.threshold, clock.autojump_threshold = clock.autojump_threshold, math.inf
-    try:
-        yield
-    finally:
-        standing.count -= 1
-        if standing.count == 0:
-            clock.autojump_threshold = standing.threshold
 
 
 async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:

@@ -164,7 +164,7 @@ def _check(
 
 def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) -> Reached:
     """Return all that an agent function and its inputs can reach."""
-    reached = Reached()
+    reached = Reached(may_import=True)
     thing: Any = agent_fn
     while isinstance(thing, functools.partial):
         for argument in (*thing.args, *thing.keywords.values()):

@@ -18,6 +18,18 @@ from harness.runs._frames import is_user_code
 
 
 @attrs.frozen
+class Import:
+    """An import statement inside of a function."""
+
+    module: str
+    level: int
+    """How many packages up it begins; 0 if it is absolute."""
+
+    names: tuple[str, ...]
+    """What it takes out of the module; empty if that is the module itself."""
+
+
+@attrs.frozen
 class NamesUsed:
     """The names in a function's code, and in the functions and classes defined inside of it."""
 
@@ -31,6 +43,12 @@ class NamesUsed:
 
     attributes_written: tuple[str, ...]
 
+    imports: tuple[Import, ...]
+
+
+_BY_STRINGS = frozenset({"globals", "vars", "getattr", "setattr", "delattr"})
+"""Names by which code gets at other names that it has as strings."""
+
 
 @functools.lru_cache(maxsize=4096)
 def names_used(code: CodeType) -> NamesUsed:
@@ -40,12 +58,22 @@ def names_used(code: CodeType) -> NamesUsed:
     stored: dict[str, None] = {}
     attributes_loaded: dict[str, None] = {}
     attributes_stored: dict[str, None] = {}
+    strings: dict[str, None] = {}
+    imports: dict[Import, None] = {}
     pending = [code]
     while pending:
         current = pending.pop()
         pending.extend(const for const in current.co_consts if isinstance(const, CodeType))
+        strings |= dict.fromkeys(
+            const for const in current.co_consts if isinstance(const, str) and const.isidentifier()
+        )
+        arguments: list[Any] = [0, ()]
         for instruction in dis.get_instructions(current):
             operation, name = instruction.opname, instruction.argval
+            if operation == "IMPORT_NAME":  # Before it, the level and the names are loaded.
+                level, names = arguments[-2:]
+                imports[Import(name, level, tuple(names or ()))] = None
+            arguments.append(name)
             if operation in ("LOAD_NAME", "LOAD_GLOBAL"):
                 loaded[name] = None
             elif operation in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -54,8 +82,15 @@ def names_used(code: CodeType) -> NamesUsed:
                 attributes_loaded[name] = None
             elif operation in ("STORE_ATTR", "DELETE_ATTR"):
                 attributes_loaded[name] = attributes_stored[name] = None
+    if not _BY_STRINGS.isdisjoint(loaded) or "__dict__" in attributes_loaded:
+        attributes_loaded |= strings
+        attributes_stored |= strings
+        if "globals" in loaded:
+            loaded |= strings
+            stored |= strings
     return NamesUsed(
-        tuple(loaded), tuple(stored), tuple(attributes_loaded), tuple(attributes_stored)
+        *(tuple(loaded), tuple(stored), tuple(attributes_loaded), tuple(attributes_stored)),
+        tuple(imports),
     )
 
 

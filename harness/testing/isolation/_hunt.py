@@ -8,7 +8,15 @@ from random import Random
 
 import attrs
 
-from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial, Verdict, try_at_once
+from harness.testing.isolation._trials import (
+    AtOnce,
+    InOrder,
+    Subject,
+    Trial,
+    Verdict,
+    last_is_wrong_in_one_loop,
+    try_at_once,
+)
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Attempt, Search
@@ -40,8 +48,9 @@ def hunt_in_order(subject: Subject) -> Found | None:
     forward = list(range(len(subject.inputs)))
     for tried, members in enumerate((forward, forward[::-1]), 1):
         verdict = InOrder(tuple(members)).play(subject)
-        if verdict.failed:
-            return _shortest(subject, tuple(members[: verdict.position + 1]), tried)
+        first = members[: verdict.position + 1]
+        if verdict.failed and last_is_wrong_in_one_loop(subject, first):
+            return _shortest(subject, tuple(first), tried)
     return None
 
 

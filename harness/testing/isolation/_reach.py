@@ -12,7 +12,6 @@ The walk goes level by level, so an object that can be reached in two ways gets 
 from __future__ import annotations
 
 import array
-import contextlib
 import contextvars
 import functools
 import io
@@ -36,9 +35,8 @@ from harness.runs import Run, RunLocal
 from harness.testing.isolation._code import (
     is_users_class,
     is_users_function,
-    is_users_module,
-    names_used,
 )
+from harness.testing.isolation._named import Named
 from harness.testing.isolation._parts import (
     CellPart,
     ClassPart,
@@ -54,15 +52,14 @@ from harness.testing.isolation._places import Place, function_name, place_of_def
 from harness.testing.isolation._special import (
     CachePart,
     CountPart,
-    EnvironmentPart,
     LimiterPart,
     LruCache,
     OpaquePart,
+    RunVariablePart,
     array_part,
     buffer_part,
-    global_random_part,
+    logger_part,
     random_part,
-    working_directory_part,
 )
 
 OBJECTS_AT_MOST = 20_000
@@ -84,8 +81,8 @@ _ATOMS: frozenset[type[Any]] = frozenset(
 )
 
 _LEFT_ALONE: tuple[type[Any], ...] = (
-    *(types.ModuleType, Enum, os.PathLike, BaseException),
-    *(weakref.ref, types.FrameType, types.TracebackType, contextvars.Context, contextvars.Token),
+    *(os.PathLike, weakref.ref, types.FrameType, types.TracebackType),
+    *(contextvars.Context, contextvars.Token),
     *(type(threading.Lock()), type(threading.RLock()), threading.Thread),
     *(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run),
 )
@@ -101,7 +98,13 @@ _HARMLESS_MODULES = (
 class Reached:
     """What a walk has found; `add` walks on from more roots."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_import: bool = False) -> None:
+        """Begin a walk.
+
+        Args:
+          may_import: Whether modules of the user's that functions import themselves are imported
+            for that. Not for a test: it may set something up before it imports.
+        """
         self.parts: list[Part] = []
         self.opaque: list[OpaquePart] = []
         """What can't be looked into, so can't be put back."""
@@ -110,25 +113,24 @@ class Reached:
         self.seen: dict[int, Any] = {}
         """The objects themselves, kept alive so that their ids stay theirs."""
         self._pending: deque[tuple[Any, Place, int]] = deque()
-        self._globals: dict[int, NamesPart] = {}
-        self._ambient: set[str] = set()
-        self._modules: list[dict[str, Any]] = []
+        self._named = Named(self, may_import=may_import)
 
     def add(self, place: Place, thing: Any) -> None:
         """Walk from ``thing``, which hangs at ``place``."""
-        self._push(thing, place, 0)
+        self.push(thing, place, 0)
         self._walk()
 
     def add_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
         """Walk from the globals that some code names; ``names`` are those of its module."""
-        self._globals_of(code, names)
+        self._named.in_code(code, names)
         self._walk()
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
         """Return the globals of the modules whose code was walked through, by name."""
-        return {str(names.get("__name__", "__main__")): names for names in self._modules}
+        return self._named.namespaces()
 
-    def _push(self, thing: Any, place: Place, foreign_levels: int) -> None:
+    def push(self, thing: Any, place: Place, foreign_levels: int) -> None:
+        """Look at an object later, when nothing is left that hangs less deep."""
         if type(thing) not in _ATOMS and id(thing) not in self.seen:
             self._pending.append((thing, place, foreign_levels))
 
@@ -151,9 +153,7 @@ class Reached:
 
     def _look_at(self, thing: Any, place: Place, levels: int) -> None:
         cls = type(thing)
-        if id(thing) in _CHANGES_THE_PROCESS:
-            module, name = _CHANGES_THE_PROCESS[id(thing)]
-            self._process_state(module, (name,))
+        if self._named.by_function(thing):
             return
         for kind, look in _LOOKS:
             if issubclass(cls, kind):
@@ -169,16 +169,16 @@ class Reached:
             self._closure(function, place, levels, bindings=False)
             return
         place = place_of_definition(function)
-        self._globals_of(function.__code__, function.__globals__)
+        self._named.in_code(function.__code__, function.__globals__)
         self._closure(function, place, levels, bindings=True)
         for index, default in enumerate(function.__defaults__ or ()):
-            self._push(default, place.attribute("__defaults__").item(index), levels)
+            self.push(default, place.attribute("__defaults__").item(index), levels)
         for name, default in (function.__kwdefaults__ or {}).items():
-            self._push(default, place.attribute("__kwdefaults__").item(name), levels)
+            self.push(default, place.attribute("__kwdefaults__").item(name), levels)
         attributes = vars(function)
         self.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
         for name, value in list(attributes.items()):
-            self._push(value, place if name == "__wrapped__" else place.attribute(name), levels)
+            self.push(value, place if name == "__wrapped__" else place.attribute(name), levels)
 
     def _closure(
         self, function: types.FunctionType, place: Place, levels: int, *, bindings: bool
@@ -197,128 +197,61 @@ class Reached:
                 self.seen[id(cell)] = cell
                 if not isinstance(value, types.FunctionType | type | types.ModuleType):
                     self.parts.append(CellPart(here, name, cell))
-            self._push(value, local_place(name, value, owner), levels)
-
-    def _globals_of(self, code: types.CodeType, names: dict[str, Any]) -> None:
-        if not any(names is known for known in self._modules):
-            self._modules.append(names)
-        module = str(names.get("__name__", "__main__"))
-        used = names_used(code)
-        for name in used.globals:
-            if name not in names:
-                if name in used.globals_written:
-                    self._bindings(names, module).add(name)
-                continue
-            value = names[name]
             if isinstance(value, types.ModuleType):
-                self._module(value, used.attributes, used.attributes_written)
-            elif not isinstance(value, types.FunctionType | type):
-                self._bindings(names, module).add(name)
-                self._held(self._globals[id(names)], name, value, Place(f"{module}.{name}"), 0)
-            self._push(value, Place(f"{module}.{name}"), 0)
-        for name in used.globals_written:
-            self._bindings(names, module).add(name)
+                self._named.in_module(value, function.__code__)
+            else:
+                self.push(value, local_place(name, value, owner), levels)
 
-    def _bindings(self, names: dict[str, Any], module: str) -> set[str]:
-        """Return the names of a module's globals that are watched, a set to add to."""
-        part = self._globals.get(id(names))
-        if part is None:
-            part = NamesPart(Place(module), "module global", names, lambda: names, set())
-            self._globals[id(names)] = part
-            self.parts.append(part)
-        assert part.names is not None
-        return part.names
-
-    def _module(
-        self, module: types.ModuleType, used: Iterable[str], written: Iterable[str]
-    ) -> None:
-        """Look at what the user's code uses of a module that it has as a global."""
-        name = module.__name__
-        names = vars(module)
-        if name in ("random", "os", "sys"):
-            self._process_state(name, used)
-        elif name == "contextlib":
-            for attribute in used:
-                if id(names.get(attribute)) in _CHANGES_THE_PROCESS:
-                    self._push(names[attribute], Place(f"{name}.{attribute}"), 0)
-        elif is_users_module(name):
-            for attribute in used:
-                if attribute not in names:
-                    continue
-                value = names[attribute]
-                if not isinstance(value, types.FunctionType | type | types.ModuleType):
-                    self._bindings(names, name).add(attribute)
-                    place = Place(f"{name}.{attribute}")
-                    self._held(self._globals[id(names)], attribute, value, place, 0)
-                if isinstance(value, types.ModuleType) and id(value) not in self.seen:
-                    self.seen[id(value)] = value
-                    self._module(value, used, written)
-                self._push(value, Place(f"{name}.{attribute}"), 0)
-        else:
-            for attribute in written:
-                if attribute in names and not isinstance(names[attribute], types.FunctionType):
-                    self._bindings(names, name).add(attribute)
-
-    def _process_state(self, module: str, used: Iterable[str]) -> None:
-        wanted: dict[str, Callable[[], Part]] = {}
-        if module == "random":
-            wanted["random"] = global_random_part
-        for name in used:
-            if module == "os" and name in ("environ", "getenv", "putenv", "unsetenv"):
-                wanted["environ"] = EnvironmentPart
-            elif module == "os" and name in ("chdir", "getcwd", "fchdir"):
-                wanted["getcwd"] = working_directory_part
-            elif module == "sys" and name in ("stdin", "stdout", "stderr"):
-                self._bindings(sys.__dict__, "sys").add(name)
-        for name, part in wanted.items():
-            if name not in self._ambient:
-                self._ambient.add(name)
-                self.parts.append(part())
+    def _module(self, module: types.ModuleType, place: Place, levels: int) -> None:
+        self._named.in_module(module)
 
     def _method(self, method: types.MethodType, place: Place, levels: int) -> None:
-        self._push(method.__self__, place, levels)
-        self._push(method.__func__, place, levels)
+        self.push(method.__self__, place, levels)
+        self.push(method.__func__, place, levels)
 
     def _builtin(self, function: types.BuiltinFunctionType, place: Place, levels: int) -> None:
         owner = function.__self__
         if isinstance(owner, random.Random) and owner is getattr(random, "_inst", None):
-            self._process_state("random", ())
+            self._named.in_process("random", "seed")
         elif not isinstance(owner, types.ModuleType):
-            self._push(owner, place, levels)
+            self.push(owner, place, levels)
 
     def _descriptor(self, descriptor: Any, place: Place, levels: int) -> None:
         for name in ("__func__", "fget", "fset", "fdel", "func"):
-            self._push(getattr(descriptor, name, None), place, levels)
+            self.push(getattr(descriptor, name, None), place, levels)
 
     def _partial(self, partial: functools.partial[Any], place: Place, levels: int) -> None:
-        self._push(partial.func, place, levels)
+        self.push(partial.func, place, levels)
         for index, argument in enumerate(partial.args):
-            self._push(argument, place.attribute("args").item(index), levels)
+            self.push(argument, place.attribute("args").item(index), levels)
         for name, argument in partial.keywords.items():
-            self._push(argument, place.attribute("keywords").item(name), levels)
+            self.push(argument, place.attribute("keywords").item(name), levels)
 
     def _class(self, cls: type[Any], place: Place, levels: int) -> None:
         if not is_users_class(cls):
             return
         place = place_of_definition(cls)
+        if issubclass(cls, Enum):
+            for name, member in cls.__members__.items():
+                self.push(member, place.attribute(name), levels)
         part = ClassPart(place, cls)
         self.parts.append(part)
         for name, value in list(vars(cls).items()):
             if not is_dunder(name):
-                self._held(part, name, value, place.attribute(name), levels)
+                self.held(part, name, value, place.attribute(name))
             if not is_dunder(name) or isinstance(value, types.FunctionType):
-                self._push(value, place.attribute(name), levels)
+                self.push(value, place.attribute(name), levels)
         for base in cls.__bases__:
-            self._push(base, place, levels)
-        self._push(type(cls), place, levels)
+            self.push(base, place, levels)
+        self.push(type(cls), place, levels)
 
     def _mapping(self, mapping: dict[Any, Any], place: Place, levels: int) -> None:
         part = MappingPart(place, mapping)
         self.parts.append(part)
         for key, value in itertools.islice(part.take().items(), ITEMS_AT_MOST):
-            self._held(part, key, value, place.item(key), levels)
-            self._push(key, place, levels)
-            self._push(value, place.item(key), levels)
+            self.held(part, key, value, place.item(key))
+            self.push(key, place, levels)
+            self.push(value, place.item(key), levels)
         if type(mapping) is not dict:
             self._attributes(mapping, place, levels)
 
@@ -327,10 +260,10 @@ class Reached:
         self.parts.append(part)
         if isinstance(items, list | deque):
             for index, value in enumerate(itertools.islice(part.take(), ITEMS_AT_MOST)):
-                self._push(value, place.item(index), levels)
+                self.push(value, place.item(index), levels)
         elif isinstance(items, set):
             for value in itertools.islice(part.take(), ITEMS_AT_MOST):
-                self._push(value, place, levels)
+                self.push(value, place, levels)
         if type(items) not in (list, deque, set, bytearray, array.array):
             self._attributes(items, place, levels)
 
@@ -338,13 +271,13 @@ class Reached:
         names = getattr(type(items), "_fields", ())  # Of a named tuple.
         for index, value in enumerate(itertools.islice(items, ITEMS_AT_MOST)):
             named = place.attribute(names[index]) if index < len(names) else place.item(index)
-            self._push(value, named, levels)
+            self.push(value, named, levels)
         if type(items) is not tuple:
             self._attributes(items, place, levels)
 
     def _proxy(self, proxy: types.MappingProxyType[Any, Any], place: Place, levels: int) -> None:
         for key, value in itertools.islice(proxy.items(), ITEMS_AT_MOST):
-            self._push(value, place.item(key), levels)
+            self.push(value, place.item(key), levels)
 
     def _variable(self, variable: contextvars.ContextVar[Any], place: Place, levels: int) -> None:
         """Look at the value that every run inherits: the caller's, and the default."""
@@ -353,15 +286,27 @@ class Reached:
                 value = context.run(variable.get)
             except LookupError:
                 continue
-            self._push(value, place.attribute("get").called(), levels)
+            self.push(value, place.attribute("get").called(), levels)
+
+    def _enum_member(self, member: Enum, place: Place, levels: int) -> None:
+        if is_users_class(type(member)):
+            self.push(member.value, place.attribute("value"), levels)
+            self._attributes(member, place, levels)
+            self.push(type(member), place, levels)
+
+    def _run_variable(self, variable: trio.lowlevel.RunVar[Any], place: Place, levels: int) -> None:
+        self.parts.append(RunVariablePart(place, variable))
+
+    def _memoryview(self, view: memoryview, place: Place, levels: int) -> None:
+        self.push(view.obj, place.attribute("obj"), levels)
 
     def _run_local(self, local: RunLocal[Any], place: Place, levels: int) -> None:
         """Look at the functions that make the values: the values are each run's own."""
         for function in (local._factory, local._fork):
-            self._push(function, place, levels)
+            self.push(function, place, levels)
 
     def _cache(self, cache: LruCache[Any], place: Place, levels: int) -> None:
-        self._push(cache.__wrapped__, place, levels)
+        self.push(cache.__wrapped__, place, levels)
 
     def _buffer(self, buffer: Any, place: Place, levels: int) -> None:
         self.parts.append(buffer_part(place, buffer))
@@ -370,14 +315,15 @@ class Reached:
         if type(generator) is random.SystemRandom:
             return
         if generator is getattr(random, "_inst", None):
-            self._process_state("random", ())
+            self._named.in_process("random", "seed")
         else:
             self.parts.append(random_part(place, generator))
 
     def _logger(self, logger: logging.Logger, place: Place, levels: int) -> None:
         """Look at where it writes to: a handler that a run adds gets the lines of all."""
+        self.parts.append(logger_part(place, logger))
         for name, held in (("handlers", logger.handlers), ("filters", logger.filters)):
-            self._push(held, place.attribute(name), levels)
+            self.push(held, place.attribute(name), levels)
 
     def _handler(self, handler: logging.Handler, place: Place, levels: int) -> None:
         if is_users_class(type(handler)):
@@ -387,9 +333,9 @@ class Reached:
         self.parts.append(LimiterPart(place, limiter))
 
     def _environment(self, environment: object, place: Place, levels: int) -> None:
-        self._process_state("os", ("environ",))
+        self._named.in_process("os", "environ")
 
-    def _held(self, holder: KeyedPart, key: Any, value: Any, place: Place, levels: int) -> None:
+    def held(self, holder: KeyedPart, key: Any, value: Any, place: Place) -> None:
         """Look at what can be put back only by way of what holds it."""
         if isinstance(value, LruCache) and id(value) not in self.seen:
             self.parts.append(CachePart(place, value, holder, key))
@@ -411,7 +357,7 @@ class Reached:
             place = place.of_foreign_object()
         has_attributes = self._attributes(thing, place, levels)
         if users:
-            self._push(type(thing), place, levels)
+            self.push(type(thing), place, levels)
         elif not has_attributes and not _is_harmless(thing):
             self.opaque.append(OpaquePart(place, thing))
 
@@ -433,8 +379,8 @@ class Reached:
             self.parts.append(part)
             for name, value in part.take().items():
                 here = place.attribute(name)
-                self._held(part, name, value, here, levels)
-                self._push(value, here, levels)
+                self.held(part, name, value, here)
+                self.push(value, here, levels)
         return bool(found) or any("__slots__" in vars(base) for base in cls.__mro__)
 
 
@@ -477,6 +423,7 @@ def is_plain(value: Any) -> bool:
 
 _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     (types.FunctionType, Reached._function),
+    (types.ModuleType, Reached._module),
     (types.MethodType, Reached._method),
     (types.BuiltinFunctionType, Reached._builtin),
     ((staticmethod, classmethod, property, functools.cached_property), Reached._descriptor),
@@ -488,7 +435,10 @@ _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     ((tuple, frozenset), Reached._fixed_items),
     (types.MappingProxyType, Reached._proxy),
     (contextvars.ContextVar, Reached._variable),
+    (trio.lowlevel.RunVar, Reached._run_variable),
     (RunLocal, Reached._run_local),
+    (Enum, Reached._enum_member),
+    (memoryview, Reached._memoryview),
     (random.Random, Reached._random),
     (Limiter, Reached._limiter),
     ((io.StringIO, io.BytesIO), Reached._buffer),
@@ -497,15 +447,3 @@ _LOOKS: list[tuple[Any, Callable[[Reached, Any, Place, int], None]]] = [
     (type(os.environ), Reached._environment),
 ]
 """How things are looked at, by type; the first that fits."""
-
-_CHANGES_THE_PROCESS = {
-    id(thing): state
-    for thing, state in (
-        *((function, ("os", "environ")) for function in (os.getenv, os.putenv, os.unsetenv)),
-        *((function, ("os", "getcwd")) for function in (os.chdir, os.getcwd)),
-        (contextlib.chdir, ("os", "getcwd")),
-        (contextlib.redirect_stdout, ("sys", "stdout")),
-        (contextlib.redirect_stderr, ("sys", "stderr")),
-    )
-}
-"""Python's own functions by which code gets at a state of the whole process, and at which."""

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 import random
 import re
+import warnings
 from collections.abc import Collection
+from operator import is_
 from typing import Any
+
+import trio
 
 from harness.limits import Limiter
 from harness.testing.isolation._parts import WHOLE, KeyedPart, Part, WholePart
@@ -171,6 +176,84 @@ def global_random_part() -> Part:
 def working_directory_part() -> Part:
     """Return the part that is the working directory of the process."""
     return WholePart(Place("os.getcwd()"), "working directory", os, os.getcwd, os.chdir)
+
+
+class WarningFiltersPart(Part):
+    """Which warnings are shown: a list, which ``warnings.catch_warnings`` binds anew."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Place("warnings.filters"), "filters of warnings", warnings)
+
+    def take(self) -> tuple[Any, list[Any]]:
+        return warnings.filters, list(warnings.filters)
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        held, filters = contents
+        held[:] = filters
+        with warnings.catch_warnings():  # Has Python forget which warnings it has let pass.
+            pass
+        warnings.filters = held
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return () if before[1] == after[1] else (WHOLE,)
+
+    def fresh(self, contents: Any) -> Any:
+        return list(contents[1]), contents[1]
+
+
+def logger_part(place: Place, logger: logging.Logger) -> Part:
+    """Return the part of a logger that says which lines it lets pass."""
+
+    def take() -> tuple[int, bool, bool]:
+        return logger.level, logger.disabled, logger.propagate
+
+    def put(contents: tuple[int, bool, bool]) -> None:
+        level, logger.disabled, logger.propagate = contents
+        logger.setLevel(level)
+
+    return WholePart(place, "logger", logger, take, put, by_value=True)
+
+
+class RunVariablePart(Part):
+    """A variable that each ``trio.run`` has its own value of; outside of one there is none."""
+
+    __slots__ = ("_unset", "_variable")
+
+    def __init__(self, place: Place, variable: trio.lowlevel.RunVar[Any]) -> None:
+        super().__init__(place, "variable of a trio.run", variable)
+        self._variable = variable
+        self._unset: trio.lowlevel.RunVarToken[Any] | None = None
+
+    def take(self) -> tuple[Any, ...]:
+        try:
+            return (self._variable.get(),)
+        except LookupError:
+            if self._unset is None:
+                # Nothing but such a token can take a value away again.
+                self._unset = self._variable.set(None)
+                self._reset(self._unset)
+            return ()
+        except RuntimeError:
+            return ()
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        try:
+            if contents:
+                self._variable.set(contents[0])
+            elif self.take() and self._unset is not None:
+                self._reset(self._unset)
+        except RuntimeError:
+            pass  # The loop has ended, and its values with it.
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        same = len(before) == len(after) and all(map(is_, before, after))
+        return () if same else (WHOLE,)
+
+    def _reset(self, unset: trio.lowlevel.RunVarToken[Any]) -> None:
+        self._variable.reset(unset)
+        unset.redeemed = False  # It is needed more than once.
 
 
 class EnvironmentPart(KeyedPart):

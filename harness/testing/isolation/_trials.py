@@ -90,15 +90,18 @@ class Subject:
         members: Sequence[int],
         how: Schedule | Attempt,
         observers: Iterable[Observer] = (),
+        *,
+        in_turn: bool = False,
     ) -> tuple[Program, ScheduleRun]:
-        """Run some of the inputs at once, from the state as it is."""
-        program = Program(self.agent, self.inputs, members)
+        """Run some of the inputs at once, or each after the other, from the state as it is."""
+        program = Program(self.agent, self.inputs, members, in_turn=in_turn)
         self.state.begin_run()
         watching = tuple(observers)
+        most_steps = STEPS_AT_MOST * (len(members) if in_turn else 1)
         if isinstance(how, Schedule):
-            run = run_schedule(program, how, observers=watching, most_steps=STEPS_AT_MOST)
+            run = run_schedule(program, how, observers=watching, most_steps=most_steps)
         else:
-            run = run_attempt(program, how, observers=watching, most_steps=STEPS_AT_MOST)
+            run = run_attempt(program, how, observers=watching, most_steps=most_steps)
         return program, run
 
     def judge(
@@ -219,6 +222,19 @@ class InOrder:
         return Verdict(last, ())
 
 
+def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:
+    """Tell whether the last run is wrong, too, if all share one ``trio.run``.
+
+    If not, it only met what belonged to a loop that had ended, such as a worker that the first run
+    started for all: that is no leak from one run into another.
+    """
+    subject.state.put_back()
+    last = members[-1]
+    program, run = subject.run(members, Schedule(), in_turn=True)
+    outcome = program.outcomes.get(last) or Outcome("unfinished")
+    return run.error is not None or bool(subject.judge({last: outcome}, [last]))
+
+
 Trial = AtOnce | InOrder
 
 
@@ -251,6 +267,10 @@ def trial_of(text: str, inputs: int) -> Trial:
         raise ValueError(
             f"the replay string {text!r} is about runs {numbers}, and there are {inputs} inputs; "
             "give the inputs that it was found with"
+        )
+    if len(set(members)) < len(members):
+        raise ValueError(
+            f"the replay string {text!r} names a run twice; copy it from the failure as it is"
         )
     if kind == IN_ORDER:
         return InOrder(members)

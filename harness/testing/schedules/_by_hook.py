@@ -72,7 +72,7 @@ class HookSession(trio.abc.Instrument):
 
     def instruments(self) -> list[trio.abc.Instrument]:
         """Return ourselves, and what sees each step if somebody wants to know of them."""
-        if self.watchers.observers or self.control.faults:
+        if self.watchers.observers or self.control.targets.faults:
             return [self, _Steps(self.control, self.watchers)]
         return [self]
 
@@ -129,7 +129,7 @@ class _Steps(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if task in self.control.numbers:
             self.watchers.after(task)
-            self.control.step_ended()
+            self.control.targets.step_ended()
 
 
 class _Replacement:

@@ -133,7 +133,7 @@ class TrampolineSession(trio.abc.Instrument):
 
     def _ended(self, task: trio.lowlevel.Task) -> None:
         self.watchers.after(task)
-        self.control.step_ended()
+        self.control.targets.step_ended()
 
     def _park(self, task: trio.lowlevel.Task, *, for_quiet: bool) -> Generator[Any, Any, None]:
         self.parked[task] = for_quiet

@@ -10,14 +10,14 @@ Three rules stand above every chooser:
 - *Nobody starves.* A task that was passed over at `PATIENCE` decisions in a row goes first.
   Without that, a program in which one task polls until another has done something would look
   like an endless loop under a schedule that never switches.
-- *Faults strike in time.* The steps of each run are counted (see `faultable`), and what the
+- *Faults strike in time.* The steps of each run are counted (see `Targets`), and what the
   schedule wants to go wrong at one of them does.
 - *Nothing is endless.* After so many steps the program is cut short and called a livelock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,8 @@ from zlib import crc32
 import attrs
 
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._schedule import Fault, Marks, Schedule
+from harness.testing.schedules._schedule import Marks, Schedule
+from harness.testing.schedules._targets import Targets
 
 if TYPE_CHECKING:
     from trio.lowlevel import Task
@@ -47,36 +48,6 @@ _HASH_SEED = 0x811C9DC5
 _HASH_PRIME = 0x01000193
 
 
-@attrs.define(eq=False)
-class Target:
-    """One of the runs that faults can strike."""
-
-    number: int
-    cancel: Callable[[], None]
-    steps: int = 0
-    """Steps that its tasks have made."""
-
-    calls: int = 0
-    """Calls it has made of functions that can be made to fail."""
-
-    struck: list[Fault] = attrs.field(factory=list[Fault])
-    """What was made to go wrong in it."""
-
-
-@attrs.frozen
-class Wait:
-    """A step after which a run had to wait for others: where a cancel is most likely to hurt."""
-
-    run: int
-    """The run, by the number of its target."""
-
-    step: int
-    """The run's step, from 1."""
-
-    decisions: int
-    """How many decisions had been made by then."""
-
-
 TIME_PASSES = -(1 << 30)
 """Stands among the replies that could arrive for none of them."""
 
@@ -94,10 +65,6 @@ class Reply:
     deliver: Callable[[], None]
 
 
-target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
-"""The run that code belongs to, for faults. Set by `faultable`."""
-
-
 @attrs.define(eq=False)
 class Control:
     """The decisions of one controlled run."""
@@ -107,7 +74,9 @@ class Control:
     on_too_many_steps: Callable[[Control], None]
     """Cuts the program short."""
 
-    faults: tuple[Fault, ...] = ()
+    targets: Targets = attrs.field(factory=Targets)
+    """What can be made to go wrong, and when it is."""
+
     plan: Schedule | None = None
     """The schedule that is replayed, if there is one; its marks are compared on the way."""
 
@@ -128,19 +97,12 @@ class Control:
     """The task that was picked at every decision."""
 
     diverged_at: int | None = attrs.field(default=None, init=False)
-    targets: dict[int, Target] = attrs.field(init=False)
-    """What faults can strike, by number; 0 is the program itself."""
-
     pending: list[Reply] = attrs.field(factory=list, init=False)
     """The replies that are held back, in the order in which they were asked for."""
 
     arrivals: set[int] = attrs.field(factory=set[int], init=False)
     """The decisions that were about which reply arrives."""
 
-    waits: list[Wait] = attrs.field(factory=list[Wait], init=False)
-    """The steps of targets after which they had to wait for others."""
-
-    _stepped: tuple[Target, Task] | None = attrs.field(default=None, init=False)
     _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
@@ -150,15 +112,8 @@ class Control:
     """The decisions that switched, each with the hash up to it."""
 
     _expected: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    _by_step: dict[tuple[int, int], list[Fault]] = attrs.field(factory=dict, init=False)
-    _by_call: dict[tuple[int, int], list[Fault]] = attrs.field(factory=dict, init=False)
-    _after_step: list[Target] = attrs.field(factory=list[Target], init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.targets = {0: Target(0, lambda: None)}
-        for fault in self.faults:
-            table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
-            table.setdefault((fault.run, fault.at), []).append(fault)
         if self.plan is not None and self.plan.marks is not None:
             marks = self.plan.marks.at_deviations
             position = -1
@@ -206,8 +161,11 @@ class Control:
         """
         numbers = self.numbers
         by_number = {numbers[task]: task for task in ready}
-        if self._stepped is not None:
-            self._note_wait(by_number)
+        stepped = self.targets.stepped
+        if stepped is not None:
+            self.targets.note_wait(
+                goes_on=numbers[stepped[1]] in by_number, decisions=len(self.choices)
+            )
         if len(by_number) == 1:
             ((number, task),) = by_number.items()
             self._passed_over_since.pop(number, None)
@@ -219,8 +177,8 @@ class Control:
         self.steps += 1
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
-        if len(self.targets) > 1:
-            self.count_step(task)
+        if len(self.targets.by_number) > 1:
+            self.targets.count_step(task)
         return task
 
     def _decide(self, tasks: list[int]) -> int:
@@ -302,47 +260,6 @@ class Control:
         self.pending.pop(choice).deliver()
         return True
 
-    # Faults -------------------------------------------------------------------------------------
-
-    def count_step(self, task: Task) -> None:
-        """Count a step for the run that a task belongs to, and strike if it is time."""
-        target = task.context.get(target_of_task)
-        if target is None or self.targets.get(target.number) is not target:
-            return
-        target.steps += 1
-        self._stepped = (target, task)
-        for fault in self._by_step.get((target.number, target.steps), ()):
-            target.struck.append(fault)
-            if fault.kind == "cancel_waking":
-                target.cancel()
-            else:
-                self._after_step.append(target)
-
-    def _note_wait(self, ready: Mapping[int, Task]) -> None:
-        """Write down whether the target that made the last step has to wait now."""
-        assert self._stepped is not None
-        target, task = self._stepped
-        self._stepped = None
-        if self.numbers[task] not in ready and getattr(task.coro, "cr_frame", None) is not None:
-            self.waits.append(Wait(target.number, target.steps, len(self.choices)))
-
-    def step_ended(self) -> None:
-        """Do what waits for the end of the step that was picked last."""
-        while self._after_step:
-            self._after_step.pop().cancel()
-
-    def call(self, target: Target) -> Sequence[Fault]:
-        """Count a call of a function that can be made to go wrong; return what should."""
-        target.calls += 1
-        faults = self._by_call.get((target.number, target.calls), ())
-        target.struck.extend(faults)
-        return faults
-
-    @property
-    def struck(self) -> tuple[Fault, ...]:
-        """All faults that struck."""
-        return tuple(fault for target in self.targets.values() for fault in target.struck)
-
     # The record ---------------------------------------------------------------------------------
 
     def divergence(self) -> int | None:
@@ -362,7 +279,8 @@ class Control:
     def schedule(self) -> Schedule:
         """Return what was decided and what struck, as a value that replays."""
         schedule = Schedule.of_choices(
-            ((decision, self.choices[decision]) for decision, _ in self._hashes), self.struck
+            ((decision, self.choices[decision]) for decision, _ in self._hashes),
+            self.targets.struck,
         )
         marks = Marks(
             tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)

@@ -16,9 +16,10 @@ from harness.errors import DeadlockError, LivelockError
 from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control, Controlled, Wait, controlled
+from harness.testing.schedules._control import Control, Controlled, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._targets import Targets, Wait
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +130,7 @@ def run_controlled(
       context: The context variables that the program starts with; by default a copy of ours.
     """
     ending = _Ending(most_steps)
-    control = Control(chooser, most_steps, ending.for_steps, faults, plan)
+    control = Control(chooser, most_steps, ending.for_steps, Targets(faults), plan)
     guests = Guests(control, ending.for_error)
     session = backend.session(control, guests, observers)
     clock = MockClock()
@@ -178,9 +179,9 @@ def run_controlled(
         picks=tuple(control.picks),
         arrivals=frozenset(control.arrivals),
         diverged_at=control.divergence(),
-        target_steps={number: target.steps for number, target in control.targets.items()},
-        target_calls={number: target.calls for number, target in control.targets.items()},
-        waits=tuple(control.waits),
+        target_steps={number: target.steps for number, target in control.targets.by_number.items()},
+        target_calls={number: target.calls for number, target in control.targets.by_number.items()},
+        waits=tuple(control.targets.waits),
         blocked=tuple(idle.deadlocked or ending.busy),
         strangers=tuple(dict.fromkeys(guests.strangers)),
         uncontrolled=frozenset(idle.outside),

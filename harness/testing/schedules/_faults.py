@@ -16,7 +16,8 @@ from typing import ParamSpec, TypeVar
 import trio
 
 from harness.errors import InjectedFault
-from harness.testing.schedules._control import Target, controlled, target_of_task
+from harness.testing.schedules._control import controlled
+from harness.testing.schedules._targets import Target, target_of_task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,11 +47,11 @@ def faultable(number: int) -> Iterator[trio.CancelScope]:
             yield scope
             return
         targets = here.control.targets
-        if number in targets:
+        if number in targets.by_number:
             raise ValueError(f"there was a run number {number} already; use each number once")
-        targets[number] = Target(number, scope.cancel)
-        token = target_of_task.set(targets[number])
-        here.control.count_step(trio.lowlevel.current_task())  # The one that is being made.
+        target = targets.by_number[number] = Target(number, scope.cancel)
+        token = target_of_task.set(target)
+        targets.count_step(trio.lowlevel.current_task())  # The one that is being made.
         try:
             yield scope
         finally:
@@ -78,8 +79,8 @@ def faulty(
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         here = controlled.get()
         if here is not None:
-            control = here.control
-            for fault in control.call(target_of_task.get() or control.targets[0]):
+            targets = here.control.targets
+            for fault in targets.call(target_of_task.get() or targets.by_number[0]):
                 if fault.kind == "fail":
                     await trio.lowlevel.checkpoint()
                     raise error()

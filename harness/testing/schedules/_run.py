@@ -46,9 +46,10 @@ def run_schedule(
 
     Raises:
       ValueError: if the replay string is none.
+      TypeError: if ``schedule`` is neither a schedule nor a string.
       RuntimeError: if this thread has an event loop, or trio can't be controlled.
     """
-    if isinstance(schedule, str):
+    if not isinstance(schedule, Schedule):
         schedule = Schedule.parse(schedule)
     refuse_inside_trio("run_schedule")
     return run_controlled(

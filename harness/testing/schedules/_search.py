@@ -24,11 +24,11 @@ from harness.testing.schedules._choosers import (
     Sticky,
     Walk,
 )
-from harness.testing.schedules._control import Wait
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Fault, Schedule
 from harness.testing.schedules._sweep import Sweep
 from harness.testing.schedules._systematic import Deviations, Systematic
+from harness.testing.schedules._targets import Wait
 
 MOST_WAITS = 2_000
 """Waits of earlier runs that are kept."""

@@ -195,6 +195,192 @@ WRONG = {
             set_user(user)
         """,
     ),
+    "a class attribute bound anew through type(self)": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        4,
+        """\
+        class Session:
+            current = None
+            async def work(self, user):
+                type(self).current = user
+        """,
+    ),
+    "a class attribute bound anew through self.__class__": Wrong(
+        "mutable-class-attribute",
+        "Session.current",
+        4,
+        """\
+        class Session:
+            current = None
+            async def work(self, user):
+                self.__class__.current = user
+        """,
+    ),
+    "an agent in a dict of the module": Wrong(
+        "shared-instance-state",
+        "AGENTS.question",
+        3,
+        """\
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        AGENTS = {"a": Agent(), "b": Agent()}
+        """,
+    ),
+    "an agent that a cached function makes": Wrong(
+        "shared-instance-state",
+        "agent().question",
+        4,
+        """\
+        import functools
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        @functools.cache
+        def agent():
+            return Agent()
+        """,
+    ),
+    "an agent whose calls are gathered": Wrong(
+        "shared-instance-state",
+        "agent.question",
+        4,
+        """\
+        import asyncio
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        async def main(questions):
+            agent = Agent()
+            return await asyncio.gather(*(agent.ask(one) for one in questions))
+        """,
+    ),
+    "a global by another name": Wrong(
+        "module-global",
+        "STATE",
+        4,
+        """\
+        STATE = {}
+        async def run(user):
+            state = STATE
+            state["user"] = user
+        """,
+    ),
+    "where modules are imported from": Wrong(
+        "process-state",
+        "sys.path",
+        3,
+        """\
+        import sys
+        async def run(folder, tool):
+            sys.path.insert(0, folder)
+            await tool()
+        """,
+    ),
+    "the environment, by a function that a run calls": Wrong(
+        "process-state",
+        "os.environ",
+        3,
+        """\
+        import os
+        def use(key):
+            os.environ["KEY"] = key
+        async def run(key):
+            use(key)
+            await call()
+        """,
+    ),
+    "warnings that are silenced while a run waits": Wrong(
+        "process-state",
+        "warnings.catch_warnings",
+        3,
+        """\
+        import warnings
+        async def run(tool):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                await tool()
+        """,
+    ),
+    "a memory on the class": Wrong(
+        "mutable-class-attribute",
+        "Bot.memory",
+        2,
+        """\
+        class Bot:
+            memory = {}
+            async def ask(self, question):
+                self.memory[question] = await answer(question)
+        """,
+    ),
+    "an account of the module": Wrong(
+        "module-global",
+        "account",
+        4,
+        """\
+        account = 100
+        async def spend(amount):
+            global account
+            account -= amount
+        """,
+    ),
+    "an amount that was consumed meanwhile": Wrong(
+        "check-then-act",
+        "Budget.consumed",
+        6,
+        """\
+        class Budget:
+            async def spend(self, amount):
+                if self.consumed + amount > self.limit:
+                    raise ValueError
+                await self.bill(amount)
+                self.consumed += amount
+        """,
+    ),
+    "money that is sent, which is no frame": Wrong(
+        "check-then-act",
+        "Account.left",
+        5,
+        """\
+        class Account:
+            async def send_money(self, amount):
+                if self.left >= amount:
+                    await self.bank(amount)
+                    self.left -= amount
+        """,
+    ),
+    "questions that were seen, and are refused": Wrong(
+        "module-global",
+        "SEEN",
+        4,
+        """\
+        SEEN = set()
+        def refuse(question):
+            if question not in SEEN:
+                SEEN.add(question)
+                return False
+            return True
+        """,
+    ),
+    "a table that is filled with what the first one asks": Wrong(
+        "module-global",
+        "FIRST",
+        4,
+        """\
+        FIRST = []
+        def first(question):
+            if not FIRST:
+                FIRST.append(question)
+            return FIRST[0]
+        """,
+    ),
     "a default that is kept and changed": Wrong(
         "mutable-default",
         "Agent.__init__(tools=)",
@@ -830,6 +1016,118 @@ RIGHT = {
         import os
         def main():
             os.chdir("work")
+        """,
+    "an environment that is the same for all": """\
+        import os
+        def quieten():
+            os.environ["LIBRARY_QUIET"] = "1"
+        async def run():
+            quieten()
+            await call()
+        """,
+    "warnings that are silenced without waiting": """\
+        import warnings
+        async def run(tool):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = look()
+            await tool(found)
+        """,
+    "an agent that a cached function makes for each user": """\
+        import functools
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        @functools.cache
+        def agent(user):
+            return Agent()
+        """,
+    "a local list that is called as the caller likes": """\
+        STATE = {}
+        async def run(user):
+            state = dict(STATE)
+            state["user"] = user
+        """,
+    "names that are imported when first needed": """\
+        Client = None
+        def load():
+            global Client
+            from library import Client as _Client
+            Client = _Client
+        async def run():
+            load()
+        """,
+    "a decorator inside of a function": """\
+        HANDLERS = {}
+        def handles(name):
+            def decorator(fn):
+                HANDLERS[name] = fn
+                return fn
+            return decorator
+        async def run(decorator):
+            decorator()
+        """,
+    "a table that a nested function builds": """\
+        BY_NAME = {}
+        def _build_table():
+            def collect(cls):
+                for sub in cls.__subclasses__():
+                    BY_NAME[sub.name] = sub
+                    collect(sub)
+            collect(Event)
+        async def run(collect):
+            await collect()
+        """,
+    "a table that is filled when it is empty": """\
+        import sys
+        PREFIXES = []
+        def shorten(name):
+            if not PREFIXES:
+                for folder in sys.path:
+                    PREFIXES.append((folder, ""))
+            return name
+        """,
+    "what was warned of": """\
+        import warnings
+        class Request:
+            said = set()
+            def __setitem__(self, key, value):
+                if key not in self.said:
+                    self.said.add(key)
+                    warnings.warn("use a typed key", stacklevel=2)
+        """,
+    "a key that is claimed, and given back": """\
+        class Once:
+            async def perform(self, key):
+                if self.under_way.setdefault(key, self) is not self:
+                    raise ValueError(key)
+                try:
+                    return await self.effect(key)
+                finally:
+                    del self.under_way[key]
+        """,
+    "a frame that is sent": """\
+        class Connection:
+            async def send_frame(self, frame):
+                if self.frames_left:
+                    await self.socket.put(frame)
+                    self.frames_left -= 1
+        """,
+    "one end of a stream": """\
+        class PartReader:
+            async def next(self):
+                if self.part is None:
+                    self.part = await self.fetch()
+                return self.part
+        """,
+    "an actor": """\
+        class ManagerActor(ActorBase):
+            async def on_message(self, message):
+                if self.turn >= self.turns:
+                    await self.end()
+                    self.turn = 0
         """,
     "what Python calls after a fork": """\
         import os

@@ -315,3 +315,36 @@ async def test_bad():
         nursery.start_soon(increase)
     assert count == 2
 """
+
+
+async def test_what_a_test_imports_is_not_imported_before_it_has_set_things_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many tests set the environment first, and then import what reads it."""
+    (tmp_path / "harness_test_settings.py").write_text(
+        "import os\nMODE = os.environ.get('HARNESS_TEST_MODE', 'none')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    modes: list[str] = []
+
+    @explore_schedules(schedules=2)
+    async def test() -> None:
+        os.environ["HARNESS_TEST_MODE"] = "set up"
+        from harness_test_settings import MODE  # type: ignore[import-not-found]  # noqa: PLC0415
+
+        modes.append(MODE)
+
+    await test()
+    assert set(modes) == {"set up"}
+    assert "HARNESS_TEST_MODE" not in os.environ
+    monkeypatch.delitem(sys.modules, "harness_test_settings")
+
+
+async def test_a_story_without_a_line_is_left_out() -> None:
+    @explore_schedules
+    async def test() -> None:
+        raise ValueError("at once")
+
+    with pytest.raises(ScheduleError) as caught:
+        await test()
+    assert "in this order:" not in str(caught.value)

@@ -1,5 +1,7 @@
 """An exploration names what tasks share by accident, not the list that they put results in."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import trio
 
 from harness.errors import ScheduleError
 from harness.testing import explore_schedules
+from tests.testing.exploration import leaks
 from tests.testing.isolation import kinds
 
 NAMES = {
@@ -87,3 +90,43 @@ async def test_in_a_deadlock_what_one_task_replaced_under_the_other() -> None:
     with pytest.raises(ScheduleError, match="every task waits") as caught:
         await test()
     assert any(path.startswith("Latch.event (local of") for path in caught.value.objects)
+
+
+def of_module(module: Any) -> Callable[[], Awaitable[None]]:
+    async def test() -> None:
+        answers: list[str] = []
+
+        async def patient() -> None:
+            answers.append(await module.POOL.ask("patient"))
+
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(_cancel, scope)
+                await module.POOL.ask("impatient")
+            nursery.start_soon(patient)
+        assert answers == ["reply to patient"]
+
+    return test
+
+
+async def _cancel(scope: trio.CancelScope) -> None:
+    scope.cancel()
+
+
+async def _by_argument(module: Any) -> None:
+    await of_module(module)()
+
+
+@pytest.mark.parametrize(
+    "test", [of_module(leaks), partial(_by_argument, leaks)], ids=["closure", "argument"]
+)
+async def test_a_module_that_is_no_global_is_put_back_and_named(test: Any) -> None:
+    """A module that a test closes over was left alone, so what a schedule left in it stayed.
+
+    The replay for the report began from that, passed, and named nothing.
+    """
+    with pytest.raises(ScheduleError) as caught:
+        await explore_schedules(test)()
+    assert any(path.endswith("POOL.connection.unread") for path in caught.value.objects)
+    assert "did not fail again" not in str(caught.value)
+    assert not leaks.POOL.connection.unread

@@ -54,6 +54,14 @@ def plain(value: int) -> int:
         pytest.param(echo, [1], {"equal": 1}, TypeError, "a function of two", id="equal"),
         pytest.param(echo, [1], {"schedule": 1}, TypeError, "a replay string", id="replay: int"),
         pytest.param(
+            echo,
+            [1, 2],
+            {"schedule": "i1:1,1:h1:-:-:2~239c"},
+            ValueError,
+            "names a run twice",
+            id="replay: one run twice",
+        ),
+        pytest.param(
             echo, [1], {"schedule": "zz"}, ValueError, "is no replay string", id="replay: text"
         ),
         pytest.param(

@@ -5,25 +5,26 @@ import pytest
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
 from tests.scale import scaled
-from tests.testing.isolation import kinds
+from tests.testing.isolation import hidden_kinds, kinds
 
 SEEDS = range(scaled(1, full=30))
 CLASSIC = ("class_list", "global_dict", "unread_reply", "keyword_default", "lazy_client")
+KINDS = dict.fromkeys(kinds.KINDS, kinds) | dict.fromkeys(hidden_kinds.KINDS, hidden_kinds)
 
 
-@pytest.mark.parametrize("name", kinds.KINDS)
+@pytest.mark.parametrize("name", KINDS)
 async def test_the_shared_object_is_named(name: str) -> None:
     for seed in range(scaled(5, full=30)) if name in CLASSIC else SEEDS:
         with pytest.raises(ScheduleError) as caught:
-            await assert_isolated(getattr(kinds, name), kinds.INPUTS, seed=seed)
-        assert set(caught.value.objects) == set(kinds.KINDS[name]), caught.value
+            await assert_isolated(getattr(KINDS[name], name), kinds.INPUTS, seed=seed)
+        assert set(caught.value.objects) == set(KINDS[name].KINDS[name]), caught.value
         assert 1 <= caught.value.schedules_run <= 500
         assert "suspected" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", kinds.KINDS)
+@pytest.mark.parametrize("name", KINDS)
 async def test_the_corrected_agent_raises_no_alarm(name: str) -> None:
-    agent = getattr(kinds, f"{name}_fixed")
+    agent = getattr(KINDS[name], f"{name}_fixed")
     seen = await assert_isolated(agent, kinds.INPUTS, schedules=scaled(30, full=300))
     assert seen.runs == 3
     assert seen.schedules_run == scaled(30, full=300)

@@ -2,12 +2,18 @@
 
 import array
 import functools
+import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import trio
+import trio.lowlevel
 
+from harness.errors import ScheduleError
+from harness.testing import assert_isolated
 from harness.testing.isolation import _reach
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._places import place_of_definition
@@ -155,3 +161,25 @@ def test_a_path_that_names_nothing_is_refused(path: str) -> None:
 def test_a_path_of_no_module_is_refused() -> None:
     with pytest.raises(ValueError, match="begins with no module that is loaded"):
         checks_of({"nowhere.THING": bool}, {HERE: globals()})
+
+
+async def _imports_late(text: str) -> list[str]:
+    from harness_test_late import NOTES  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    notes: list[str] = NOTES
+    notes.append(text)
+    await trio.lowlevel.checkpoint()
+    return list(notes)
+
+
+async def test_a_module_that_only_a_run_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first run left in it was taken for how the module begins."""
+    (tmp_path / "harness_test_late.py").write_text("NOTES = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ScheduleError) as caught:
+        await assert_isolated(_imports_late, ["a", "b"])
+    assert caught.value.objects == ("harness_test_late.NOTES",)
+    assert sys.modules["harness_test_late"].NOTES == []
+    monkeypatch.delitem(sys.modules, "harness_test_late")

@@ -1,10 +1,11 @@
 """A schedule is a value: it prints as a short string, and the string is the schedule."""
 
 import pytest
+import trio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.testing import Fault, Schedule
+from harness.testing import Fault, Schedule, run_schedule
 from harness.testing.schedules._schedule import Marks
 
 FAULTS = st.builds(
@@ -70,3 +71,8 @@ def test_wrong_parts_are_refused() -> None:
         Fault(True, 1)
     with pytest.raises(TypeError, match="replay string"):
         Schedule.parse(None)  # type: ignore[arg-type]
+
+
+def test_a_number_is_no_schedule() -> None:
+    with pytest.raises(TypeError, match="a replay string was expected, not 7"):
+        run_schedule(trio.lowlevel.checkpoint, 7)  # type: ignore[arg-type]

@@ -26,12 +26,21 @@ RULE = Rule(
 )
 
 _LIFE_CYCLE = re.compile(
-    r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|a?start|a?stop|connect|disconnect|reconnect|shutdown"
-    r"|clean_?up|teardown|cancel|drain|wait|receive|recv|read|send|write|feed|flush|finali[sz]e"
-    r"|finish|stream|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
+    r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
+    r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?line|read_?until"
+    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
+    r"|^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
+    r"(_(all|some|bytes|data|chunk|chunks|frame|line|lines|text|json|message|event|request|response"
+    r"|headers|body|stream|loop|until|for|from|to|nowait|once|now|up|down|writing|reading|eof"
+    r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init))*$"
+    r"|_(start|stop|wait|read|send|write|feed|flush|stream)$"
 )
-"""Methods that one task calls, as a rule: the life of a connection, and one end of a stream; and
-those that say that their caller holds a lock."""
+"""Methods that one task calls, as a rule: the life of a connection, and one end of a stream (though
+``send_money()`` is no ``send_frame()``); and those that say that their caller holds a lock."""
+
+_ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase)$")
+"""Classes whose objects serve one task at a time: one end of a stream, and an actor, which takes
+its messages one after the other."""
 
 _REFUSAL = re.compile(r"^\w*\.?(Concurren|Busy|InProgress|AlreadyRunning)")
 _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
@@ -43,7 +52,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) or _LIFE_CYCLE.search(function.name):
             continue
-        if _has_one_caller(function, source):
+        if _has_one_caller(function, source) or _serves_one_task(function, source):
             continue
         walk = Walk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
@@ -99,6 +108,14 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
         ):
             return True
     return False
+
+
+def _serves_one_task(function: FunctionNode, source: Source) -> bool:
+    owner = source.class_of(function)
+    if owner is None:
+        return False
+    names = [owner.name, *(source.dotted(base) for base in owner.bases)]
+    return any(_ONE_TASK.search(name) for name in names)
 
 
 def _symbol(path: str, function: FunctionNode, source: Source) -> str:

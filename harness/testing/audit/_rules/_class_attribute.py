@@ -13,7 +13,7 @@ from harness.testing.audit._changes import (
 )
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
-from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
+from harness.testing.audit._rules._set_up import is_cache, is_memo, is_said_once, is_set_up
 from harness.testing.audit._source import (
     FUNCTIONS,
     INITIALISERS,
@@ -54,6 +54,8 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
                 if function is None or is_set_up(function, source, program):
                     continue
                 if is_undone(change, source) or is_memo(change, function, source):
+                    continue
+                if is_said_once(change, source):
                     continue
                 symbol = f"{owner.name}.{binding.name}"
                 yield Hit(

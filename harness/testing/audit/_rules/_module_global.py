@@ -10,7 +10,13 @@ from harness.testing.audit._changes import assigned_by, changes_by, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._program import Checker, Hit, Program
-from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
+from harness.testing.audit._rules._set_up import (
+    is_cache,
+    is_filled_once,
+    is_memo,
+    is_said_once,
+    is_set_up,
+)
 from harness.testing.audit._source import FunctionNode, Source
 
 RULE = Rule(
@@ -22,7 +28,9 @@ RULE = Rule(
     "harness.shared",
 )
 
-_COUNTER = re.compile(r"count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I)
+_COUNTER = re.compile(
+    r"(?<![a-z])count|version|total|statistic|dropped|drops|serial|next_|_id$", re.I
+)
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
@@ -88,24 +96,54 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
         target = change.target
         if not isinstance(target, ast.Name) or isinstance(target.ctx, ast.Store):
             continue
+        target = _original(target, function, source)
         binding = source.bindings.get(target.id)
         if binding is None or not is_container(binding.value, source):
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
             continue
-        if not is_memo(change, function, source):
+        if not (
+            is_memo(change, function, source)
+            or is_said_once(change, source)
+            or is_filled_once(change, function, source)
+        ):
             yield target.id, change.how
+
+
+def _imported_by(function: FunctionNode, source: Source) -> set[str]:
+    """Return the names that a function itself imports."""
+    return {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _original(name: ast.Name, function: FunctionNode, source: Source) -> ast.Name:
+    """Return the name that a local variable was given its only value by: ``state = STATE``."""
+    values = [
+        node.value
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in assigned_by(node)
+        if isinstance(target, ast.Name) and target.id == name.id
+    ]
+    only = values[0] if len(values) == 1 else None
+    return only if isinstance(only, ast.Name) else name
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:
     """Return whether the binding is a constant that is made when first asked for.
 
     ``if x is None: x = make()`` without an await in between, of something that doesn't depend on
-    who asks: everybody gets the same, whoever comes first.
+    who asks: everybody gets the same, whoever comes first. So does what the function has imported.
     """
     value = getattr(node, "value", None)
     if not isinstance(node, ast.Assign | ast.AnnAssign) or value is None:
         return False
+    if isinstance(value, ast.Name) and value.id in _imported_by(function, source):
+        return True
     if any(isinstance(one, ast.Await) for one in ast.walk(function)):
         return False
     own = source.bound_in(function)

@@ -29,9 +29,8 @@ def check_classes(source: Source, program: Program) -> Iterator[Hit]:
     """Yield attributes of classes that code which runs binds anew."""
     seen: set[str] = set()
     for function, node, target in _written(source, program):
-        root = _root(target)
-        owner = _class_of(root, function, source)
-        if owner is None or not isinstance(target.value, ast.Name):
+        owner = _class_named(target.value, function, source)
+        if owner is None:
             continue
         if _is_container_of(owner, target.attr, source):
             continue  # Found by `_class_attribute`, at the line that makes it.
@@ -101,6 +100,18 @@ def _is_put_back(target: ast.Attribute, function: FunctionNode) -> bool:
         for inner in ast.walk(statement)
         for one in assigned_by(inner)
     )
+
+
+def _class_named(holder: ast.expr, function: FunctionNode, source: Source) -> str | None:
+    """Return the class that an expression stands for, also as that of the method's own object."""
+    if isinstance(holder, ast.Name):
+        return _class_of(holder, function, source)
+    method = source.method_of(function) or function
+    owner = source.class_of(method)
+    itself = first_parameter(method)
+    if owner is not None and ast.unparse(holder) in (f"type({itself})", f"{itself}.__class__"):
+        return owner.name
+    return None
 
 
 def _class_of(root: ast.Name, function: FunctionNode, source: Source) -> str | None:

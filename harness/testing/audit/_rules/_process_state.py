@@ -9,7 +9,8 @@ from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._source import Source
+from harness.testing.audit._rules._set_up import is_set_up
+from harness.testing.audit._source import FunctionNode, Source, parameters
 
 RULE = Rule(
     name="process-state",
@@ -32,13 +33,21 @@ _CALLS = {
     "time.tzset": "the time zone",
 }
 
+_CHANGED = {
+    "os.environ": "the environment",
+    "sys.path": "where modules are imported from",
+    "sys.argv": "the arguments of the command line",
+}
+
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
 def check(source: Source, program: Program) -> Iterator[Hit]:
-    """Yield changes in async functions, which run beside others."""
+    """Yield changes in async functions, which run beside others, and in what these call."""
     for function in source.functions:
-        if not isinstance(function, ast.AsyncFunctionDef):
+        if not isinstance(function, ast.AsyncFunctionDef) and (
+            not program.is_called_by_async(function) or is_set_up(function, source, program)
+        ):
             continue
         for node in source.own_nodes(function):
             symbol = what = ""
@@ -46,18 +55,36 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
                 symbol = source.dotted(node.func)
                 what = _CALLS.get(symbol, "")
             for change in changes_by(node):
-                if source.dotted(change.target) == "os.environ":
-                    symbol, what = "os.environ", "the environment"
+                if (name := source.dotted(change.target)) in _CHANGED:
+                    symbol, what = name, _CHANGED[name]
             for target in assigned_by(node):
                 if (name := source.dotted(target)) in _ASSIGNED:
                     symbol, what = name, _ASSIGNED[name]
-            if what:
+            if _keeps_filters_while_it_waits(node, source):
+                symbol, what = "warnings.catch_warnings", "which warnings are shown"
+            if what and not _is_the_same_for_all(node, symbol, function):
                 yield Hit(
                     node=node,
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
                 )
+
+
+def _is_the_same_for_all(node: ast.AST, symbol: str, function: FunctionNode) -> bool:
+    """Return whether a plain function sets what doesn't depend on who calls it."""
+    if isinstance(function, ast.AsyncFunctionDef) or symbol.startswith("contextlib.redirect_"):
+        return False
+    given = {parameter.arg for parameter in parameters(function)}
+    return not any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node))
+
+
+def _keeps_filters_while_it_waits(node: ast.AST, source: Source) -> bool:
+    return (
+        isinstance(node, ast.With)
+        and any(source.called(one.context_expr) == "warnings.catch_warnings" for one in node.items)
+        and any(isinstance(inner, ast.Await) for inner in ast.walk(node))
+    )
 
 
 PROCESS_STATE = Checker(RULE, check)

@@ -12,7 +12,13 @@ import re
 
 from harness.testing.audit._changes import Change, is_container, returns_a_callable
 from harness.testing.audit._program import Program
-from harness.testing.audit._source import FunctionNode, Source, decorator_names, parameters
+from harness.testing.audit._source import (
+    FUNCTIONS,
+    FunctionNode,
+    Source,
+    decorator_names,
+    parameters,
+)
 
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
@@ -26,10 +32,12 @@ _SET_UP = re.compile(
 )
 _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _CACHE = re.compile(
-    r"cache|memo|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"cache|memo(?!r)|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
     r"|logged|printed|reported",
     re.IGNORECASE,
 )
+
+_SAYS = re.compile(r"(^|\.|_)(warn|warning|log|debug|info|error|exception|print)$")
 
 
 def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
@@ -49,6 +57,11 @@ def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
         return True  # A metaclass: it runs when a class is made.
     if _TEST_FILE.search(source.path):
         return True  # Between tests, not between runs.
+    outer = source.function_of(function)
+    if outer is not None and (
+        _returns_what_it_decorates(function) or is_set_up(outer, source, program)
+    ):
+        return True  # Nobody but who called the outer one can call it.
     if _SET_UP.search(function.name):
         return not program.is_called_by_async(function)
     if program.runs_in_async(function):
@@ -61,6 +74,39 @@ def _returns_what_it_decorates(function: FunctionNode) -> bool:
     return any(
         isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names
         for node in ast.walk(function)
+    )
+
+
+def is_said_once(change: Change, source: Source) -> bool:
+    """Return whether a change notes what was warned of: ``if x not in seen: seen.add(x); warn()``.
+
+    What is noted makes a difference only to what is written to a log.
+    """
+    for outer in source.around(change.node):
+        if isinstance(outer, FUNCTIONS):
+            return False
+        if isinstance(outer, ast.If) and ast.unparse(change.target) in ast.unparse(outer.test):
+            calls = [one.value for one in outer.body if isinstance(one, ast.Expr) and one.value]
+            return all(isinstance(call, ast.Call) for call in calls) and any(
+                _SAYS.search(ast.unparse(call.func)) for call in calls if isinstance(call, ast.Call)
+            )
+    return False
+
+
+def is_filled_once(change: Change, function: FunctionNode, source: Source) -> bool:
+    """Return whether a plain function fills a table when it is empty, with what is no argument.
+
+    ``if not TABLE: TABLE.extend(make())``: whoever comes first, everybody gets the same.
+    """
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    given = {parameter.arg for parameter in parameters(function)}
+    if any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(change.node)):
+        return False
+    empty = f"not {ast.unparse(change.target)}"
+    return any(
+        isinstance(outer, ast.If) and ast.unparse(outer.test) == empty
+        for outer in source.around(change.node)
     )
 
 

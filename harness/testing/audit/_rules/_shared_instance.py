@@ -1,7 +1,8 @@
 """Find what the async methods of a shared object keep on it: the state of one run, on one for all.
 
-An object is shared if the module makes it, if a shared object makes it for itself, or if a
-function makes it once and starts tasks on it in a loop.
+An object is shared if the module makes it, also in a list or dict, if a shared object makes it for
+itself, if a cached function makes it, or if a function makes it once and starts tasks on it in a
+loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from harness.testing.audit._source import (
     FunctionNode,
     Source,
     bindings_of,
+    decorator_names,
     first_parameter,
+    parameters,
 )
 from harness.testing.audit._walk import ONE_WAY
 
@@ -78,8 +81,11 @@ def _shared_objects(
         places += [one for one in bindings_of(owner.body) if isinstance(one.value, ast.Call)]
     for binding in places:
         pending += _instance(binding.name, binding.line, binding.value, source, program)
+        for value in _elements_of(binding.value):
+            pending += _instance(binding.name, binding.line, value, source, program)
     for function in source.functions:
         pending += _given_to_many_tasks(function, source, program)
+        pending += _made_once(function, source, program)
     while pending:
         shared = pending.pop(0)
         name, line, home, owner = shared
@@ -104,6 +110,29 @@ def _instance(
             yield name, line, *found
 
 
+def _elements_of(value: ast.expr | None) -> list[ast.expr]:
+    """Return what a list or a dict is made with."""
+    if isinstance(value, ast.Dict):
+        return list(value.values)
+    if isinstance(value, ast.List | ast.Tuple | ast.Set):
+        return list(value.elts)
+    if isinstance(value, ast.DictComp):
+        return [value.value]
+    return [value.elt] if isinstance(value, ast.ListComp | ast.SetComp) else []
+
+
+def _made_once(
+    function: FunctionNode, source: Source, program: Program
+) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
+    """Yield what a cached function without arguments makes: the same object for everybody."""
+    cached = {"functools.cache", "functools.lru_cache"} & set(decorator_names(function, source))
+    if not cached or parameters(function):
+        return
+    for node in source.own_nodes(function):
+        if isinstance(node, ast.Return):
+            yield from _instance(f"{function.name}()", node.lineno, node.value, source, program)
+
+
 def _given_to_many_tasks(
     function: FunctionNode, source: Source, program: Program
 ) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
@@ -124,6 +153,10 @@ def _given_to_many_tasks(
             continue
         many = _loops_around(node, function, source) or called in ("fan_out", "open_fan_out")
         for argument in node.args:
+            if isinstance(argument, ast.Starred):  # gather(*(agent.run(x) for x in inputs))
+                argument = argument.value
+            if isinstance(argument, ast.GeneratorExp | ast.ListComp):
+                argument, many = argument.elt, True
             if isinstance(argument, ast.Call):
                 argument = argument.func
             if not (many and isinstance(argument, ast.Attribute)):

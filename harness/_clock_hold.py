@@ -1,0 +1,73 @@
+"""Keep a virtual clock from jumping while something outside of trio works: a thread, a disk.
+
+`trio.testing.MockClock` jumps to the next deadline when every task waits. A task that waits for the
+disk looks the same to it as one that sleeps, so without this a timeout of an hour would strike
+while a commit of a tenth of a millisecond is under way. The clock holds still as long as some task
+is in `wait_all_tasks_blocked`; so one is put there while something is under way. Other tasks that
+use that function aren't disturbed: the one with the shortest cushion is served first.
+
+Why not by way of the clock's ``autojump_threshold``: those who hold it at the same time would have
+to agree on whose value comes back, and tests set it as well. And the task can be seen: so the
+testing kit, which moves its clock by itself, knows that a program waits for real time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+_without_end: trio.lowlevel.RunVar[int] = trio.lowlevel.RunVar(
+    "harness: clock held without end", default=0
+)
+"""How many hold the clock for as long as it takes: then nobody's patience counts."""
+
+
+class ClockHold:
+    """Counts what is under way; holds the clock of this trio run while there is any.
+
+    On a real clock it only counts.
+    """
+
+    def __init__(self, patience_seconds: float = math.inf) -> None:
+        """Prepare to hold the clock of the current ``trio.run``.
+
+        Args:
+          patience_seconds: Real seconds in which no task makes a step, after which the clock jumps
+            all the same.
+        """
+        clock = trio.lowlevel.current_clock()
+        self._clock = clock if isinstance(clock, MockClock) else None
+        self._patience_seconds = patience_seconds
+        self._under_way = 0
+        self._holding: trio.CancelScope | None = None
+
+    def begin(self) -> None:
+        """Note that something is under way."""
+        self._under_way += 1
+        if self._clock is not None and self._holding is None:
+            self._holding = trio.CancelScope()
+            trio.lowlevel.spawn_system_task(
+                self._hold, self._holding, self._clock, name="a virtual clock held still"
+            )
+
+    def end(self, count: int = 1) -> None:
+        """Note that so many of them are over."""
+        self._under_way -= count
+        if self._holding is not None and not self._under_way:
+            self._holding.cancel()
+            self._holding = None
+
+    async def _hold(self, scope: trio.CancelScope, clock: MockClock) -> None:
+        endless = self._patience_seconds == math.inf
+        _without_end.set(_without_end.get() + endless)
+        try:
+            with scope:
+                while True:  # Ends when the scope is cancelled.
+                    await wait_all_tasks_blocked(cushion=self._patience_seconds)
+                    seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
+                    if clock.autojump_threshold < math.inf > seconds and not _without_end.get():
+                        clock.jump(max(seconds, 0.0))
+        finally:
+            _without_end.set(_without_end.get() - endless)

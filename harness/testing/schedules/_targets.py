@@ -1,0 +1,114 @@
+"""Count the steps and the calls of each run that faults can strike, and strike in time.
+
+A run is known by a number; 0 is the program itself, outside of all of them. Beside that it is
+written down after which steps a run had to wait: there a cancel is most likely to hurt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import attrs
+
+from harness.testing.schedules._schedule import Fault
+
+if TYPE_CHECKING:
+    from trio.lowlevel import Task
+
+
+@attrs.define(eq=False)
+class Target:
+    """One of the runs that faults can strike."""
+
+    number: int
+    cancel: Callable[[], None]
+    steps: int = 0
+    """Steps that its tasks have made."""
+
+    calls: int = 0
+    """Calls it has made of functions that can be made to fail."""
+
+    struck: list[Fault] = attrs.field(factory=list[Fault])
+    """What was made to go wrong in it."""
+
+
+@attrs.frozen
+class Wait:
+    """A step after which a run had to wait for others: where a cancel is most likely to hurt."""
+
+    run: int
+    """The run, by the number of its target."""
+
+    step: int
+    """The run's step, from 1."""
+
+    decisions: int
+    """How many decisions had been made by then."""
+
+
+target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
+"""The run that code belongs to, for faults. Set by `faultable`."""
+
+
+class Targets:
+    """The runs of one controlled program that faults can strike."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self.faults = tuple(faults)
+        self.by_number = {0: Target(0, lambda: None)}
+        self.waits: list[Wait] = []
+        """The steps of targets after which they had to wait for others."""
+        self.stepped: tuple[Target, Task] | None = None
+        """Who made the last step, until it is known whether it has to wait now."""
+        self._by_step: dict[tuple[int, int], list[Fault]] = {}
+        self._by_call: dict[tuple[int, int], list[Fault]] = {}
+        self._after_step: list[Target] = []
+        for fault in self.faults:
+            table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
+            table.setdefault((fault.run, fault.at), []).append(fault)
+
+    def count_step(self, task: Task) -> None:
+        """Count a step for the run that a task belongs to, and strike if it is time."""
+        target = task.context.get(target_of_task)
+        if target is None or self.by_number.get(target.number) is not target:
+            return
+        target.steps += 1
+        self.stepped = (target, task)
+        for fault in self._by_step.get((target.number, target.steps), ()):
+            target.struck.append(fault)
+            if fault.kind == "cancel_waking":
+                target.cancel()
+            else:
+                self._after_step.append(target)
+
+    def note_wait(self, *, goes_on: bool, decisions: int) -> None:
+        """Write down whether the target that made the last step has to wait now.
+
+        Args:
+          goes_on: Whether its task could make another step at once.
+          decisions: How many decisions had been made by then.
+        """
+        assert self.stepped is not None
+        target, task = self.stepped
+        self.stepped = None
+        if not goes_on and getattr(task.coro, "cr_frame", None) is not None:
+            self.waits.append(Wait(target.number, target.steps, decisions))
+
+    def step_ended(self) -> None:
+        """Do what waits for the end of the step that was picked last."""
+        while self._after_step:
+            self._after_step.pop().cancel()
+
+    def call(self, target: Target) -> Sequence[Fault]:
+        """Count a call of a function that can be made to go wrong; return what should."""
+        target.calls += 1
+        faults = self._by_call.get((target.number, target.calls), ())
+        target.struck.extend(faults)
+        return faults
+
+    @property
+    def struck(self) -> tuple[Fault, ...]:
+        """All faults that struck."""
+        return tuple(fault for target in self.by_number.values() for fault in target.struck)
