@@ -49,12 +49,14 @@ def rows(*, quick: bool) -> Iterator[Row]:
     )
     many = 300 if quick else 10_000
     at_once = interleaved(AT_ONCE, count=many, rounds=1 if quick else 3)
-    yield at_most(
-        f"agent runs, many at once / {FEW} at once",
-        2.0,
-        at_once.ratio("all", "few"),
-        note=f"{many:,} at once: {at_once.note('all', 'few', per='run')}",
-    )
+    for what in ("runs", "streams"):
+        yield at_most(
+            f"agent {what}, many at once / {FEW} at once",
+            2.0,
+            at_once.ratio(f"{what}, all", f"{what}, few"),
+            note=f"{many:,} at once: "
+            + at_once.note(f"{what}, all", f"{what}, few", per=what.removesuffix("s")),
+        )
     size = trio.run(live_bytes_each, 100 if quick else 2_000)
     yield at_most(
         "memory of a live agent run in a tool call",
@@ -95,11 +97,15 @@ async def runs_tool_turn(count: int) -> None:
         await tool_turn.run("What is twice 21?")
 
 
+async def stream_tool_turn() -> None:
+    async with tool_turn.stream("What is twice 21?") as stream:
+        async for _ in stream:
+            pass
+
+
 async def streams_tool_turn(count: int) -> None:
     for _ in range(count):
-        async with tool_turn.stream("What is twice 21?") as stream:
-            async for _ in stream:
-                pass
+        await stream_tool_turn()
 
 
 async def bare_one_call(count: int) -> None:
@@ -136,9 +142,20 @@ async def runs_at_once(count: int) -> None:
             nursery.start_soon(tool_turn.run, "What is twice 21?")
 
 
-async def few_at_once(count: int) -> None:
+async def streams_at_once(count: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(stream_tool_turn)
+
+
+async def few_runs_at_once(count: int) -> None:
     for _ in range(count // FEW):
         await runs_at_once(FEW)
+
+
+async def few_streams_at_once(count: int) -> None:
+    for _ in range(count // FEW):
+        await streams_at_once(FEW)
 
 
 SERIAL: dict[str, Bench] = {
@@ -150,8 +167,10 @@ SERIAL: dict[str, Bench] = {
 }
 
 AT_ONCE: dict[str, Bench] = {
-    "few": timed_in_trio(few_at_once),
-    "all": timed_in_trio(runs_at_once),
+    "runs, few": timed_in_trio(few_runs_at_once),
+    "runs, all": timed_in_trio(runs_at_once),
+    "streams, few": timed_in_trio(few_streams_at_once),
+    "streams, all": timed_in_trio(streams_at_once),
 }
 
 

@@ -47,6 +47,7 @@ BUDGETS = (
     ("agent run, scripted model, a tool turn", "≤ 400 µs"),
     ("agent stream, a tool turn / agent run", "–"),
     ("agent runs, many at once / 10 at once", "≤ 2 ×"),
+    ("agent streams, many at once / 10 at once", "≤ 2 ×"),
     ("memory of a live agent run in a tool call", "≤ 16 KiB"),
     ("a schedule / trio.run, 4 tasks of 10 steps", "≤ 3 ×"),
     ("a schedule by public names only / trio.run", "–"),

@@ -99,6 +99,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("flow", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("agents", "harness.runs._carry"): (
+        "an agent that is streamed is the body of a run in a task made for it alone"
+    ),
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
     ("agents", "harness.runs._waiting"): (
@@ -120,6 +123,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journaled"): (
         "the engine of a journaled fan-out is handed out by the journal, so that nobody else "
         "loads it; it is the inside of a fan-out as the engine is"
+    ),
+    ("agents", "harness.models._messages"): (
+        "an agent refuses of any model what models refuse of the functions they are made of"
     ),
     ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",

@@ -256,8 +256,9 @@ class Agent(Generic[OutputT]):
         self._check(prompt, conversation)
         return AgentStream(
             open_run(self.name, deps=deps),
-            self.name,
-            lambda: Work(self._setup, prompt, conversation),
+            self._setup,
+            prompt,
+            conversation,
             buffer=buffer,
         )
 
@@ -429,7 +430,8 @@ def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[T
         if one.name in names:
             raise ValueError(
                 f"agent {agent!r} has two tools of the name {one.name!r}, which a model can't tell "
-                "apart; give one another name with tool(name=...)"
+                "apart; give one another name: with tool(name=...), the name of the agent that is "
+                "handed the task, or open_mcp_tools(prefix=...)"
             )
         names.add(one.name)
     return made

@@ -17,6 +17,7 @@ import trio
 
 from harness._words import error_in_words, repr_of
 from harness.agents._events import ToolCalled, ToolReturned
+from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
 from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
@@ -206,8 +207,7 @@ class _Turn:
     def answer(self, number: int, text: str, ok: bool) -> None:
         """Note a call's result."""
         call = self.calls[number]
-        if not text.isascii():
-            text = _sendable(text)
+        text = sendable(text)
         # harness: shared (a turn belongs to one run, and each call has its own number)
         self.answers[number] = text
         self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
@@ -220,18 +220,6 @@ class _Turn:
                 self.answer(number, CUT_SHORT, False)
             messages.append(Message("tool", self.answers[number] or "", tool_call_id=call.id))
         return messages
-
-
-def _sendable(text: str) -> str:
-    """Return the text with halves of surrogate pairs, as broken input brings, in words.
-
-    No request and no file can hold them, so the history could be neither sent again nor saved.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="backslashreplace").decode()
-    return text
 
 
 def as_text(result: Any, tool: str) -> str:

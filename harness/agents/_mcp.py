@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,8 @@ async def open_mcp_tools(
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if a number is out of range, or ``only`` names a tool that the server lacks.
+      ValueError: if a number is out of range, the command is empty or has a quotation that doesn't
+        end, or ``only`` names a tool that the server lacks.
       McpServerError: if it can't be started or reached, or doesn't answer in time.
       Exception: the body's own, as itself.
 
@@ -95,7 +96,11 @@ async def open_mcp_tools(
         raise ValueError(f'open_mcp_tools(on_error=...) takes "model" or "run", not {on_error!r}')
     if prefix != "":
         check_tool_name("open_mcp_tools(prefix=...)", prefix)
-    if isinstance(only, str):
+    if only is not None and (
+        isinstance(only, str)
+        or not isinstance(only, Collection)
+        or not all(isinstance(name, str) for name in only)
+    ):
         raise TypeError(f"open_mcp_tools(only=...) takes a list of names, not {only!r}")
     connection = Connection(words, target)
     failure: BaseException | None = None
@@ -140,14 +145,31 @@ def _target(
             # What stands before the @ or behind the ? may be a key.
             address = server.partition("?")[0].partition("://")
             return server, f"{address[0]}://{address[2].rpartition('@')[2]}"
-        command = shlex.split(server)
-    else:
+        try:
+            command = shlex.split(server)
+        except ValueError as error:
+            raise ValueError(
+                f"open_mcp_tools() can't split its command as a shell would ({error}); give the "
+                "parts as a list, such as ['python', 'server.py']"
+            ) from error
+    elif isinstance(server, Sequence) and not isinstance(server, bytes | bytearray):
         command = [str(part) for part in server]
-    if not command:
+    else:
+        raise TypeError(
+            "open_mcp_tools() takes a URL or a command as a string, or a command as a list, such "
+            f"as ['python', 'server.py'], not {server!r}"
+        )
+    if not command or not command[0]:
         raise ValueError(
             "open_mcp_tools() takes a URL or a command, such as ['python', 'server.py'], not "
             f"{server!r}"
         )
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(  # Its value may be a key.
+                f"open_mcp_tools(env=...) has a {type(value).__name__} for {name!r}, but must have "
+                "strings alone"
+            )
     parameters = StdioServerParameters(
         command=command[0],
         args=command[1:],

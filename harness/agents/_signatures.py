@@ -47,7 +47,7 @@ class Signature:
         """
         try:
             # In JSON the keys of every dictionary are text, those of a dict[int, str] too.
-            valid = msgspec.convert(arguments, self._struct, str_keys=True)
+            valid = msgspec.convert(_own(arguments), self._struct, str_keys=True)
         except msgspec.ValidationError as error:
             raise ToolArgumentsError(str(error)) from error
         except Exception as error:  # From a check of the class itself, such as __post_init__.
@@ -111,6 +111,19 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
     for parameter_name, default in defaults.items():
         _show_default(schema["properties"][parameter_name], default)
     return Signature(description, schema, struct, tuple(positional_only))
+
+
+def _own(value: Any) -> Any:
+    """Return JSON with lists and dictionaries of its own, for a function that changes them.
+
+    What is of no type in particular, as in a plain ``dict``, is handed on as it is, and the same
+    arguments stand in the history; for another run in the script or the recording too.
+    """
+    if isinstance(value, Mapping):
+        return {key: _own(inner) for key, inner in value.items()}
+    if type(value) is list:
+        return [_own(inner) for inner in value]
+    return value
 
 
 def why_not(error: Exception) -> str:

@@ -14,12 +14,14 @@ from typing import Generic, Self, TypeVar
 
 import trio
 
+from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
-from harness.agents._work import Work, is_injectable, work_in
+from harness.agents._work import Setup, Work, is_injectable, work_in
 from harness.errors import InboxFullError, RunEndedError
 from harness.models import Message
 from harness.runs import Event, Run, RunBlock
+from harness.runs._carry import carry
 from harness.runs._endings import is_only_cancelled, most_telling, try_note
 
 OutputT = TypeVar("OutputT")
@@ -39,29 +41,39 @@ class AgentStream(Generic[OutputT]):
         "_block",
         "_buffer",
         "_closed",
+        "_conversation",
         "_error",
         "_finished",
-        "_make_work",
         "_manager",
-        "_name",
+        "_prompt",
         "_raised",
         "_run",
+        "_setup",
         "_size",
+        "_starter",
         "_waiting_for_end",
         "_work",
     )
 
     def __init__(
-        self, block: RunBlock, name: str, make_work: Callable[[], Work], *, buffer: int
+        self,
+        block: RunBlock,
+        setup: Setup,
+        prompt: str,
+        conversation: Conversation | None,
+        *,
+        buffer: int,
     ) -> None:
-        self._block = block
-        self._name = name
-        self._make_work = make_work
+        self._block: RunBlock | None = block  # Until the run is made: it holds what is the run's.
+        self._setup = setup
+        self._prompt = prompt
+        self._conversation = conversation
         self._size = buffer
         self._work: Work | None = None
         self._run: Run | None = None
         self._buffer: StreamBuffer | None = None
         self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._starter: trio.lowlevel.Task | None = None  # Who waits for the agent's first step.
         self._finished = False
         self._waiting_for_end: trio.Event | None = None
         self._closed = False
@@ -138,27 +150,25 @@ class AgentStream(Generic[OutputT]):
 
         Cancellation: nothing is left running.
         """
-        if self._manager is not None:
+        if self._block is None:
             raise RuntimeError(
-                f"the stream of {self._name!r} was started before; "
+                f"the stream of {self._setup.name!r} was started before; "
                 "call agent.stream() for each block"
             )
-        try:
-            trio.lowlevel.current_task()
-        except RuntimeError:
-            raise RuntimeError(
-                f"the stream of {self._name!r} was opened outside trio; open it in a function that "
-                "trio.run() runs"
-            ) from None
+        self._run = run = self._block._make_run()
+        self._block = None
+        run._task, run._nurseries_at_start = None, 0  # It gets a task of its own.
+        self._work = Work(self._setup, self._prompt, self._conversation)
+        self._buffer = StreamBuffer(run, self._size)
+        await self._buffer.__aenter__()  # No checkpoint.
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
+        nursery.start_soon(self._drive, run, self._work, name=self._setup.name)
         try:
-            opened = trio.Event()
-            nursery.start_soon(self._drive, opened, name=self._name)
-            await opened.wait()
-            if self._run is None:  # The run could not be opened.
-                assert self._error is not None
-                raise self._error
+            # Until its first step, in which the model is asked, whatever the order of tasks: what
+            # is injected in the block is never in time for that. An event would be more objects.
+            self._starter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort_start)
         except BaseException as error:
             self._closed = True
             await self._leave(error)
@@ -179,15 +189,15 @@ class AgentStream(Generic[OutputT]):
         if exc is None:
             self._raised = True
             raise self._error
-        try_note(exc, f"the stream of {self._name!r} had failed before: {self._error}")
+        try_note(exc, f"the stream of {self._setup.name!r} had failed before: {self._error}")
 
     async def _leave(self, exc: BaseException | None) -> None:
         """End the run and wait until its task is gone."""
         assert self._manager is not None
-        if self._run is not None and self._buffer is not None:
-            await self._buffer.__aexit__(None, None, None)
-            if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
-                self._run.cancel("the block of its stream was left")
+        assert self._buffer is not None
+        await self._buffer.__aexit__(None, None, None)
+        if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
+            self.run.cancel("the block of its stream was left")
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as error:
@@ -203,7 +213,8 @@ class AgentStream(Generic[OutputT]):
 
         Raises:
           StopAsyncIteration: if all were read, and the run ended well, was stopped or cancelled.
-          Exception: once, after the last event: what the run failed of.
+          Exception: once, after the last event: what the run failed of; a `StopAsyncIteration` as
+            a `RuntimeError`.
           trio.BusyResourceError: if another task is waiting for an event of this stream.
           trio.ClosedResourceError: if the block has been left.
           RuntimeError: if the block was not entered.
@@ -214,8 +225,8 @@ class AgentStream(Generic[OutputT]):
         """
         if self._closed:
             raise trio.ClosedResourceError(
-                f"the block of the stream of {self._name!r} was left; what the agent did is in "
-                ".reply"
+                f"the block of the stream of {self._setup.name!r} was left; what the agent did is "
+                "in .reply"
             )
         if self._buffer is None:
             raise self._not_entered()
@@ -227,31 +238,35 @@ class AgentStream(Generic[OutputT]):
                 await self._waiting_for_end.wait()
         if self._error is not None and not self._raised:
             self._raised = True
+            if isinstance(self._error, StopAsyncIteration):
+                raise RuntimeError(
+                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which as itself "
+                    "would end the reader's loop as if all were well"
+                ) from self._error
             raise self._error
         raise StopAsyncIteration
 
-    async def _drive(self, opened: trio.Event) -> None:
+    async def _drive(self, run: Run, work: Work) -> None:
         """Be the agent's run, in a task beside the reader's."""
+        if self._starter is not None:
+            trio.lowlevel.reschedule(self._starter)
+            self._starter = None
         try:
-            async with self._block as run:
-                self._work = work = self._make_work()
-                self._buffer = buffer = StreamBuffer(run, self._size)
-                await buffer.__aenter__()
-                self._run = run
-                opened.set()
-                await work.drive(run)
-        except Exception as error:
-            self._error = error
-            if self._run is not None and self._work is not None:
-                self._work.complete_error(self._run, error)
+            status, error = await carry(run, work.drive, run)
+            if status in ("failed", "timed_out"):
+                self._error = error
+                work.complete_error(run, error)
         finally:
-            opened.set()
             self._finished = True
             if self._waiting_for_end is not None:
                 self._waiting_for_end.set()
 
+    def _abort_start(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._starter = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(
-            f"the stream of {self._name!r} does not run before its block is entered; "
+            f"the stream of {self._setup.name!r} does not run before its block is entered; "
             "write `async with agent.stream(...) as stream:`"
         )

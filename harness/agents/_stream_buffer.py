@@ -33,9 +33,10 @@ class StreamBuffer(Subscription):
     __slots__ = ("_last_text", "_room")
 
     def __init__(self, run: Run, size: int) -> None:
-        super().__init__(run.path, size=size, children=True, attach=run._attach, detach=run._detach)
-        # Joined text that still waits, by run, where nothing of that run came after it.
-        self._last_text: dict[str, _JoinedText] = {}
+        super().__init__(run, size=size, children=True)
+        # Joined text that still waits, by run, where nothing of that run came after it. Made for
+        # the first text that finds no room.
+        self._last_text: dict[str, _JoinedText] | None = None
         self._room: trio.lowlevel.ParkingLot | None = None  # Made for the first who waits.
 
     @property
@@ -50,7 +51,7 @@ class StreamBuffer(Subscription):
 
         Cancellation: nothing happened.
         """
-        waiting_for = f"the reader of the stream of {self._run_path}"  # noqa: F841 (for `dump`)
+        waiting_for = f"the reader of the stream of {self._run.path}"  # noqa: F841 (for `dump`)
         while not self.has_room:
             if self._room is None:
                 self._room = trio.lowlevel.ParkingLot()
@@ -61,10 +62,11 @@ class StreamBuffer(Subscription):
         kind = type(event.payload)
         if self._deliveries and kind in AGENT_EVENTS:
             self._take_in_deliveries(event.run_id)
-        if len(self._buffer) < self._size:
-            self._last_text.pop(event.run_id, None)
-            self._buffer.append(event)
+        if len(self._buffer) < self._size or (kind is not TextDelta and kind in AGENT_EVENTS):
+            self._append(event)
         elif kind is TextDelta:
+            if self._last_text is None:
+                self._last_text = {}
             last = self._last_text.get(event.run_id)
             if last is not None:
                 last.pieces.append(event.payload.text)
@@ -73,28 +75,30 @@ class StreamBuffer(Subscription):
             joined.pieces = [event.payload.text]
             self._last_text[event.run_id] = joined
             self._buffer.append(joined)
-        elif kind in AGENT_EVENTS:
-            self._last_text.pop(event.run_id, None)
-            self._buffer.append(event)
         else:
             self._dropped += 1
             return
         if self._reader is not None:
             self._wake_reader()
 
+    def _append(self, event: Event) -> None:
+        if self._last_text:
+            self._last_text.pop(event.run_id, None)
+        self._buffer.append(event)
+
     def _take_in_deliveries(self, run_id: str) -> None:
         """Take what tools of this run wait to have heard, since its next event can't wait.
 
         Otherwise that one would pass them, and the events of a run are in order.
         """
-        waiting = [one for one in self._deliveries if one.event.run_id == run_id]
-        for delivery in waiting:
-            self._deliveries.remove(delivery)
+        waiting = self._deliveries
+        assert waiting is not None
+        for delivery in [one for one in waiting if one.event.run_id == run_id]:
+            waiting.remove(delivery)
             self._take_in(delivery)
 
     def _take_in(self, delivery: Delivery) -> None:
-        self._last_text.pop(delivery.event.run_id, None)
-        self._buffer.append(delivery.event)
+        self._append(delivery.event)
         delivery.arrived()
 
     def end(self) -> None:
@@ -115,7 +119,7 @@ class StreamBuffer(Subscription):
                 raise StopAsyncIteration
             if self._reader is not None:
                 raise trio.BusyResourceError(
-                    f"another task already reads the stream of {self._run_path!r}; "
+                    f"another task already reads the stream of {self._run.path!r}; "
                     "one task reads and hands on"
                 )
             # All of them: one that was woken before may have been cancelled since.
@@ -125,7 +129,7 @@ class StreamBuffer(Subscription):
             await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
         event = self._buffer.popleft()
         if type(event) is _JoinedText:
-            if self._last_text.get(event.run_id) is event:
+            if self._last_text and self._last_text.get(event.run_id) is event:
                 del self._last_text[event.run_id]
             event = event.whole()
         while self._deliveries and len(self._buffer) < self._size:

@@ -19,6 +19,7 @@ from harness.agents._conversation import Conversation
 from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReported
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
+from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.errors import (
@@ -38,6 +39,7 @@ from harness.models import (
     ToolDescription,
     Usage,
 )
+from harness.models._messages import misfit_in
 from harness.runs import Run, RunLocal
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
@@ -88,7 +90,7 @@ class Work:
         self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", prompt))
+        self._messages.append(Message("user", sendable(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list while it is saying it.
@@ -194,7 +196,7 @@ class Work:
             calls = response.tool_calls
             if calls:
                 calls = _fit_for_a_history(calls)
-                self._messages.append(Message("assistant", response.content, calls))
+                self._messages.append(Message("assistant", sendable(response.content), calls))
                 await call_tools(run, setup.tools, calls, self._messages)
             elif self._is_answer(response):
                 return
@@ -254,29 +256,18 @@ class Work:
         Raises:
           ModelReplyError: if there is.
         """
-        wrong: tuple[str, object] | None = None
-        if not isinstance(response.content, str):
-            wrong = "text for its content", response.content
-        elif not isinstance(response.usage, Usage):
-            wrong = "a Usage for its usage", response.usage
-        elif response.tool_calls:
-            for call in response.tool_calls:
-                if not isinstance(call, ToolCall):
-                    wrong = "a ToolCall among its tool calls", call
-                elif not isinstance(call.name, str):
-                    wrong = "text for the name of a tool", call.name
-                elif call.id is not None and not isinstance(call.id, str):
-                    wrong = "text for the id of a tool call", call.id
-        if wrong is not None:
+        misfit = misfit_in(response)
+        if misfit is not None:
+            given, wanted = misfit
             raise ModelReplyError(
-                f"the model of agent {self._setup.name!r} gave {repr_of(wrong[1])} in run "
-                f"{run.path!r}, where a ModelResponse has {wrong[0]}; see harness.models.Model"
+                f"the model of agent {self._setup.name!r} gave {repr_of(given)} in run "
+                f"{run.path!r}, where a ModelResponse has {wanted}; see harness.models.Model"
             )
 
     def _is_answer(self, response: ModelResponse) -> bool:
         """Note what the model said without calling a tool, and say whether that is the end."""
         setup = self._setup
-        text = response.content
+        text = sendable(response.content)
         if not text.strip():
             # Not kept: providers refuse a history with an empty message in it.
             if self._has_told_of_empty:
@@ -316,7 +307,7 @@ class Work:
         """Put what others left for this run into the history, as words of the user."""
         for message in run.inbox.take_all():
             if isinstance(message, str) and message:
-                self._messages.append(Message("user", message))
+                self._messages.append(Message("user", sendable(message)))
             elif is_injectable(message) and message.content:
                 self._messages.append(message)
             else:
@@ -392,7 +383,7 @@ def _system_messages(
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Return the calls, with new ids where two are equal or one is empty.
+    """Return the calls as a history can hold them: with new ids where two are equal or one empty.
 
     A result is matched by its call's id, and no provider takes a history in which that fails. Nor
     one with arguments that are no object: those become the text that could not be read.
@@ -404,6 +395,7 @@ def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
             else attrs.evolve(call, arguments=dict(call.arguments))
             for call in calls
         )
+    calls = tuple(sendable_call(call) if call.arguments else call for call in calls)
     ids = {call.id for call in calls}
     if len(ids) == len(calls) and all(ids):
         return calls

@@ -34,7 +34,7 @@ from harness.fanout._join import Join
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Attempt, FailFast
+from harness.policies import Attempt, FailFast, check_attempt
 from harness.runs import Run
 from harness.runs._cleanup import cleanup_deadline
 from harness.runs._endings import most_telling
@@ -544,6 +544,7 @@ def plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:
 
     Raises:
       TypeError: if the caller's function returned something else.
+      ValueError: if it returned an attempt that can't be carried out.
     """
     if isinstance(each, Attempt):
         return each
@@ -552,4 +553,5 @@ def plan_for(item: Any, each: Attempt | Callable[[Any], Attempt]) -> Attempt:
         raise TypeError(
             f"each= is a function that must return an Attempt for an item, and returned {plan!r}"
         )
+    check_attempt("each= of a fan-out", plan)
     return plan

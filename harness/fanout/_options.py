@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from harness._arguments import check_count, check_seconds
-from harness.policies import Attempt, FailFast, check_policy
+from harness.policies import Attempt, FailFast, check_attempt, check_policy
 from harness.runs._functions import check_callable, name_of
 
 FAIL_FAST = FailFast()
@@ -66,6 +66,8 @@ def check_options(
             f"{call}(each=...) takes an Attempt, or a function of the item that returns one, not "
             f"{each!r}; write each=harness.Attempt(...)"
         )
+    if isinstance(each, Attempt):
+        check_attempt(f"{call}(each=...)", each)
     if name is not None and (not isinstance(name, str) or not name):
         raise TypeError(
             f"{call}(name=...) takes a name for people, not {name!r}; "

@@ -25,7 +25,7 @@ from harness.fanout import Hedges
 from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._tries import Tries, too_late
 from harness.flow._gate import Walker
-from harness.policies import Attempt
+from harness.policies import Attempt, check_attempt
 from harness.runs import current_run
 from harness.runs._endings import most_telling, set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
@@ -85,6 +85,7 @@ class Calls:
 
         Raises:
           TypeError: if the caller's function of the item returned something else.
+          ValueError: if it returned an attempt that can't be carried out.
         """
         if isinstance(self._each, Attempt):
             return self._each
@@ -94,6 +95,7 @@ class Calls:
                 f"each= of {self.what} is a function that must return an Attempt for an item, and "
                 f"returned {plan!r}"
             )
+        check_attempt(f"each= of {self.what}", plan)
         return plan
 
     async def call(self, item: Any, walker: Walker) -> Any:

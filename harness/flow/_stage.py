@@ -11,7 +11,7 @@ import attrs
 
 from harness._arguments import check_count, check_seconds
 from harness.fanout._options import ONE_ATTEMPT
-from harness.policies import Attempt
+from harness.policies import Attempt, check_attempt
 from harness.runs._functions import check_callable, name_of
 
 StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
@@ -88,7 +88,7 @@ def stage(
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if ``limit`` is less than 1.
+      ValueError: if ``limit`` is less than 1, or ``each`` has tokens and no limiter.
     """
     check_callable("stage()", fn)
     if name is not None and (not isinstance(name, str) or not name):
@@ -158,12 +158,15 @@ def check_each(what: str, each: Any) -> None:
 
     Raises:
       TypeError: naming ``what``.
+      ValueError: if it is an attempt that can't be carried out; naming ``what``.
     """
     if not isinstance(each, Attempt) and (not callable(each) or isinstance(each, type)):
         raise TypeError(
             f"{what}: each= takes an Attempt, or a function of the item that returns one, not "
             f"{each!r}; write each=harness.Attempt(...)"
         )
+    if isinstance(each, Attempt):
+        check_attempt(f"{what}: each=", each)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def track(
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if ``limit`` is less than 1.
+      ValueError: if ``limit`` is less than 1, or ``each`` has tokens and no limiter.
     """
     check_callable("track()", fn)
     what = f"track({name_of(fn)})"

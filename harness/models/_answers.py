@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 
 import attrs
 import trio
 
-from harness.models._messages import ModelResponse, Usage
+from harness.models._messages import ModelRequest, ModelResponse, Usage
 
 _PIECES = re.compile(r"\S+\s*|\s+")
 
@@ -75,7 +77,10 @@ class ReadyStream(AnswerStream):
 
     async def __anext__(self) -> str | ModelResponse:
         piece = next(self._pieces, None)
-        await trio.sleep(self._piece_delay if piece is not None and self._begun else 0)
+        if self._piece_delay and piece is not None and self._begun:
+            await trio.sleep(self._piece_delay)
+        else:
+            await trio.lowlevel.checkpoint()
         self._begun = True
         if piece is not None:
             return piece
@@ -83,3 +88,38 @@ class ReadyStream(AnswerStream):
         if response is None:
             raise StopAsyncIteration
         return response
+
+
+class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
+    """The block in which a whole answer is handed out in pieces, once it was asked for.
+
+    Args:
+      ask: Asks for it.
+      request: What is asked.
+      piece_delay: Seconds between two pieces.
+    """
+
+    __slots__ = ("_ask", "_piece_delay", "_request")
+
+    def __init__(
+        self,
+        ask: Callable[[ModelRequest], Awaitable[Answer]],
+        request: ModelRequest,
+        *,
+        piece_delay: float = 0.0,
+    ) -> None:
+        self._ask = ask
+        self._request = request
+        self._piece_delay = piece_delay
+
+    async def __aenter__(self) -> AnswerStream:
+        answer = await self._ask(self._request)
+        return ReadyStream(answer.response, piece_delay=self._piece_delay)
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return

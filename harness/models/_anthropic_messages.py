@@ -16,6 +16,7 @@ from harness.models._dialect import (
     entries,
     inner,
     mapping,
+    name_to_send,
     response,
     text,
     tool_call,
@@ -160,7 +161,12 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         before = len(blocks) if place else 0  # The first come before the text too.
         blocks[before:before] = thoughts
         blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
+            {
+                "type": "tool_use",
+                "id": call.id,
+                "name": name_to_send(call),
+                "input": dict(call.arguments),
+            }
         )
     return blocks
 

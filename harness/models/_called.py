@@ -24,15 +24,18 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
+from types import TracebackType
 from typing import Any
 
 import trio
 
+from harness._words import repr_of
 from harness.errors import (
     BudgetExceeded,
     MissingPriceError,
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
+    ModelReplyError,
     QuotaExhaustedError,
     RateLimitedError,
 )
@@ -40,7 +43,7 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
-from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request
+from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, text_tokens, usage_of
@@ -87,7 +90,10 @@ class CalledModel(ABC):
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
         self._past = PastUse()
-        self._guesses = Guesses()
+        # No task can wait for what goes on in another trio, in another thread, or be woken there.
+        self._guesses_here: trio.lowlevel.RunVar[Guesses] = trio.lowlevel.RunVar(
+            "harness.models.guesses"
+        )
 
     # What a model is ---------------------------------------------------------------------------
 
@@ -135,8 +141,7 @@ class CalledModel(ABC):
                     grant.refused(refused)
             await self._wait_after(refused, waits)
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
         """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
 
         Leaving the block closes the stream, whether it was read to its end or not.
@@ -154,6 +159,13 @@ class CalledModel(ABC):
         """
         check_request(request, self)
         self.refuse_unless_ready()
+        if self.limiter is None:
+            return self.open_counted(request, NO_LIMIT)
+        return self._open_in_line(request)
+
+    @asynccontextmanager
+    async def _open_in_line(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+        """Open a stream when the limiter lets it."""
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
             async with self._granted(request) as grant, AsyncExitStack() as stack:
@@ -181,33 +193,11 @@ class CalledModel(ABC):
                 spend.settle(usage)
                 return answer.response
 
-    @asynccontextmanager
-    async def open_counted(
+    def open_counted(
         self, request: ModelRequest, grant: Grant
-    ) -> AsyncGenerator[ModelStream]:
+    ) -> AbstractAsyncContextManager[ModelStream]:
         """Open a stream once under ``grant``; at its end settle that, and count the use."""
-        with await self._spend(request, grant) as spend:
-            async with self._open(request) as answer:
-                reading = _Reading(answer, request)
-
-                def settle() -> None:
-                    usage = reading.used()
-                    grant.settle(usage, headers=answer.headers, status=answer.status)
-                    spend.settle(usage)
-
-                try:
-                    yield reading
-                except BaseException as error:
-                    # Its own failure goes on to the limiter, which hears it from the error.
-                    if error is not reading.broke:
-                        settle()
-                    raise
-                else:
-                    settle()
-                    if reading.whole is not None:
-                        self._past.learn(request_tokens(request), reading.used())
-                finally:
-                    reading.close()
+        return _OpenCall(self, request, grant)
 
     async def _spend(self, request: ModelRequest, grant: Grant) -> Spend:
         """Hold what the call may use of the budgets here; what can't be held isn't asked for.
@@ -228,6 +218,15 @@ class CalledModel(ABC):
         except BaseException:
             grant.refund()
             raise
+
+    @property
+    def _guesses(self) -> Guesses:
+        try:
+            return self._guesses_here.get()
+        except LookupError:
+            guesses = Guesses()
+            self._guesses_here.set(guesses)
+            return guesses
 
     def _expect(self, request: ModelRequest) -> Spend:
         """Return what a call will probably use, to be held."""
@@ -296,6 +295,15 @@ class CalledModel(ABC):
         waiting_for = f"model {self.name!r}, which refused a call for rate"  # noqa: F841 (read by `dump`)
         await trio.sleep(delay)
 
+    def _refuse_misfit(self, response: ModelResponse) -> None:
+        """Refuse a response that others have made, if there is something in it that can't be."""
+        misfit = misfit_in(response)
+        if misfit is not None:
+            given, wanted = misfit
+            raise self._error(
+                ModelReplyError, f"gave {repr_of(given)}, where a ModelResponse has {wanted}"
+            )
+
     def _error(self, kind: type[ErrorT], what: str, **facts: Any) -> ErrorT:
         """Return an error that names this model and the run that asks."""
         return model_error(kind, what, model=self.name, provider=self.provider, **facts)
@@ -306,51 +314,124 @@ class CalledModel(ABC):
         return f"<{type(self).__name__} {self.name!r}{served_by}>"
 
 
-class _Reading(AnswerStream):
-    """An open answer in its reader's hands: notes what has come, and ends with its block."""
+class _OpenCall(AnswerStream):
+    """A streamed call under one grant: asked on entry, and settled at the end of its block.
 
-    __slots__ = ("_answer", "_request", "_text_tokens", "broke", "open", "whole")
+    One object and not nested generators: ten thousand may be open at once.
+    """
 
-    def __init__(self, answer: AnswerStream, request: ModelRequest) -> None:
-        super().__init__(answer.headers, answer.status)
-        self._answer = answer
+    __slots__ = (
+        "_answer",
+        "_block",
+        "_broke",
+        "_grant",
+        "_is_open",
+        "_model",
+        "_request",
+        "_spend",
+        "_text_tokens",
+        "_was_entered",
+        "_whole",
+    )
+
+    def __init__(self, model: CalledModel, request: ModelRequest, grant: Grant) -> None:
+        super().__init__()
+        self._model = model
         self._request = request
+        self._grant = grant
+        self._spend: Spend | None = None
+        self._block: AbstractAsyncContextManager[AnswerStream] | None = None
+        self._answer: AnswerStream | None = None
+        self._is_open = self._was_entered = False
         self._text_tokens = 0
-        self.open = True
-        self.whole: ModelResponse | None = None
-        self.broke: Exception | None = None
-        """What it broke off with."""
+        self._whole: ModelResponse | None = None
+        self._broke: Exception | None = None  # What it broke off with.
+
+    async def __aenter__(self) -> _OpenCall:
+        if self._was_entered:
+            raise RuntimeError(
+                "the block of this stream was entered before; call model.stream() for each block"
+            )
+        self._was_entered = True
+        model = self._model
+        self._spend = spend = await model._spend(self._request, self._grant)
+        try:
+            self._block = model._open(self._request)
+            with model._guesses.read() if spend.is_guess else nullcontext():
+                self._answer = answer = await self._block.__aenter__()
+        except BaseException as error:
+            spend.__exit__(type(error), error, error.__traceback__)
+            model._guesses.let_next_try()
+            raise
+        self.headers, self.status = answer.headers, answer.status
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._spend is not None
+        assert self._block is not None
+        self._is_open = False
+        ends = AsyncExitStack()  # Each, in whatever the one before it ends.
+        ends.push(self._spend)
+        ends.push_async_exit(self._block)
+        ends.push(self._settle)
+        with self._model._guesses.held() if self._spend.is_guess else nullcontext():
+            return await ends.__aexit__(error_type, error, traceback)
+
+    def _settle(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Settle what was used, but for its own failure: the limiter hears that from the error."""
+        if error is not None and error is self._broke:
+            return
+        usage = self._used()
+        assert self._answer is not None
+        assert self._spend is not None
+        self._grant.settle(usage, headers=self._answer.headers, status=self._answer.status)
+        self._spend.settle(usage)
+        if error is None and self._whole is not None:
+            self._model._past.learn(request_tokens(self._request), usage)
 
     async def __anext__(self) -> str | ModelResponse:
-        if not self.open:
+        answer, spend = self._answer, self._spend
+        if not self._is_open or answer is None or spend is None:
             raise trio.ClosedResourceError(
                 "this answer was closed with its block; read it inside of `async with "
                 "model.stream(request)`"
             )
         try:
-            piece = await self._answer.__anext__()
+            if spend.is_guess:
+                with self._model._guesses.read():
+                    piece = await answer.__anext__()
+            else:
+                piece = await answer.__anext__()
         except StopAsyncIteration:
             raise
         except Exception as error:
-            self.broke = error
+            self._broke = error
             raise
         if isinstance(piece, ModelResponse):
-            self.whole = piece
+            self._whole = piece
         else:
             self._text_tokens += text_tokens(piece)
         return piece
 
-    def used(self) -> Usage:
+    def _used(self) -> Usage:
         """Return the usage of the whole, or of what has come of it."""
-        if self.whole is not None:
-            return usage_of(self._request, self.whole)
+        if self._whole is not None:
+            return usage_of(self._request, self._whole)
+        assert self._answer is not None
         known = self._answer.usage
         return Usage(
             known.input_tokens or request_tokens(self._request),
             max(known.output_tokens, self._text_tokens),
             cached_input_tokens=known.cached_input_tokens,
         )
-
-    def close(self) -> None:
-        """Refuse to be read any further."""
-        self.open = False

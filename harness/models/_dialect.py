@@ -8,6 +8,7 @@ passes over.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -93,6 +94,9 @@ class Dialect(Protocol):
         """Return who reads the events of a stream."""
         ...
 
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_OUT_OF_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 # Reading ------------------------------------------------------------------------------------------
 
@@ -195,6 +199,17 @@ def response(
 def arguments_text(call: ToolCall) -> str:
     """Return a call's arguments as JSON."""
     return json.dumps(call.arguments, ensure_ascii=False)
+
+
+def name_to_send(call: ToolCall) -> str:
+    """Return a call's name as providers take it back.
+
+    A model may call a tool that there isn't, by a name such as ``functions.look up``. No provider
+    takes a history with that in it, though it was its own model that said so.
+    """
+    if _NAME.fullmatch(call.name):
+        return call.name
+    return _OUT_OF_NAMES.sub("_", call.name)[:64] or "_"
 
 
 def message_of(body: object) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from harness._words import repr_of
 from harness.errors import ModelReplyError
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
@@ -55,6 +54,7 @@ class FunctionModel(CalledModel):
         if isinstance(given, str):
             return Answer(ModelResponse(given))
         if isinstance(given, ModelResponse):
+            self._refuse_misfit(given)
             return Answer(given)
         raise self._error(
             ModelReplyError,
@@ -62,7 +62,5 @@ class FunctionModel(CalledModel):
             "str",
         )
 
-    @asynccontextmanager
-    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
-        answer = await self._ask(request)
-        yield ReadyStream(answer.response)
+    def _open(self, request: ModelRequest) -> ReadyBlock:
+        return ReadyBlock(self._ask, request)

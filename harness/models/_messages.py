@@ -146,3 +146,26 @@ class ModelResponse:
 
     truncated: bool = attrs.field(default=False, kw_only=True)
     """Whether it was cut short because it reached the largest output that was allowed."""
+
+
+def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
+    """Return what in a response is wrong, and what should be there; None if nothing is.
+
+    The records check nothing when they are made, of which there are many; answers are checked once.
+    """
+    usage = response.usage
+    if not isinstance(response.content, str):
+        return response.content, "text for its content"
+    if not isinstance(usage, Usage):
+        return usage, "a Usage for its usage"
+    for tokens in (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens):
+        if type(tokens) is not int or tokens < 0:
+            return usage, "a Usage of whole numbers from 0 upwards"
+    for call in response.tool_calls:
+        if not isinstance(call, ToolCall):
+            return call, "a ToolCall among its tool calls"
+        if not isinstance(call.name, str):
+            return call.name, "text for the name of a tool"
+        if call.id is not None and not isinstance(call.id, str):
+            return call.id, "text for the id of a tool call"
+    return None

@@ -17,6 +17,7 @@ from harness.models._dialect import (
     entries,
     inner,
     mapping,
+    name_to_send,
     response,
     status_in,
     text,
@@ -129,7 +130,7 @@ def _message(message: Message) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": arguments_text(call)},
+                "function": {"name": name_to_send(call), "arguments": arguments_text(call)},
                 **(inner(call.provider_state, _STATE) or {}),
             }
             for call in message.tool_calls

@@ -14,6 +14,7 @@ from harness.models._dialect import (
     entries,
     inner,
     mapping,
+    name_to_send,
     response,
     status_in,
     text,
@@ -101,7 +102,7 @@ def _items(message: Message) -> list[dict[str, Any]]:
         {
             "type": "function_call",
             "call_id": call.id,
-            "name": call.name,
+            "name": name_to_send(call),
             "arguments": arguments_text(call),
         }
         for call in message.tool_calls

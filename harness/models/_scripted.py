@@ -7,8 +7,7 @@ kept in the model would be moved by all of them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import trio
@@ -17,7 +16,7 @@ from harness._arguments import check_seconds
 from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyStream
+from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
@@ -60,8 +59,8 @@ class ScriptedModel(CalledModel):
         price: Price | None = None,
     ) -> None:
         super().__init__(name, limiter=limiter, price=price)
-        if isinstance(replies, str):
-            raise TypeError(f"a script takes replies, but got the text {replies!r}; put it in []")
+        if isinstance(replies, str) or not isinstance(replies, Iterable):
+            raise TypeError(f"a script takes several replies, not {replies!r}; put it in []")
         self._replies = tuple(_as_answer(reply) for reply in replies)
         self._delay = check_seconds("ScriptedModel(delay=...)", delay, advice="0 for none")
         self._piece_delay = check_seconds(
@@ -80,6 +79,7 @@ class ScriptedModel(CalledModel):
             )
         reply = self._replies[place]
         if isinstance(reply, Answer):
+            self._refuse_misfit(reply.response)
             return reply
         if isinstance(reply, Exception):
             raise own_copy(reply).with_traceback(None)
@@ -89,6 +89,7 @@ class ScriptedModel(CalledModel):
         given = _as_answer(said)
         if not isinstance(given, Answer):
             raise TypeError(f"a function in the script of {self.name!r} returned {given!r}")
+        self._refuse_misfit(given.response)
         return given
 
     def _foresee(self, request: ModelRequest) -> Usage | None:
@@ -96,10 +97,8 @@ class ScriptedModel(CalledModel):
         reply = self._replies[place] if place < len(self._replies) else None
         return usage_of(request, reply.response) if isinstance(reply, Answer) else None
 
-    @asynccontextmanager
-    async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
-        answer = await self._ask(request)
-        yield ReadyStream(answer.response, piece_delay=self._piece_delay)
+    def _open(self, request: ModelRequest) -> ReadyBlock:
+        return ReadyBlock(self._ask, request, piece_delay=self._piece_delay)
 
 
 def _place(request: ModelRequest) -> int:
@@ -118,6 +117,8 @@ def _as_answer(
         return Answer(ModelResponse(reply))
     if isinstance(reply, ModelResponse):
         return Answer(reply)
+    if isinstance(reply, type):
+        raise TypeError(f"a script holds the class {reply.__name__}; make one of it")
     if isinstance(reply, Exception) or callable(reply):
         return reply
     raise TypeError(

@@ -30,7 +30,9 @@ from harness.models._failures import model_error
 _TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
 
 # Of the HTTP library's errors, those that come before anything is sent.
-_UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
+_UNREACHABLE = frozenset(
+    {"ConnectError", "ConnectTimeout", "InvalidURL", "PoolTimeout", "UnsupportedProtocol"}
+)
 
 _MALFORMED = json.JSONDecodeError | UnicodeDecodeError | RecursionError | EventTooLargeError
 
@@ -76,6 +78,12 @@ class SdkFailures:
         sdk = self._sdk
         if isinstance(error, UnreadableReply):
             return self._error(ModelReplyError, str(error))
+        if isinstance(error, UnicodeEncodeError):
+            return self._error(
+                ModelError,
+                f"was not asked: its request holds text that can't be written, {error.reason}; "
+                "clean the history with text.encode(errors='replace').decode()",
+            )
         if isinstance(error, ReportedError):
             return self._status_error(error.status, {}, error.body, during=True)
         if isinstance(error, sdk.APIResponseValidationError | _MALFORMED):

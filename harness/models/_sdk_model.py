@@ -6,6 +6,7 @@ provider says.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from abc import abstractmethod
@@ -71,6 +72,11 @@ class SdkModel(CalledModel):
                 max_output_tokens,
                 advice="leave it out for no limit",
             )
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}(options=...) takes a mapping of what its library's method "
+                f"takes, such as {{'seed': 7}}, not {options!r}"
+            )
         super().__init__(
             name,
             provider=provider,
@@ -109,6 +115,7 @@ class SdkModel(CalledModel):
           MissingKeyError: if there is no key, neither as an argument nor in the environment, or
             it has letters that can't be sent.
           ModelNotOpenError: if it is open already.
+          ModelUnreachableError: if ``base_url`` is no address.
 
         Checkpoint: always.
 
@@ -124,7 +131,8 @@ class SdkModel(CalledModel):
         self._failures = SdkFailures(
             self._sdk, model=self.name, provider=self.provider or "", key=key
         )
-        self._clients = SharedClients(lambda: self._make_client(key), concurrent)
+        with self._failures.translated():  # An address may be none.
+            self._clients = SharedClients(lambda: self._make_client(key), concurrent)
         self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
         return self
 
@@ -152,8 +160,10 @@ class SdkModel(CalledModel):
         if key:
             return key
         address = self.base_url or os.environ.get(self._address_variable) or ""
-        if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
-            return _NO_KEY
+        # An address that is none is refused by the library, in its own words.
+        with contextlib.suppress(ValueError):
+            if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
+                return _NO_KEY
         raise self._error(
             MissingKeyError,
             f"has no key: set the environment variable {self._key_variable}, or give api_key=",

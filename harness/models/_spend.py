@@ -5,8 +5,8 @@ side then can't overrun a budget. Without it the output is what the model's call
 
 As long as no call has ended, that is a guess: a generous one, or what is left if that is less. A
 call that finds no room because of such guesses waits for one of them to end, rather than fail for
-what is only held. It waits for whole answers alone: these end by themselves. A stream ends when its
-reader is done with it, who may be waiting for that very call.
+what is only held. A whole answer ends by itself. A stream ends when its reader is done with it, who
+may be waiting for that very call; so it is waited for only as long as its reader reads on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from types import TracebackType
 
 import trio
@@ -147,7 +147,7 @@ class Spend:
 
 
 class Guesses:
-    """The calls of one model that hold a guess, and will end by themselves."""
+    """The calls of one model in one ``trio.run`` that hold a guess, and will end by themselves."""
 
     __slots__ = ("_line", "_under_way")
 
@@ -158,21 +158,45 @@ class Guesses:
     @contextmanager
     def held(self) -> Generator[None]:
         """Count the block as such a call."""
-        token = _within.set((*_within.get(), self))
-        self._under_way += 1
+        token = self._begin()
         try:
             yield
         finally:
-            self._under_way -= 1
+            self._end(token)
             if self._under_way:
                 self.let_next_try()
             else:
                 self._line.unpark_all()
-            _within.reset(token)
+
+    @contextmanager
+    def read(self) -> Generator[None]:
+        """Count the block, in which the reader of such a call waits for what comes next.
+
+        When no other is under way either, the first in line looks at its next step whether the
+        reader has come back for more. If he hasn't, nobody waits for him.
+        """
+        token = self._begin()
+        try:
+            yield
+        finally:
+            self._end(token)
+            if not self._under_way:
+                self.let_next_try()
+
+    def _begin(self) -> Token[tuple[Guesses, ...]]:
+        self._under_way += 1
+        return _within.set((*_within.get(), self))
+
+    def _end(self, token: Token[tuple[Guesses, ...]]) -> None:
+        self._under_way -= 1
+        _within.reset(token)
 
     async def one_ended(self) -> bool:
-        """Wait until one has ended; return false if there is none to wait for."""
-        if not self._under_way or self in _within.get():
+        """Wait until one may have ended; return false if there is none to wait for."""
+        if not self._under_way:
+            self._line.unpark_all()
+            return False
+        if self in _within.get():
             return False
         waiting_for = "the first answers, which hold what is left of a budget"  # noqa: F841
         await self._line.park()

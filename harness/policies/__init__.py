@@ -1,6 +1,6 @@
 """Policies: frozen values that say what should happen. No clock, no `await`."""
 
-from harness.policies._attempt import Attempt, ReservingLimiter
+from harness.policies._attempt import Attempt, ReservingLimiter, check_attempt
 from harness.policies._budget import Budget, budget_refusals
 from harness.policies._hedge import Hedge
 from harness.policies._join import (
@@ -30,6 +30,7 @@ __all__ = [
     "RetryOn",
     "as_priority",
     "budget_refusals",
+    "check_attempt",
     "check_policy",
     "is_rate_limit",
     "retry_after_seconds",

@@ -122,13 +122,20 @@ class RunBlock:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
             )
-        run = self._run = self._begin()
+        run = self._run = self._make_run()
+        parent = run._parent
+        if parent is not None and parent._forks:
+            try:
+                run._fork_locals(parent)
+            except BaseException:
+                run._end("failed", run._started_at)
+                raise
         run._scope.__enter__()
         self._token = current.set(run)
         return run
 
-    def _begin(self) -> Run:
-        """Return a new run below the current one, its scope not yet entered."""
+    def _make_run(self) -> Run:
+        """Return a new run below the current one, its scope not yet entered, its locals empty."""
         try:
             task = current_task()
         except RuntimeError:
@@ -162,16 +169,9 @@ class RunBlock:
             run._deps = self._deps
         if self._tags:
             run._tags = types.MappingProxyType(dict(self._tags))
-        if parent is None:
-            # Looked at here, since the call is felt: for nearly all roots there is nobody.
-            if above is not None or _paid_by_now() is not NOBODY:
-                run._above.tree.payer = current_payer()
-        elif parent._forks:
-            try:
-                run._fork_locals(parent)
-            except BaseException:
-                run._end("failed", now)
-                raise
+        # Looked at here, since the call is felt: for nearly all roots there is nobody.
+        if parent is None and (above is not None or _paid_by_now() is not NOBODY):
+            run._above.tree.payer = current_payer()
         return run
 
     async def __aexit__(
@@ -244,7 +244,7 @@ class _BlockWithBudget(RunBlock):
         super().__init__(name, timeout, deps, tags, private)
         self._budget = budget
 
-    def _begin(self) -> Run:
-        run = super()._begin()
+    def _make_run(self) -> Run:
+        run = super()._make_run()
         add_budget(run, self._budget)
         return run

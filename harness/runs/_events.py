@@ -13,9 +13,28 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
+
+if TYPE_CHECKING:
+    # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
+    from typing import Protocol
+
+    class Emitter(Protocol):
+        """A run, as its subscriptions see it."""
+
+        @property
+        def path(self) -> str:
+            """Where the run stands, for messages."""
+            ...
+
+        def _attach(self, subscription: Subscription) -> None:
+            """Hand the subscription every event from now on."""
+
+        def _detach(self, subscription: Subscription) -> None:
+            """Hand it no more events."""
+
 
 READS_PER_CHECKPOINT = 64
 """A reader that always finds an event ready still lets others run once in so many events."""
@@ -64,6 +83,8 @@ class Delivery:
 
     def queue_in(self, subscription: Subscription) -> None:
         """Stand in line for room in ``subscription``."""
+        if subscription._deliveries is None:
+            subscription._deliveries = deque()
         subscription._deliveries.append(self)
         self._waiting_in.append(subscription)
         self._missing += 1
@@ -86,7 +107,7 @@ class Delivery:
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             for subscription in self._waiting_in:
-                if self in subscription._deliveries:
+                if subscription._deliveries and self in subscription._deliveries:
                     subscription._deliveries.remove(self)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -102,37 +123,26 @@ class Subscription:
     """
 
     __slots__ = (
-        "_attach",
         "_buffer",
         "_closed",
         "_deliveries",
-        "_detach",
         "_dropped",
         "_ended",
         "_entered",
         "_reader",
         "_ready_reads",
-        "_run_path",
+        "_run",
         "_size",
         "children",
     )
 
-    def __init__(
-        self,
-        run_path: str,
-        *,
-        size: int,
-        children: bool,
-        attach: Callable[[Subscription], None],
-        detach: Callable[[Subscription], None],
-    ) -> None:
+    def __init__(self, run: Emitter, *, size: int, children: bool) -> None:
         self.children: bool = children
-        self._run_path = run_path
+        self._run = run
         self._size = size
-        self._attach = attach
-        self._detach = detach
         self._buffer: deque[Event] = deque()
-        self._deliveries: deque[Delivery] = deque()
+        # Made for the first that finds no room: there may be ten thousand of us.
+        self._deliveries: deque[Delivery] | None = None
         self._reader: trio.lowlevel.Task | None = None
         self._ready_reads = 0
         self._dropped = 0
@@ -156,10 +166,10 @@ class Subscription:
         """
         if self._entered:  # Attached twice, it would get every event twice.
             raise RuntimeError(
-                f"the block of this subscription to run {self._run_path!r} was entered before; "
+                f"the block of this subscription to run {self._run.path!r} was entered before; "
                 "call run.subscribe() for each block"
             )
-        self._attach(self)
+        self._run._attach(self)
         self._entered = True
         return self
 
@@ -174,7 +184,7 @@ class Subscription:
         Checkpoint: never.
         """
         self._closed = True
-        self._detach(self)
+        self._run._detach(self)
         self.end()
         self._buffer.clear()
 
@@ -197,12 +207,12 @@ class Subscription:
         waiting_for = "an event of a run"  # noqa: F841 (read by `dump`)
         if self._closed:
             raise trio.ClosedResourceError(
-                f"the block of this subscription to run {self._run_path!r} was left; "
+                f"the block of this subscription to run {self._run.path!r} was left; "
                 "call run.subscribe() for a new one"
             )
         if not self._entered:
             raise RuntimeError(
-                f"this subscription to run {self._run_path!r} hears nothing yet; "
+                f"this subscription to run {self._run.path!r} hears nothing yet; "
                 "write `async with run.subscribe() as events:` around the loop"
             )
         if self._buffer:
@@ -214,7 +224,7 @@ class Subscription:
                 raise StopAsyncIteration
             if self._reader is not None:
                 raise trio.BusyResourceError(
-                    f"another task already reads this subscription to run {self._run_path!r}; "
+                    f"another task already reads this subscription to run {self._run.path!r}; "
                     "give each reader a subscription of its own"
                 )
             self._reader = trio.lowlevel.current_task()

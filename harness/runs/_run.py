@@ -517,9 +517,7 @@ class Run:
         """
         check_count("run.subscribe(buffer=...)", buffer, advice="the default is 256")
         self._refuse_if_ended("there is nothing more to hear from it")
-        return Subscription(
-            self.path, size=buffer, children=children, attach=self._attach, detach=self._detach
-        )
+        return Subscription(self, size=buffer, children=children)
 
     def _publish(self, payload: Any) -> None:
         if self._status != "running":

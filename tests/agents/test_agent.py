@@ -472,6 +472,9 @@ async def test_an_empty_reply_is_asked_again_and_then_an_error(autojump_clock: M
         ({"content": None}, "gave None"),
         ({"content": b"bytes"}, "text for its content"),
         ({"usage": None}, "a Usage"),
+        ({"usage": Usage(None, 1)}, "whole numbers from 0 upwards"),  # type: ignore[arg-type]
+        ({"usage": Usage(1, -1)}, "whole numbers from 0 upwards"),
+        ({"usage": Usage(1, 2, cached_input_tokens=0.5)}, "whole numbers"),  # type: ignore[arg-type]
         ({"tool_calls": ({"name": "double"},)}, "a ToolCall"),
         ({"tool_calls": (ToolCall("c1", None, {}),)}, "the name of a tool"),  # type: ignore[arg-type]
         ({"tool_calls": (ToolCall("c1", ["double"], {}),)}, "the name of a tool"),  # type: ignore[arg-type]

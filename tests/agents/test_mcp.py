@@ -198,6 +198,16 @@ async def test_unknown_tool_names_those_there_are() -> None:
     [
         ([], {}, ValueError),
         ("", {}, ValueError),
+        ("python 'server.py", {}, ValueError),
+        ([""], {}, ValueError),
+        (None, {}, TypeError),
+        (5, {}, TypeError),
+        (SERVER, {}, TypeError),
+        (b"python server.py", {}, TypeError),
+        ({"command": "python"}, {}, TypeError),
+        (COMMAND, {"only": 5}, TypeError),
+        (COMMAND, {"only": ["add", 5]}, TypeError),
+        (COMMAND, {"env": {"KEY": b"secret"}}, TypeError),
         ("http://127.0.0.1:9/mcp", {"cwd": "."}, TypeError),
         (COMMAND, {"only": "add"}, TypeError),
         (COMMAND, {"timeout": -1}, ValueError),
@@ -209,9 +219,10 @@ async def test_unknown_tool_names_those_there_are() -> None:
 async def test_bad_arguments_are_refused_before_anything_starts(
     given: Any, options: dict[str, Any], error: type[Exception]
 ) -> None:
-    with pytest.raises(error, match="open_mcp_tools"):
+    with pytest.raises(error, match="open_mcp_tools") as refused:
         async with open_mcp_tools(given, **options):
             pass  # pragma: no cover
+    assert "secret" not in str(refused.value)
     assert children() == []
 
 

@@ -109,6 +109,21 @@ async def test_messages_and_deps_are_dead_after_the_run(
         gc.enable()
 
 
+async def test_a_stream_that_is_kept_for_its_reply_lets_go_of_the_deps(
+    autojump_clock: MockClock,
+) -> None:
+    """It kept the block of its run, and that what the run was given."""
+    deps = Deps()
+    reference = weakref.ref(deps)
+    stream = Agent("a", model=Fake(lambda _: "done")).stream("hi", deps=deps)
+    async with stream:
+        async for _ in stream:
+            pass
+    del deps
+    assert stream.reply.output == "done"
+    assert reference() is None
+
+
 async def test_an_error_with_a_partial_reply_is_freed_without_the_collector(
     autojump_clock: MockClock,
 ) -> None:

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import weakref
+from collections.abc import AsyncIterator
 from contextvars import copy_context
 from typing import Any
 
@@ -30,7 +31,7 @@ from harness.agents._events import AGENT_EVENTS
 from harness.agents._stream_buffer import StreamBuffer
 from harness.errors import MaxTurnsError
 from harness.limits import Limiter
-from harness.models import Message, ModelResponse, ScriptedModel
+from harness.models import FunctionModel, Message, ModelRequest, ModelResponse, ScriptedModel
 from tests.agents.fakes import Fake, Script, calls, is_valid
 from tests.scale import scaled
 from tests.support.checkpoints import cancel_at_every_checkpoint
@@ -190,9 +191,9 @@ def test_whatever_the_order_nothing_of_an_agent_is_lost(
             dropped = 0
 
             async def read_one() -> None:
-                waiting = len(buffer._deliveries)
+                waiting = len(buffer._deliveries or ())
                 event = await buffer.__anext__()
-                assert len(buffer._deliveries) == waiting or len(buffer._buffer) <= size
+                assert len(buffer._deliveries or ()) == waiting or len(buffer._buffer) <= size
                 assert type(event) is harness.Event
                 assert event.sequence > last_number[event.run_id]
                 last_number[event.run_id] = event.sequence
@@ -433,6 +434,32 @@ async def test_an_error_of_the_run_comes_after_its_last_event(autojump_clock: Mo
     assert caught.value.partial == stream.reply
     assert stream.reply.turns == 1
     assert stream.run.status == "failed"
+
+
+async def test_an_error_that_ends_loops_does_not_end_the_readers_quietly(
+    autojump_clock: MockClock,
+) -> None:
+    """`anext` of a model or tool whose iterator is at its end; the reader took it for the end."""
+
+    async def ask(request: ModelRequest) -> str:
+        empty: AsyncIterator[str] = aiter(EmptyIterator())
+        return await anext(empty)
+
+    with pytest.raises(RuntimeError, match="of 'a' raised StopAsyncIteration") as caught:
+        async with Agent("a", model=FunctionModel(ask)).stream("hi") as stream:
+            await read_all(stream)
+    assert isinstance(caught.value.__cause__, StopAsyncIteration)
+    assert stream.run.status == "failed"
+
+
+class EmptyIterator:
+    """One that ends at once."""
+
+    def __aiter__(self) -> EmptyIterator:
+        return self
+
+    async def __anext__(self) -> str:
+        raise StopAsyncIteration
 
 
 async def test_an_error_that_nobody_read_comes_from_the_block(autojump_clock: MockClock) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -372,6 +374,38 @@ async def test_text_that_no_request_can_hold_is_told_in_words(
     assert Conversation.from_json(Conversation(reply.messages).to_json()).messages == reply.messages
 
 
+async def test_a_history_can_be_sent_whatever_halves_of_pairs_came_in(
+    autojump_clock: MockClock,
+) -> None:
+    """From the user, and from a model whose text was cut between two halves: no client could."""
+    given: list[Any] = []
+
+    @tool
+    async def look_up(where: dict[str, Any], names: list[str]) -> str:
+        given.append((where, names))
+        return "found"
+
+    arguments = {"where": {"caf\udce9": ["\ud83d\ude00"]}, "names": ["Zo\udceb", "Ada"]}
+    wanted = attrs.evolve(calls(("look_up", arguments)), content="\ud83d" + "\ude00 ☕")
+    model = Script(wanted, "caf\udce9")
+    async with Agent("a", model=model, tools=[look_up]).stream("Where is caf\udce9?") as stream:
+        async for event in stream:
+            if isinstance(event.payload, ToolCalled):
+                stream.inject("or \udce9")
+    messages = stream.reply.messages
+    assert [one.content for one in messages] == [
+        "Where is caf\\udce9?",
+        "😀 ☕",
+        "found",
+        "or \\udce9",
+        "caf\\udce9",
+    ]
+    assert given == [({"caf\\udce9": ["😀"]}, ["Zo\\udceb", "Ada"])]
+    assert messages[1].tool_calls[0].arguments == {"where": given[0][0], "names": given[0][1]}
+    assert arguments["names"] == ["Zo\udceb", "Ada"], "the model's own"
+    assert Conversation.from_json(Conversation(messages).to_json()).messages == messages
+
+
 async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> None:
     @tool
     async def broken() -> str:
@@ -540,6 +574,32 @@ async def test_arguments_that_do_not_fit_are_answered_so_that_the_model_can_try_
         "9",
     ]
     assert called == [3]
+
+
+async def test_a_function_that_changes_its_arguments_changes_nobody_elses(
+    autojump_clock: MockClock,
+) -> None:
+    """They stand in the history too, and in the script, which other runs share."""
+
+    @tool
+    async def change(some: dict[str, Any], more: list[Any], any_: Any, typed: list[int]) -> str:
+        seen = repr((some, more, any_, typed))
+        some["in"].append(1)
+        some["new"] = more.pop()
+        any_["deep"]["deeper"] = True
+        typed.clear()
+        return seen
+
+    given = {"some": {"in": []}, "more": [[1]], "any_": {"deep": {}}, "typed": [1]}
+    kept = copy.deepcopy(given)
+    model = ScriptedModel([calls(("change", given)), "done"])
+    agent = Agent("a", model=model, tools=[change])
+    replies = [await agent.run("hi") for _ in range(2)]
+    told = [reply.messages[2].content for reply in replies]
+    assert told == ["({'in': []}, [[1]], {'deep': {}}, [1])"] * 2
+    for reply in replies:
+        assert reply.messages[1].tool_calls[0].arguments == kept
+    assert given == kept
 
 
 async def test_arguments_that_are_no_object_are_answered(autojump_clock: MockClock) -> None:

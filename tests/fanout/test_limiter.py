@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -47,6 +48,22 @@ async def test_tokens_may_be_a_function_of_the_item_or_unsaid(autojump_clock: Mo
     limiter = FakeLimiter()
     await harness.fan_out(nap, [1], each=harness.Attempt(limiter=limiter, tokens=0))
     assert limiter.asked == [0]
+
+
+async def test_tokens_of_no_limiter_are_refused(autojump_clock: MockClock) -> None:
+    """They were ignored once, and nothing was limited."""
+    each = harness.Attempt(tokens=5)
+    with pytest.raises(ValueError, match=r"fan_out\(each=...\).*tokens=5.*without a limiter"):
+        await harness.fan_out(nap, [1], each=each)
+    with pytest.raises(ValueError, match="open_fan_out"):
+        harness.open_fan_out(nap, [1], each=each)
+    limiter = FakeLimiter()
+    await harness.fan_out(nap, [1], each=attrs.evolve(each, limiter=limiter))
+    assert limiter.asked == [5], "it may get one later"
+
+    results = await harness.fan_out(nap, [1, 2], each=lambda _: each, policy=BEST_EFFORT)
+    assert statuses(results) == ["failed", "failed"]
+    assert "without a limiter" in str(results[0].error)
 
 
 async def test_the_timeout_starts_at_the_grant(autojump_clock: MockClock) -> None:

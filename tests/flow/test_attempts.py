@@ -273,6 +273,15 @@ async def test_time_runs_from_the_grant_of_the_limiter(autojump_clock: MockClock
     assert trio.current_time() == 10 + 1 + 0.5 + 10 + 1
 
 
+async def test_tokens_of_no_limiter_are_refused(autojump_clock: MockClock) -> None:
+    each = harness.Attempt(tokens=5)
+    for make in (stage, track):
+        with pytest.raises(ValueError, match=r"echo.*each=.*tokens=5.*without a limiter"):
+            make(echo, each=each)
+    results = await Pipeline(stage(echo, each=lambda _: each)).run([1], policy=harness.BestEffort())
+    assert "without a limiter" in str(results[0].error)
+
+
 @pytest.mark.parametrize("way", [0, 1])
 async def test_a_fallback_replaces_a_final_failure_and_the_item_goes_on(
     autojump_clock: MockClock, way: int

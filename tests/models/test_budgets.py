@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
+from harness.agents import Agent
 from harness.errors import (
     BudgetExceeded,
     MissingPriceError,
@@ -29,6 +32,7 @@ from harness.models import (
     ScriptedModel,
     Usage,
 )
+from harness.models._answers import ReadyBlock
 from harness.shared import BudgetStatistics, budget_left, budget_statistics
 from tests.models.providers import open_model
 
@@ -114,13 +118,14 @@ class Unknown(FunctionModel):
 
     async def answer(self, request: ModelRequest) -> ModelResponse:
         self.asked += 1
+        number = self.asked
         self.now += 1
         self.most_at_once = max(self.most_at_once, self.now)
         try:
             await trio.sleep(1)
         finally:
             self.now -= 1
-        if self.asked <= self.failures:
+        if number <= self.failures:
             raise ModelStatusError("broken", status_code=500)
         return ModelResponse("x", usage=Usage(60, 40))
 
@@ -185,6 +190,186 @@ async def test_nobody_waits_for_a_stream_or_for_himself(autojump_clock: MockCloc
     async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
         with trio.fail_after(10), pytest.raises(BudgetExceeded):
             await asking.complete(HELLO)
+
+
+class UnknownInPieces(Unknown):
+    """One that streams what it says in five pieces, a second apart."""
+
+    async def answer(self, request: ModelRequest) -> ModelResponse:
+        await super().answer(request)
+        return ModelResponse("a b c d e", usage=Usage(60, 40))
+
+    def _open(self, request: ModelRequest) -> ReadyBlock:
+        return ReadyBlock(self._ask, request, piece_delay=1)
+
+    async def read(self, request: ModelRequest = HELLO) -> None:
+        async with self.stream(request) as stream:
+            async for _ in stream:
+                pass
+
+
+async def test_a_budget_for_all_refuses_no_stream_for_what_the_first_only_hold(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody waited for a stream once, so a hundred of them were refused that as runs were not."""
+    model = UnknownInPieces()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=50_000)):
+        assert (await harness.fan_out(model.read, [HELLO] * 100)).complete
+        assert tokens_of(budget_statistics()) == (100 * 100, 0)
+    assert model.most_at_once >= 40
+    assert trio.current_time() == 10, "five seconds each, in two waves"
+
+
+async def test_whole_answers_and_streams_wait_for_each_other(autojump_clock: MockClock) -> None:
+    model = UnknownInPieces()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(model.read)
+            await wait_all_tasks_blocked()
+            await model.complete(HELLO)
+            assert trio.current_time() == 6
+    model = UnknownInPieces()
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(model.complete, HELLO)
+            await wait_all_tasks_blocked()
+            await model.read()
+            assert trio.current_time() == 12
+
+
+@pytest.mark.parametrize("waiting", [1, 3])
+async def test_nobody_waits_for_a_reader_who_does_not_read(
+    waiting: int, autojump_clock: MockClock
+) -> None:
+    """He may be waiting for just those that wait for him."""
+    model = UnknownInPieces()
+    refused: list[float] = []
+
+    async def ask() -> None:
+        with pytest.raises(BudgetExceeded):
+            await model.complete(HELLO)
+        refused.append(trio.current_time())
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        with trio.fail_after(60):
+            async with model.stream(HELLO) as stream:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(waiting):
+                        nursery.start_soon(ask)
+                    await wait_all_tasks_blocked()
+                    assert refused == [trio.current_time()] * waiting, "at once"
+                assert await anext(stream) == "a "
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(anext, stream)
+                    await wait_all_tasks_blocked()
+                    for _ in range(waiting):
+                        nursery.start_soon(ask)
+                    await wait_all_tasks_blocked()
+                    assert len(refused) == waiting, "while he reads they wait"
+                assert refused[waiting:] == [2.0] * waiting
+
+
+@pytest.mark.parametrize("way", ["break", "cancel", "failure"])
+async def test_a_stream_that_ends_early_lets_those_in_line_go_on(
+    way: str, autojump_clock: MockClock
+) -> None:
+    model = UnknownInPieces(failures=1 if way == "failure" else 0)
+    scope = trio.CancelScope()
+
+    async def leave() -> None:
+        with scope, contextlib.suppress(ModelStatusError):
+            async with model.stream(HELLO) as stream:
+                async for piece in stream:
+                    if piece == "b " and way == "break":
+                        break
+                    if piece == "b ":
+                        scope.deadline = trio.current_time() + 0.5
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_500)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(model.read)
+            await wait_all_tasks_blocked()
+            async with trio.open_nursery() as waiting:
+                for _ in range(3):
+                    waiting.start_soon(model.complete, HELLO)
+            assert trio.current_time() < 5, "before the other stream ends"
+        spent, held = tokens_of(budget_statistics())
+        assert held == 0
+        assert 400 <= spent <= 460
+
+
+async def test_a_stream_that_could_not_be_opened_lets_those_in_line_go_on(
+    autojump_clock: MockClock,
+) -> None:
+    model = UnknownInPieces(failures=1)
+
+    async def fail() -> None:
+        with pytest.raises(ModelStatusError):
+            await model.read()
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=1_500)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep(0.5)
+            nursery.start_soon(model.complete, HELLO)
+            await wait_all_tasks_blocked()
+            await model.complete(HELLO)
+            assert trio.current_time() == 2, "one second from when the first had failed"
+
+
+async def test_agents_that_stream_wait_as_agents_that_run(autojump_clock: MockClock) -> None:
+    agent = Agent("a", model=UnknownInPieces())
+
+    async def read(prompt: str) -> str:
+        async with agent.stream(prompt, buffer=1) as stream:
+            async for _ in stream:
+                pass
+        return stream.reply.output
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=2_500)):
+        results = await harness.fan_out(read, ["hello " * 20] * 20)
+        assert results.values() == ["a b c d e"] * 20
+
+
+async def test_a_trio_in_another_thread_wakes_nobody_here() -> None:
+    """It took tasks of this one for its own, and broke both."""
+    may_end = trio.Event()
+    asked: list[object] = []
+
+    async def answer(request: ModelRequest) -> ModelResponse:
+        asked.append(trio.lowlevel.current_trio_token())
+        if len(asked) == 1:
+            await may_end.wait()
+        await trio.lowlevel.checkpoint()
+        return ModelResponse("x", usage=Usage(60, 40))
+
+    model = FunctionModel(answer)
+
+    async def elsewhere() -> None:
+        async with harness.open_run("elsewhere", budget=harness.Budget(tokens=500)):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(model.complete, HELLO)
+
+    async with harness.open_run("paid", budget=harness.Budget(tokens=500)):
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(model.complete, HELLO)
+                    await wait_all_tasks_blocked()
+                assert len(asked) == 1
+                await trio.to_thread.run_sync(
+                    lambda: contextvars.Context().run(lambda: trio.run(elsewhere))
+                )
+                await wait_all_tasks_blocked()
+                assert len(asked) == 4
+                # Paid by the run here, of which all is held; and there is nobody to wait for there.
+                with pytest.raises(BudgetExceeded):
+                    await trio.to_thread.run_sync(lambda: trio.run(model.complete, HELLO))
+                may_end.set()
+    assert len(asked) == 6
 
 
 async def test_cancelled_while_it_waits_for_the_first_it_holds_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import pytest
@@ -272,6 +273,30 @@ def test_what_a_model_thought_before_it_calls_a_tool_is_sent_back_unchanged() ->
     assert text == "I look."
     assert streamed == whole
     assert "What time" not in str(sent_again(OpenAIChat(), whole)), "it is nobody else's"
+
+
+@pytest.mark.parametrize("dialect", [OpenAIChat(), OpenAIResponses(), AnthropicMessages()])
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("look_up-2", "look_up-2"),
+        ("functions.look up", "functions_look_up"),
+        ("", "_"),
+        ("n" * 65, "n" * 64),
+        ("größe", "gr__e"),
+    ],
+)
+def test_a_name_that_no_provider_takes_back_is_sent_as_one_they_take(
+    dialect: Dialect, name: str, sent: str
+) -> None:
+    """Models call tools that there aren't; the next request was refused for its history."""
+    history = [
+        Message("user", "hi"),
+        Message("assistant", tool_calls=[ToolCall("c1", name, {})]),
+        Message("tool", "there is no such tool", tool_call_id="c1"),
+    ]
+    body = json.dumps(dialect.body(ModelRequest(history), SETTINGS))
+    assert re.findall(r'"name": "(.*?)"', body) == [sent]
 
 
 def test_what_a_server_adds_to_a_call_is_sent_back() -> None:

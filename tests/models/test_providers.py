@@ -14,7 +14,12 @@ from trio.testing import MockClock
 
 import harness
 from harness import models
-from harness.errors import MissingKeyError, ModelNotOpenError
+from harness.errors import (
+    MissingKeyError,
+    ModelError,
+    ModelNotOpenError,
+    ModelUnreachableError,
+)
 from harness.limits import Limiter
 from harness.models import (
     AnthropicModel,
@@ -350,6 +355,42 @@ async def test_a_key_that_can_not_be_sent_is_told_and_not_quoted(way: str, key: 
     with pytest.raises(MissingKeyError, match=r"'m' of .* has a key that can't be sent") as caught:
         await model.__aenter__()
     assert "secr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://models.example:port/v1"])
+@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel])
+async def test_an_address_that_is_none_is_a_typed_error(
+    kind: type[OpenAIModel] | type[AnthropicModel], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an error of the HTTP library, of no type that anybody here knows."""
+    with pytest.raises(ModelUnreachableError, match=r"'m' of .* could not be reached: InvalidURL"):
+        async with kind("m", base_url=address, api_key="sk-secret-key"):
+            pass
+    variable = "OPENAI" if kind is OpenAIModel else "ANTHROPIC"
+    monkeypatch.setenv(f"{variable}_BASE_URL", address)
+    monkeypatch.delenv(f"{variable}_API_KEY", raising=False)
+    with pytest.raises(MissingKeyError):
+        async with kind("m"):
+            pass
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_text_that_can_not_be_written_is_a_typed_error(way: str) -> None:
+    """Half of a pair, in a history of somebody else's; it was an error of the library's insides."""
+    async with open_model(way, answer=answer) as (model, provider):
+        request = ModelRequest([Message("user", "caf\udce9")])
+        with pytest.raises(ModelError, match=r"'m' of .* was not asked: .*surrogates not all"):
+            await model.complete(request)
+        with pytest.raises(ModelError, match="was not asked"):
+            async with model.stream(request):
+                pass
+        assert provider.statistics().requests == 0
+        assert await model.complete(ask("weather")) is not None
+
+
+def test_options_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"OpenAIModel\(options=...\) takes a mapping .* not 5"):
+        OpenAIModel("m", options=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import ModelReplyError, ScriptEndedError
+from harness.limits import Limiter
 from harness.models import (
     FunctionModel,
     Message,
@@ -139,11 +140,21 @@ async def test_a_stream_left_early_is_closed() -> None:
         await anext(stream)
 
 
+async def test_a_stream_is_entered_once() -> None:
+    stream = ScriptedModel(["one two three"]).stream(HELLO)
+    async with stream:
+        pass
+    with pytest.raises(RuntimeError, match=r"entered before; call model.stream\(\) for each"):
+        await stream.__aenter__()
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
         (lambda: ScriptedModel("hello"), TypeError, "put it in"),
         (lambda: ScriptedModel([3]), TypeError, "a script holds 3"),  # type: ignore[list-item]
+        (lambda: ScriptedModel([ValueError]), TypeError, "class ValueError; make one"),  # type: ignore[list-item]
+        (lambda: ScriptedModel(None), TypeError, "several replies, not None"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], delay=-1), ValueError, "delay"),
         (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a name"),
         (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
@@ -201,3 +212,34 @@ async def test_cancelled_anywhere_nothing_is_left(autojump_clock: MockClock) -> 
         await read(model, HELLO)
 
     assert await cancel_at_every_checkpoint(use, lambda: None) >= 4
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("limiter", [None, Limiter("provider", tokens_per_minute=1_000)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ModelResponse("x", usage=Usage(-1, 0)),
+        ModelResponse("x", usage=Usage(None, None)),  # type: ignore[arg-type]
+        ModelResponse(None),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_response_that_can_not_be_is_the_models_error(
+    wrong: ModelResponse, limiter: Limiter | None, streamed: bool, autojump_clock: MockClock
+) -> None:
+    """It was an error of the limiter, or of whoever added it up, and named no model."""
+    if limiter is not None:
+        limiter.reset()
+    for model in (
+        ScriptedModel([wrong], limiter=limiter),
+        ScriptedModel([lambda _: wrong], limiter=limiter),
+        FunctionModel(lambda _: wrong, name="scripted", limiter=limiter),
+    ):
+        with pytest.raises(ModelReplyError, match=r"model 'scripted' gave .*, where a ModelRespo"):
+            if streamed:
+                async with model.stream(HELLO):
+                    pass
+            else:
+                await model.complete(HELLO)
+    if limiter is not None:
+        assert limiter.statistics().in_flight == 0
