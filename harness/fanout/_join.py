@@ -23,13 +23,13 @@ class Join:
     """The state of one fan-out's policy."""
 
     def __init__(self, policy: JoinPolicy, run_path: str, *, keeps_all: bool) -> None:
-        self.policy = policy
-        self.run_path = run_path
-        self.keeps_all = keeps_all
+        self.policy: JoinPolicy = policy
+        self.run_path: str = run_path
+        self.keeps_all: bool = keeps_all
         """Whether the results are kept anyway, so that remembering failures costs nothing more."""
         self.why: str | None = None
         """In words, why nothing more is needed; None until that is so."""
-        self.broken = False
+        self.broken: bool = False
         """Whether the policy can't be met any more."""
         self._failures: list[Result[Any]] = []
         self._failure_count = 0
