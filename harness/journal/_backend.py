@@ -206,7 +206,7 @@ class SqlBackend:
             if version < newest:
                 self.set_version(newest)
             self.execute("DELETE FROM harness_meta WHERE name = 'owner'")
-            self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.to_json(),))
+            self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.text,))
             self.commit()
         except Exception as error:
             self.roll_back()

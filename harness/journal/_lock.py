@@ -73,7 +73,7 @@ class FileLock:
             ) from error
         with contextlib.suppress(OSError):  # On a full disk the name is missing, not the lock.
             os.ftruncate(self._fd, 0)
-            os.write(self._fd, owner.to_json().encode())
+            os.write(self._fd, owner.text.encode())
 
     def release(self) -> None:
         """Give the lock back; a second time does nothing."""

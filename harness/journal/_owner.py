@@ -24,14 +24,17 @@ class Owner:
     host: str
     since: float
     """When it opened the journal, in seconds since the epoch."""
+    text: str = attrs.field(init=False)
+    """What is left in the journal: all that, as JSON."""
+
+    @text.default
+    def _as_json(self) -> str:
+        fields = {"token": self.token, "pid": self.pid, "host": self.host, "since": self.since}
+        return json.dumps(fields, sort_keys=True)
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return f"process {self.pid} on {self.host}, since {since}"
-
-    def to_json(self) -> str:
-        """Return the text that is left in the journal."""
-        return json.dumps(attrs.asdict(self), sort_keys=True)
 
 
 def this_process() -> Owner:

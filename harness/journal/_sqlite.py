@@ -123,7 +123,7 @@ class SqliteBackend(SqlBackend):
         busy; so what counts here isn't the work but how often it is interrupted.
         """
         assert self._owner is not None, "opened for reading"
-        token = self._owner.to_json()
+        token = self._owner.text
         appends = _group.appends(rows, token)
         try:
             self._check_file()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,6 +32,10 @@ from harness.journal._schema import COLUMNS
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; it bounds how long the first in it waits for the last."""
+
+LINGER_SECONDS = 200e-6
+"""How long the thread looks for the next record before it goes to sleep. Where few tasks wait for
+one record after the other, the next comes within 150 µs, some 40 of which it takes to wake up."""
 
 CLOSE_SECONDS_AT_MOST = 60.0
 """How long closing waits for the disk."""
@@ -49,6 +54,10 @@ class Job:
     """Called in trio's thread with what came of it."""
 
 
+_Queued = tuple[Rows, Acknowledge] | Job | None
+"""A record, a job, or the end."""
+
+
 class Writer:
     """Owns a backend from the first record to the last. Used in one ``trio.run``."""
 
@@ -56,10 +65,11 @@ class Writer:
         self._backend = backend
         self._token = trio.lowlevel.current_trio_token()
         self._process = os.getpid()
-        self._queue: queue.SimpleQueue[tuple[Rows, Acknowledge] | Job | None]
-        self._queue = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Queued] = queue.SimpleQueue()
         self._broken: BaseException | None = None
         """Why nothing can be recorded any more. Set by the thread, read by both."""
+        self._lingers = False
+        """Whether the thread stays awake for a moment before it sleeps."""
         self._closed = False
         self._ended = trio.Event()
         self._hold = ClockHold()
@@ -188,7 +198,7 @@ class Writer:
 
     def _work(self) -> None:
         while True:
-            following = self._queue.get()
+            following = self._next()
             after = self._write_group(following) if isinstance(following, tuple) else following
             if isinstance(after, Job):
                 self._do(after)
@@ -200,6 +210,19 @@ class Writer:
             self._broken = self._broken or error
         self._tell(self._end)
 
+    def _next(self) -> _Queued:
+        """Wait for what comes next; awake for a moment, if that was worth it the last time."""
+        awake_until = time.perf_counter() + LINGER_SECONDS
+        while self._lingers:
+            try:
+                return self._queue.get_nowait()
+            except queue.Empty:
+                time.sleep(0)  # Lets go of Python's lock, for trio's thread.
+            self._lingers = time.perf_counter() < awake_until
+        following = self._queue.get()
+        self._lingers = time.perf_counter() < awake_until
+        return following
+
     def _write_group(self, first: tuple[Rows, Acknowledge]) -> Job | tuple[()] | None:
         """Write all that is in the queue up to a job, in one transaction; return that job.
 
@@ -209,7 +232,7 @@ class Writer:
         together: dict[str, list[Any]] = {table: [] for table in COLUMNS}
         group: list[Acknowledge] = []
         count = 0
-        following: tuple[Rows, Acknowledge] | Job | None = first
+        following: _Queued = first
         after: Job | tuple[()] | None = ()
         while True:
             if not isinstance(following, tuple):

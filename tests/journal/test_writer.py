@@ -1,5 +1,6 @@
 """The writer's thread: what it shares, and what becomes of everybody when it fails."""
 
+import queue
 import threading
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,34 @@ async def test_one_transaction_has_its_limit(tmp_path: Path, disk: Disk) -> None
         assert heard == [None] * 6_000
     assert sum(disk.groups) == 12_000
     assert max(disk.groups) <= _writer.GROUP_ROWS_AT_MOST + 1
+
+
+class CountingQueue(queue.SimpleQueue[Any]):
+    """Counts how often the thread went to sleep over it."""
+
+    slept = 0
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        CountingQueue.slept += 1
+        return super().get(block, timeout)
+
+
+@pytest.mark.parametrize(("linger_seconds", "stays_awake"), [(60.0, True), (0.0, False)])
+async def test_the_thread_stays_awake_only_where_the_next_record_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linger_seconds: float, stays_awake: bool
+) -> None:
+    """To be woken takes a third of what a record does; to stay awake takes a processor."""
+    monkeypatch.setattr(_writer, "LINGER_SECONDS", linger_seconds)
+    monkeypatch.setattr(queue, "SimpleQueue", CountingQueue)
+    monkeypatch.setattr(CountingQueue, "slept", 0)
+    async with open_journal(tmp_path / "run.db") as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        for key in range(20):
+            await batch.begin([batch.find(key, 0)])
+    if stays_awake:
+        assert CountingQueue.slept == 1, "only over the first, before it knew how near others are"
+    else:
+        assert CountingQueue.slept >= 20
 
 
 async def test_when_the_disk_fails_everybody_hears_of_it(tmp_path: Path, disk: Disk) -> None:

@@ -115,7 +115,7 @@ class PostgresBackend(SqlBackend):
         try:
             with self._connection.pipeline():
                 self.execute(self.begin_statement)
-                self.execute(TOKEN_OR_ERROR, (self._owner.to_json(),))
+                self.execute(TOKEN_OR_ERROR, (self._owner.text,))
                 for table in _schema.COLUMNS:
                     self._append(table, rows.get(table, []))
                 self.commit()
