@@ -24,17 +24,19 @@ class Owner:
     host: str
     since: float
     """When it opened the journal, in seconds since the epoch."""
-    text: str = attrs.field(init=False)
+    text: str = attrs.field(
+        init=False, default=attrs.Factory(lambda owner: _as_json(owner), takes_self=True)
+    )
     """What is left in the journal: all that, as JSON."""
-
-    @text.default
-    def _as_json(self) -> str:
-        fields = {"token": self.token, "pid": self.pid, "host": self.host, "since": self.since}
-        return json.dumps(fields, sort_keys=True)
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return f"process {self.pid} on {self.host}, since {since}"
+
+
+def _as_json(owner: Owner) -> str:
+    fields = {"token": owner.token, "pid": owner.pid, "host": owner.host, "since": owner.since}
+    return json.dumps(fields, sort_keys=True)
 
 
 def this_process() -> Owner:
