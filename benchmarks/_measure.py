@@ -105,16 +105,23 @@ def interleaved(benches: Mapping[str, Bench], *, count: int, rounds: int) -> Sam
     for bench in benches.values():
         bench(max(1, count // 10))
     order = list(benches)
-    gc.collect()
-    gc.freeze()
-    try:
+    with own_garbage_only():
         for _ in range(rounds):
             for name in order:
                 seconds[name].append(benches[name](count))
             order.reverse()
+    return Samples(seconds, count)
+
+
+@contextmanager
+def own_garbage_only() -> Iterator[None]:
+    """Leave what is alive out of all collections in the block, such as what peers have imported."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
     finally:
         gc.unfreeze()
-    return Samples(seconds, count)
 
 
 def timed_in_trio(function: Callable[[int], Awaitable[object]], *, depth: int = 0) -> Bench:

@@ -41,7 +41,7 @@ import attrs
 import trio
 
 import harness
-from benchmarks._measure import Row, at_least, at_most, in_words
+from benchmarks._measure import Row, at_least, at_most, in_words, own_garbage_only
 from harness.fanout import Ending
 from harness.journal import open_journal
 
@@ -116,9 +116,10 @@ def fan_out_beside(fresh: Iterator[Path], *, items: int, rounds: int) -> Iterato
     """Compare a fan-out with a journal with one without."""
     plain: list[float] = []
     journaled: list[float] = []
-    for _ in range(rounds):
-        plain.append(trio.run(fan_out_seconds, items, None))
-        journaled.append(trio.run(fan_out_seconds, items, next(fresh)))
+    with own_garbage_only():
+        for _ in range(rounds):
+            plain.append(trio.run(fan_out_seconds, items, None))
+            journaled.append(trio.run(fan_out_seconds, items, next(fresh)))
     yield at_most(
         f"fan_out of {BODY_SECONDS * 1e3:g} ms items at limit {LIMIT}, with / without a journal",
         1.05,
