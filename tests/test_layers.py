@@ -19,6 +19,7 @@ FLOORS = {
     "errors": 0,
     "_version": 0,
     "_arguments": 0,
+    "_async_with": 0,
     "_clock_hold": 0,
     "_error_copies": 0,
     "_extras": 0,
@@ -45,6 +46,7 @@ CORE = {
     "errors",
     "_version",
     "_arguments",
+    "_async_with",
     "_clock_hold",
     "_error_copies",
     "_extras",
@@ -112,6 +114,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("models", "harness.runs._functions"): "functions are named and refused as by runs",
     ("models", "harness.runs._accounts"): (
         "before every call it is asked whether anybody counts, and most often nobody does"
     ),

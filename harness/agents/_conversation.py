@@ -65,8 +65,14 @@ class Conversation:
         """Return the conversation that `to_json` wrote.
 
         Raises:
+          TypeError: if it is no text, but an open file for instance.
           ValueError: if the text is none.
         """
+        if not isinstance(text, (str, bytes, bytearray, memoryview)):
+            raise TypeError(
+                f"Conversation.from_json() takes the text that to_json() returned, not {text!r}; "
+                "of a file give what its read() returns"
+            )
         try:
             saved = msgspec.json.decode(text, type=_Saved)
         except msgspec.DecodeError as error:

@@ -14,6 +14,7 @@ from typing import Generic, Self, TypeVar
 
 import trio
 
+from harness._async_with import AsyncWithOnly
 from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
@@ -27,7 +28,7 @@ from harness.runs._endings import is_only_cancelled, most_telling, try_note
 OutputT = TypeVar("OutputT")
 
 
-class AgentStream(Generic[OutputT]):
+class AgentStream(AsyncWithOnly, Generic[OutputT]):
     """An agent's run under way; what `Agent.stream` returns. An async iterator of `harness.Event`.
 
     The events are those of the run and of the agents below it, each with the run it came from;
@@ -54,6 +55,8 @@ class AgentStream(Generic[OutputT]):
         "_waiting_for_end",
         "_work",
     )
+
+    _written = "agent.stream(...) as stream"
 
     def __init__(
         self,

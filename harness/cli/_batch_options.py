@@ -231,6 +231,14 @@ journal_options = _together(
         "process counted too. By default it is tried in every session.",
     ),
     click.option(
+        "--code-version",
+        type=str,
+        metavar="TEXT",
+        help="Record with the journal what the code is called, such as 2026-11 or a commit. It is "
+        "refused to go on with another one, as what has changed in a function or in a prompt "
+        "can't be seen from outside.",
+    ),
+    click.option(
         "--force",
         is_flag=True,
         help="Go on with a journal although the target or the settings have changed since.",

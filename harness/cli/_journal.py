@@ -53,6 +53,7 @@ def check_journal(options: BatchOptions) -> int:
             ("--retry-failed", options.retry_failed),
             ("--force", options.force),
             ("--max-attempts", options.max_attempts is not None),
+            ("--code-version", options.code_version is not None),
         ):
             if given:
                 raise InputError(
@@ -180,6 +181,7 @@ def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:
         "--key": options.key,
         "--prompt": options.prompt,
         "--model": options.model,
+        "--code-version": options.code_version,
     }
 
 

@@ -102,6 +102,9 @@ class BatchOptions:
     force: bool
     """Whether to go on although the code or the settings have changed."""
 
+    code_version: str | None
+    """What the user calls the code as it is now; None: nothing."""
+
     max_attempts: int | None
     """Attempts per item over all sessions; None: any."""
 

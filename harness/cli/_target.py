@@ -205,6 +205,11 @@ def _check(value: Any, module: types.ModuleType, text: str, name: str) -> None:
     try:
         signature.bind(None)
     except TypeError as error:
+        if next(iter(signature.parameters), None) == "self" and inspect.isfunction(value):
+            raise InputError(
+                f"{text} is a method of a class, taken from the class itself; make an instance in "
+                "the module, and name its method"
+            ) from error
         takes = "no argument" if not signature.parameters else f"{signature}"
         raise InputError(
             f"{text} takes {takes}, but a batch calls it with one argument, the record; "

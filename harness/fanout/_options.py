@@ -8,7 +8,7 @@ from typing import Any
 
 from harness._arguments import check_count, check_seconds
 from harness.policies import Attempt, FailFast, check_attempt, check_policy
-from harness.runs._functions import check_callable, name_of
+from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 FAIL_FAST = FailFast()
 ONE_ATTEMPT = Attempt()
@@ -28,17 +28,10 @@ def check_function(call: str, fn: Any, *, items: int = 1) -> None:
             f"{call} takes an async function that returns a value, not the generator function "
             f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
         )
-    try:
-        inspect.signature(fn).bind(*[None] * items)
-    except TypeError as mismatch:
-        what, parameters = ("one item", "item") if items else ("no argument", "")
-        raise TypeError(
-            f"{call} calls {name_of(fn)} with {what}, which its parameters don't allow "
-            f"({mismatch}); define it as `async def {name_of(fn)}({parameters})`, or give it the "
-            "others with functools.partial"
-        ) from None
-    except ValueError:
-        pass  # Some callables written in C don't tell their parameters.
+    what, parameters = ("one item", "item") if items else ("no argument", "")
+    refuse_mismatch(
+        call, fn, what, parameters, advice=", or give it the others with functools.partial"
+    )
 
 
 def check_options(

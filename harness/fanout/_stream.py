@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import trio
 
 from harness._arguments import check_count
+from harness._async_with import AsyncWithOnly
 from harness.errors import FanOutError, JournalError
 from harness.fanout._engine import Engine
 from harness.fanout._engine_for import engine_for
@@ -123,8 +124,10 @@ def open_fan_out(
     )
 
 
-class FanOutStream(Generic[T]):
+class FanOutStream(AsyncWithOnly, Generic[T]):
     """A fan-out under way; what `open_fan_out` returns. An async iterator of `Result`."""
+
+    _written = "harness.open_fan_out(...) as stream"
 
     def __init__(
         self,

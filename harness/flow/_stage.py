@@ -12,7 +12,7 @@ import attrs
 from harness._arguments import check_count, check_seconds
 from harness.fanout._options import ONE_ATTEMPT
 from harness.policies import Attempt, check_attempt
-from harness.runs._functions import check_callable, name_of
+from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
 """What a stage calls: gives one value for an item, or as an async generator several."""
@@ -142,15 +142,7 @@ def check_takes_one(what: str, fn: Any) -> None:
             f"{what} takes an async function, not the generator function {name_of(fn)}; "
             "define it with `async def`"
         )
-    try:
-        inspect.signature(fn).bind(None)
-    except TypeError as mismatch:
-        raise TypeError(
-            f"{what} calls {name_of(fn)} with one item, which its parameters don't allow "
-            f"({mismatch}); define it as `async def {name_of(fn)}(item)`"
-        ) from None
-    except ValueError:
-        pass  # Some callables written in C don't tell their parameters.
+    refuse_mismatch(what, fn, "one item", "item")
 
 
 def check_each(what: str, each: Any) -> None:

@@ -287,7 +287,7 @@ class _JournalOfForm:
 def _differences(before: list[Any], now: list[Any]) -> list[str]:
     """Return in words what is not as it was: of target, version and settings, in this order."""
     found = [
-        f"{what} was {was!r} and is {now_is!r}"
+        f"{what} {_was_and_is(was, now_is)}"
         for what, was, now_is in zip(("the function", "version="), before, now, strict=False)
         if was != now_is
     ]
@@ -300,8 +300,13 @@ def _differences(before: list[Any], now: list[Any]) -> list[str]:
         ) from error
     for name in sorted({*then, *today}):
         if then.get(name) != today.get(name):
-            found.append(f"{name} was {then.get(name)!r} and is {today.get(name)!r}")
+            found.append(f"{name} {_was_and_is(then.get(name), today.get(name))}")
     return found
+
+
+def _was_and_is(was: object, now_is: object) -> str:
+    before = "was not given" if was is None else f"was {was!r}"
+    return f"{before} and is {'not given' if now_is is None else repr(now_is)}"
 
 
 def open_journal(

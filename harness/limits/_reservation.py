@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol, TypeAlias
 import trio
 from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so asking is felt.
 
+from harness._async_with import AsyncWithOnly
 from harness.errors import NestedReservationError, ReservationError
 from harness.limits._charges import Charge
 from harness.limits._headers import HeaderSource
@@ -91,7 +92,7 @@ class Issuer(Protocol):
         ...
 
 
-class Reservation(Waiter):
+class Reservation(Waiter, AsyncWithOnly):
     """A place and an amount that a limiter lends to one request to the provider.
 
     Made by `Limiter.reserve`, held for the length of an ``async with`` block, and used once.
@@ -115,6 +116,8 @@ class Reservation(Waiter):
         "priority",
         "state",
     )
+
+    _written = "limiter.reserve(...) as reservation"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
+from harness.runs._functions import refuse_mismatch
 
 
 class FunctionModel(CalledModel):
@@ -28,7 +29,7 @@ class FunctionModel(CalledModel):
       price: What it costs.
 
     Raises:
-      TypeError: if ``fn`` can't be called.
+      TypeError: if ``fn`` can't be called with one argument.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class FunctionModel(CalledModel):
     ) -> None:
         if not callable(fn):
             raise TypeError(f"a FunctionModel takes a function of the request, not {fn!r}")
+        refuse_mismatch("a FunctionModel", fn, "the request", "request")
         if name is None:
             name = str(getattr(fn, "__name__", type(fn).__name__))
         super().__init__(name, limiter=limiter, price=price)

@@ -21,6 +21,7 @@ import trio
 from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
+from harness._async_with import AsyncWithOnly
 from harness.policies import Budget
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._current import current
@@ -95,10 +96,12 @@ def open_run(
     return RunBlock(name, timeout, deps, tags, private)
 
 
-class RunBlock:
+class RunBlock(AsyncWithOnly):
     """The block of one run; what `open_run` returns."""
 
     __slots__ = ("_deps", "_name", "_private", "_run", "_tags", "_timeout", "_token")
+
+    _written = "harness.open_run(...) as run"
 
     def __init__(
         self,

@@ -10,6 +10,8 @@ from typing import Any
 
 from harness.runs._frames import caller
 
+_INSTANCE_OF_CLASS = "it is a class: give an instance with an async __call__, or a method of one"
+
 
 def name_of(fn: Any) -> str:
     """Return a name for people: of the function, the method, or the class of a callable.
@@ -51,11 +53,57 @@ def check_callable(call: str, fn: Any) -> None:
         raise TypeError(f"{call} takes an async function, not {fn!r}; see {caller()}")
 
 
+def refuse_mismatch(call: str, fn: Any, given: str, parameters: str, *, advice: str = "") -> None:
+    """Refuse what can't be called with so many parameters, before it is called.
+
+    Args:
+      call: Who calls it, such as ``"fan_out()"``.
+      fn: What it calls.
+      given: What it is called with, in words.
+      parameters: The names of the parameters that it should have, with commas between them.
+      advice: What else can be done, added to the end.
+
+    Raises:
+      TypeError: naming ``call``.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return  # Some callables written in C don't tell their parameters.
+    try:
+        signature.bind(*[None for name in parameters.split(", ") if name])
+    except TypeError as mismatch:
+        name = name_of(fn)
+        if isinstance(fn, type):
+            do = _INSTANCE_OF_CLASS
+        elif (owner := _class_of_unbound(fn, signature)) is not None:
+            do = (
+                f"it was taken from the class: take it from an instance, {owner}(...).{fn.__name__}"
+            )
+        elif name == "<lambda>":
+            do = f"write `lambda {parameters}: ...`"
+        else:
+            do = f"define it as `async def {name}({parameters})`"
+        raise TypeError(
+            f"{call} calls {name} with {given}, which its parameters don't allow ({mismatch}); "
+            f"{do}{advice}"
+        ) from None
+
+
+def _class_of_unbound(fn: Any, signature: inspect.Signature) -> str | None:
+    """Return the name of the class whose method this is, if it was taken from the class itself."""
+    if not inspect.isfunction(fn) or next(iter(signature.parameters), None) != "self":
+        return None
+    return fn.__qualname__.rpartition(".")[0].rpartition("<locals>.")[2] or None
+
+
 def not_awaitable_error(function: Callable[..., Any], returned: Any) -> TypeError:
     """Return the error for a function that returned something that can't be awaited."""
+    do = "define it with `async def`, or wrap it in a function that is"
+    if isinstance(function, type):
+        do = _INSTANCE_OF_CLASS
     return TypeError(
-        f"{name_of(function)}() returned {returned!r} where an awaitable was expected; "
-        "define it with `async def`, or wrap it in a function that is"
+        f"{name_of(function)}() returned {returned!r} where an awaitable was expected; {do}"
     )
 
 

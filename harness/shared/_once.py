@@ -26,7 +26,7 @@ import trio
 from harness._arguments import check_key
 from harness._words import error_in_words, repr_of
 from harness.errors import EffectUnknownError, JournalLockedError
-from harness.runs._functions import check_callable, not_awaitable_error
+from harness.runs._functions import check_callable, not_awaitable_error, refuse_mismatch
 from harness.shared._effect_store import EffectStore, RecordedEffect
 from harness.shared._effects_in_memory import EffectsInMemory
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
@@ -133,7 +133,8 @@ class Once:
             again for every further try.
 
         Raises:
-          TypeError: if ``effect`` is no async function, or ``key`` can't be used as one.
+          TypeError: if ``effect`` is no async function that takes the idempotency key, or ``key``
+            can't be used as one.
           EffectUnknownError: if the effect began, and nobody knows how it ended.
           SharedClosedError: if the block was left.
           JournalLockedError: if the effect is under way in another once of the same journal.
@@ -168,6 +169,8 @@ class Once:
         while True:  # Ends: it goes round only after an effect that another's budget refused.
             flight = flights.find(key)
             if flight is None:
+                # Before anything is recorded: an effect that can't be called never began.
+                refuse_mismatch("once()", effect, "the idempotency key", "idempotency_key")
                 flight = flights.start(
                     key,
                     self._perform,

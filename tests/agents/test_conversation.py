@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,6 +228,14 @@ def test_a_history_that_no_model_would_take_is_refused(
 def test_what_is_no_saved_conversation_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"saved|form"):
         Conversation.from_json(text)
+
+
+def test_a_file_in_place_of_its_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "saved.json").write_text(Conversation().to_json())
+    with (tmp_path / "saved.json").open() as file:
+        with pytest.raises(TypeError, match=r"give what its read\(\) returns"):
+            Conversation.from_json(file)  # type: ignore[arg-type]
+        assert Conversation.from_json(file.read()).messages == ()
 
 
 def test_what_is_no_message_is_refused() -> None:

@@ -620,6 +620,13 @@ async def test_who_only_subscribes_does_not_make_the_model_stream(
     assert texts == ["let me see", "here it is"]
 
 
+async def test_with_instead_of_async_with_says_what_to_write(autojump_clock: MockClock) -> None:
+    stream = Agent("a", model=Script("hello")).stream("hi")
+    with pytest.raises(TypeError, match=r"async with agent\.stream\(\.\.\.\) as stream"):
+        with stream:  # type: ignore[attr-defined]
+            pytest.fail("the block was entered")
+
+
 async def test_a_stream_can_be_cancelled_at_every_checkpoint(autojump_clock: MockClock) -> None:
     model = two_turns()
     agent = Agent("a", model=model, tools=[work])

@@ -304,6 +304,7 @@ def test_plain_lines_are_known_by_their_place(folder: Path) -> None:
         (["--force"], "--force says how to go on with a journal"),
         (["--retry-failed"], "--retry-failed says how to go on with a journal"),
         (["--max-attempts", "3"], "--max-attempts says how to go on with a journal"),
+        (["--code-version", "2"], "--code-version says how to go on with a journal"),
         (["--journal", "run.db", "--retry-failed"], "--retry-failed needs --resume"),
         (["--journal", "out.jsonl"], "--output and --journal both name 'out.jsonl'"),
         (["--journal", "in.csv"], "--input and --journal both name 'in.csv'"),
@@ -372,6 +373,28 @@ def test_another_target_or_setting_is_refused_with_the_difference(
     assert not Path("out.jsonl.part").exists()
     assert batch("--resume", "--force", target="other") == 1
     assert [line["value"] for line in lines()] == [{"of": "1"}, None, {"of": "3"}]
+
+
+def test_code_of_another_version_is_refused_without_force(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The only way to tell, of a function or a prompt that has changed under the same name."""
+    batch("--code-version", "1")
+    assert batch("--resume", "--code-version", "1") == 1
+    assert batch("--resume", "--code-version", "2") == 2
+    assert "--code-version was '1' and is '2'" in capsys.readouterr().err
+    assert batch("--resume") == 2
+    assert "--code-version was '1' and is not given" in capsys.readouterr().err
+    assert batch("--resume", "--code-version", "2", "--force") == 1
+    journal("show", "run.db")
+    assert "--code-version 2" in capsys.readouterr().out
+
+
+def test_a_key_that_was_given_before_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["batch", "agent.py:echo", "--input", "in.csv", "--output", "out.jsonl"]
+    assert main([*words, "--journal", "run.db"]) == 1
+    assert main([*words, "--journal", "run.db", "--resume", "--key", "id"]) == 2
+    assert "--key was not given and is 'id'" in capsys.readouterr().err
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

@@ -93,6 +93,7 @@ def test_target_is_any_callable_of_one_argument_that_returns_an_awaitable(
         ("plain_first", "plain function"),
         ("agent.plain", "plain function"),
         ("Agent", "is a class"),
+        ("Agent.answer", "a method of a class, taken from the class itself; make an instance"),
         ("number", "of type int and can't be called"),
         ("clasify", "tickets has no 'clasify'; did you mean 'classify'"),
         ("agent.anser", "did you mean 'answer'"),

@@ -13,6 +13,7 @@ import pytest
 from trio.testing import MockClock
 
 import harness
+from harness.limits import Limiter
 from tests.fanout.probes import FakeLimiter, Flight, Source, echo, leaves, nothing_left_behind
 
 
@@ -131,6 +132,47 @@ async def test_an_async_generator_function_that_was_not_called_is_refused_as_ite
         yield 1
 
     await refuse(TypeError, "items", "numbers", items=numbers)
+
+
+class _Handler:
+    async def __call__(self, item: int) -> int:
+        return item
+
+    async def handle(self, item: int) -> int:
+        return item
+
+
+async def test_a_class_and_a_method_of_one_are_told_to_be_instances(
+    autojump_clock: MockClock,
+) -> None:
+    await refuse(TypeError, "it is a class", "an instance with an async __call__", fn=_Handler)
+    await refuse(TypeError, "taken from the class", "_Handler(...).handle", fn=_Handler.handle)
+    await refuse(TypeError, "write `lambda item: ...`", fn=lambda: None)
+
+
+async def test_a_class_that_takes_an_item_is_told_to_be_an_instance(
+    autojump_clock: MockClock,
+) -> None:
+    class Question:
+        def __init__(self, item: int) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="it is a class: give an instance"):
+        await harness.fan_out(Question, [1])  # type: ignore[arg-type]
+
+
+async def test_with_instead_of_async_with_says_what_to_write(autojump_clock: MockClock) -> None:
+    for block, written in (
+        (harness.open_run("name"), "async with harness.open_run(...) as run:"),
+        (harness.open_fan_out(echo, [1]), "async with harness.open_fan_out(...) as stream:"),
+        (
+            Limiter("model", concurrent=1).reserve(),
+            "async with limiter.reserve(...) as reservation:",
+        ),
+    ):
+        with pytest.raises(TypeError) as caught, block:  # type: ignore[attr-defined]
+            pytest.fail("the block was entered")
+        assert written in str(caught.value)
 
 
 async def test_an_async_generator_function_is_refused_as_the_body(

@@ -160,6 +160,7 @@ async def test_a_stream_is_entered_once() -> None:
         (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], price=3), TypeError, "takes a harness.models.Price, not 3"),  # type: ignore[arg-type]
         (lambda: FunctionModel("fn"), TypeError, "takes a function"),  # type: ignore[arg-type]
+        (lambda: FunctionModel(lambda: "a"), TypeError, "write `lambda request: ...`"),  # type: ignore[misc, arg-type]
     ],
 )
 def test_bad_arguments_are_refused(

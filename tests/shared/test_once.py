@@ -145,6 +145,23 @@ async def test_a_given_key_is_used_and_the_first_one_is_kept(autojump_clock: Moc
             await once("d", lambda key: 5)  # type: ignore[arg-type, return-value]
 
 
+@pytest.mark.parametrize("on_error", ["retry", "unknown"])
+async def test_an_effect_without_a_parameter_for_the_key_never_began(
+    autojump_clock: MockClock, on_error: Any
+) -> None:
+    """It was an unknown effect before, though nothing had been called."""
+
+    async def pay() -> str:
+        pytest.fail("it was called")
+
+    bank = Bank()
+    async with open_once(on_error=on_error) as once:
+        with pytest.raises(TypeError, match=r"async def pay\(idempotency_key\)"):
+            await once("refund", pay)  # type: ignore[arg-type]
+        assert once.statistics().effects == 0
+        assert (await once("refund", bank.pay)).startswith("receipt")
+
+
 # Failures ----------------------------------------------------------------------------------------
 
 
