@@ -162,15 +162,16 @@ async def test_a_class_that_takes_an_item_is_told_to_be_an_instance(
 
 
 async def test_with_instead_of_async_with_says_what_to_write(autojump_clock: MockClock) -> None:
-    for block, written in (
+    blocks: list[tuple[Any, str]] = [
         (harness.open_run("name"), "async with harness.open_run(...) as run:"),
         (harness.open_fan_out(echo, [1]), "async with harness.open_fan_out(...) as stream:"),
         (
             Limiter("model", concurrent=1).reserve(),
             "async with limiter.reserve(...) as reservation:",
         ),
-    ):
-        with pytest.raises(TypeError) as caught, block:  # type: ignore[attr-defined]
+    ]
+    for block, written in blocks:
+        with pytest.raises(TypeError) as caught, block:
             pytest.fail("the block was entered")
         assert written in str(caught.value)
 
