@@ -21,6 +21,7 @@ import trio
 from harness._arguments import check_fraction, check_whole
 from harness.errors import NoRunError
 from harness.runs import current_run_or_none
+from harness.runs._functions import check_callable
 from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
 from harness.testing.chaos._wanted import Delay, ErrorMaker, delay_bounds, error_makers
 from harness.testing.chaos._wrapped import ChaosModel, Faults, wrap_tool
@@ -156,6 +157,8 @@ class Chaos:
         if hasattr(thing, "invoke") and hasattr(thing, "parameters"):
             changed: T = wrap_tool(self._faults(), thing)
             return changed
+        if inspect.iscoroutine(thing):
+            check_callable("Chaos.wrap()", thing)  # It raises, and says which line to change.
         if not callable(thing):
             raise TypeError(
                 f"Chaos.wrap() takes an async function, a model or a tool, not {thing!r}"

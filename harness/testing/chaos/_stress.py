@@ -14,6 +14,7 @@ from harness._words import error_in_words, repr_of
 from harness.fanout import Result, open_fan_out
 from harness.policies import BestEffort
 from harness.testing.chaos._consistent import assert_consistent
+from harness.testing.isolation._outputs import comparable
 
 FACTORS = (5, 10)
 
@@ -52,7 +53,8 @@ async def assert_stable_under_load(
       expected: How many will be in flight at most in earnest.
       factors: How many times as many to try, one after the other.
       rounds: How many times over each load is filled.
-      equal: Compares two values; by default ``==``. Errors are compared by class and text.
+      equal: Compares two values; by default ``==``, but for the ids of runs, which are new each
+        time. Errors are compared by class and text.
 
     Returns:
       What held.
@@ -123,7 +125,9 @@ def _same(one: Result[Any], other: Result[Any], equal: Callable[[Any, Any], bool
         return False
     if one.status != "ok":
         return _words(one) == _words(other)
-    return bool(equal(one.value, other.value) if equal is not None else one.value == other.value)
+    if equal is not None:
+        return bool(equal(one.value, other.value))
+    return bool(comparable(one.value) == comparable(other.value))
 
 
 def _words(result: Result[Any]) -> str:

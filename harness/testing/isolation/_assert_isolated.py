@@ -14,7 +14,7 @@ import attrs
 
 from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
-from harness.runs._functions import check_callable, name_of
+from harness.runs._functions import check_callable, name_of, refuse_mismatch
 from harness.testing._asked import asked
 from harness.testing.exploration._thread import in_worker_thread
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
@@ -108,6 +108,7 @@ async def assert_isolated(
     Cancellation: the schedule that is being run is finished first. Everything is put back.
     """
     check_callable("assert_isolated(agent_fn, ...)", agent_fn)
+    refuse_mismatch("assert_isolated(agent_fn, ...)", agent_fn, "one input", "input")
     check_count("assert_isolated(schedules=...)", schedules, advice="leave it out for 500")
     check_whole("assert_isolated(seed=...)", seed, advice="any will do")
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):

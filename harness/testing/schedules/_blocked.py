@@ -28,7 +28,7 @@ class BlockedTask:
     """A task that waits, in words."""
 
     name: str
-    """The task's name."""
+    """The task's name; with a number, if another task had the same name before it."""
 
     place: str
     """The innermost function of the user's code, with file and line."""
@@ -44,6 +44,7 @@ class BlockedTask:
 def blocked_tasks(control: Control) -> list[BlockedTask]:
     """Return those tasks that wait for something else than the tasks they started."""
     found: list[BlockedTask] = []
+    names = _told_apart(control)
     for task in control.live_tasks():
         frames = control.frames(task)
         if not frames or any(
@@ -57,9 +58,27 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
                 if isinstance(held, trio.Lock) and isinstance(
                     owner := held.statistics().owner, trio.lowlevel.Task
                 ):
-                    holder = task_name(owner)
-        found.append(BlockedTask(task_name(task), describe_wait(frames), holder))
+                    holder = names.get(owner) or task_name(owner)
+        found.append(BlockedTask(names[task], describe_wait(frames), holder))
     return found
+
+
+def _told_apart(control: Control) -> dict[trio.lowlevel.Task, str]:
+    """Return a name for each task; those of the same name are numbered by their first steps.
+
+    So are they in the order of steps that a report tells.
+    """
+    first_step = {number: step for step, number in enumerate(dict.fromkeys(control.order))}
+    names: dict[trio.lowlevel.Task, str] = {}
+    counts: dict[str, int] = {}
+    never = len(first_step)
+    for task in sorted(
+        control.numbers, key=lambda task: first_step.get(control.numbers[task], never)
+    ):
+        name = task_name(task)
+        counts[name] = count = counts.get(name, 0) + 1
+        names[task] = name if count == 1 else f"{name} #{count}"
+    return names
 
 
 def task_name(task: trio.lowlevel.Task) -> str:

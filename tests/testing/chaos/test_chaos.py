@@ -282,6 +282,12 @@ async def test_what_cannot_be_wrapped_is_refused() -> None:
         with pytest.raises(TypeError, match="wrap"):
             Chaos(0, fail=True).wrap(thing)
 
+    async def worker(number: int) -> int:
+        return number
+
+    with pytest.raises(TypeError, match=r"not the coroutine .* write worker instead of worker"):
+        Chaos(1, fail=ValueError).wrap(worker(1))  # type: ignore[unused-coroutine]
+
 
 def test_a_wrapped_function_says_what_it_is() -> None:
     async def look_up(key: str) -> str:

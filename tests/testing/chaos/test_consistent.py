@@ -10,7 +10,9 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.agents import Agent
 from harness.fanout import Result
+from harness.models import FunctionModel, ModelRequest
 from harness.shared import Counter
 from harness.testing.chaos import Chaos, assert_consistent, assert_stable_under_load
 
@@ -103,6 +105,22 @@ async def test_a_function_of_its_item_holds_under_load(autojump_clock: MockClock
     report = await assert_stable_under_load(work, [1, 2, 3], expected=4)
     assert report.at_once == 40
     assert report.runs == 3 * (20 + 40)
+
+
+async def test_an_agent_is_stable_under_load(autojump_clock: MockClock) -> None:
+    """It was refused: no two replies have the same run."""
+    agent = Agent("a", model=FunctionModel(lambda request: request.messages[-1].content))
+    assert (await assert_stable_under_load(agent, ["1", "2"], expected=2, rounds=1)).runs == 30
+    seen: list[str] = []
+
+    def leaky(request: ModelRequest) -> str:
+        seen.append(request.messages[-1].content)
+        return seen[-1] if len(seen) <= 4 else seen[0]
+
+    with pytest.raises(AssertionError, match="with 10 in flight"):
+        await assert_stable_under_load(
+            Agent("a", model=FunctionModel(leaky)), ["1", "2"], expected=2
+        )
 
 
 async def test_the_first_difference_is_reported_with_its_load(autojump_clock: MockClock) -> None:

@@ -169,6 +169,22 @@ async def test_an_agent_that_always_fails() -> None:
         await assert_isolated(agent, [1, 2])
 
 
+async def test_an_agent_that_takes_no_input_is_refused_before_anything_runs() -> None:
+    class Desk:
+        async def answer(self, value: int) -> int:
+            return value
+
+    async def two(value: int, other: int) -> int:
+        return value
+
+    with pytest.raises(TypeError, match="it is a class: give an instance"):
+        await assert_isolated(Desk, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"take it from an instance, Desk\(\.\.\.\)\.answer"):
+        await assert_isolated(Desk.answer, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"async def two\(input\)"):
+        await assert_isolated(two, [1, 2])  # type: ignore[arg-type]
+
+
 async def test_an_agent_that_fails_for_some_inputs() -> None:
     """An error is an outcome like any other, as long as it is always the same."""
 

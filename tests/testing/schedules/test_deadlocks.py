@@ -33,6 +33,32 @@ def test_a_deadlock_names_tasks_lines_and_holders(backend: Backend) -> None:
 
 
 @each_backend
+def test_tasks_of_one_name_are_told_apart_by_their_first_steps(backend: Backend) -> None:
+    """It read as if each waited for itself."""
+
+    async def program() -> None:
+        left, right = trio.Lock(), trio.Lock()
+
+        async def take(first: trio.Lock, second: trio.Lock) -> None:
+            async with first:
+                await trio.lowlevel.checkpoint()
+                async with second:
+                    raise AssertionError("never got here")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take, left, right)
+            nursery.start_soon(take, right, left)
+
+    for schedule, first in (("h1:1x1:-:-", 1), ("h1:0x1,0x1:-:-", 2)):
+        run = run_with(backend, program, schedule)
+        assert isinstance(run.error, DeadlockError)
+        assert next(filter(None, run.order)) == first, "the one that was spawned as this one"
+        names = ["take", "take #2"] if first == 1 else ["take #2", "take"]
+        assert [task.name for task in run.blocked] == names
+        assert [task.holder for task in run.blocked] == names[::-1]
+
+
+@each_backend
 def test_a_deadlock_behind_a_shield_ends_too(backend: Backend) -> None:
     """A cancel doesn't reach it, and on a virtual clock nothing else ever would."""
 
