@@ -37,6 +37,8 @@ class AnthropicModel(SdkModel):
       TypeError, ValueError: if an argument is not what it should be.
     """
 
+    _written = "AnthropicModel(...) as model"
+
     def __init__(
         self,
         name: str,

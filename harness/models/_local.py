@@ -23,6 +23,7 @@ from typing import Any
 import trio
 
 from harness._arguments import check_count
+from harness._async_with import AsyncWithOnly
 from harness._words import error_in_words
 from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, ModelStatusError
 from harness.limits import Limiter
@@ -48,7 +49,7 @@ xllamacpp: Any = import_module("xllamacpp")
 _QUIET = -1
 
 
-class LocalModel(CalledModel):
+class LocalModel(CalledModel, AsyncWithOnly):
     """A model from a GGUF file, computed in this process; opened with ``async with``.
 
     Args:
@@ -70,6 +71,8 @@ class LocalModel(CalledModel):
     Raises:
       TypeError, ValueError: if an argument is not what it should be.
     """
+
+    _written = "LocalModel(...) as model"
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ class OpenAIModel(SdkModel):
       TypeError, ValueError: if an argument is not what it should be.
     """
 
+    _written = "OpenAIModel(...) as model"
+
     def __init__(
         self,
         name: str,

@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from harness._arguments import check_count
+from harness._async_with import AsyncWithOnly
 from harness.errors import MissingKeyError, ModelNotOpenError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
@@ -45,7 +46,7 @@ _REST_SECONDS = 1.0
 _NO_KEY = "none"
 
 
-class SdkModel(CalledModel):
+class SdkModel(CalledModel, AsyncWithOnly):
     """What the models of all providers with a library have in common."""
 
     def __init__(

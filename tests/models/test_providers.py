@@ -314,6 +314,9 @@ async def test_a_model_is_used_inside_its_block_only(way: str) -> None:
             with pytest.raises(ModelNotOpenError):
                 async with model.stream(ask("hello")):
                     pass
+            with pytest.raises(TypeError, match=r"async with (OpenAI|Anthropic|Local)Model\("):
+                with model:  # type: ignore[union-attr]
+                    pytest.fail("the block was entered")
             async with model:
                 with pytest.raises(ModelNotOpenError, match="open already"):
                     await model.__aenter__()
