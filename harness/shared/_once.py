@@ -328,11 +328,18 @@ class Once:
         return answer
 
     def _unknown_error(self, key: Hashable, idempotency_key: str, why: str) -> EffectUnknownError:
+        kept = ""
+        if self._memory is None:
+            # Or the advice before it is followed, and the kept failure comes back all the same.
+            kept = (
+                "; an item that failed with this in a batch with a journal runs again with "
+                "retry_failed=True"
+            )
         return EffectUnknownError(
             f"the effect {repr_of(key)} began with the idempotency key {idempotency_key!r}, and "
             f"{why}: it may have taken place or not. Look at its receiver; then open the once "
             'with on_unknown="retry" if the receiver honours the key, or with a function that '
-            "finds out",
+            f"finds out{kept}",
             key,
             idempotency_key,
         )

@@ -100,6 +100,38 @@ async def test_a_value_that_cannot_be_kept_is_said_so(tmp_path: Path) -> None:
     assert await intend(path, "mail", "again") == ("unknown", "key", None)
 
 
+async def test_an_item_that_failed_as_its_effect_is_unknown_says_how_it_runs_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The first advice alone was followed in vain: the kept failure came back with its words."""
+    path = str(tmp_path / "run.db")
+    await intend(path, "refund", "key")
+    paid: list[str] = []
+
+    async def pay(idempotency_key: str) -> str:
+        paid.append(idempotency_key)
+        return "receipt"
+
+    async def session(on_unknown: Any, *, retry_failed: bool = False) -> harness.Results[str]:
+        async with open_journal(path, retry_failed=retry_failed) as journal:
+            async with open_once(journal, on_unknown=on_unknown) as once:
+
+                async def item(_: int) -> str:
+                    return await once("refund", pay)
+
+                policy = harness.BestEffort()
+                return await harness.fan_out(
+                    item, [1], journal=journal, key=lambda one: one, policy=policy, name="b"
+                )
+
+    for on_unknown in ("raise", "retry"):
+        (kept,) = await session(on_unknown)
+        assert "runs again with retry_failed=True" in str(kept.error)
+    assert paid == []
+    assert (await session("retry", retry_failed=True)).values() == ["receipt"]
+    assert paid == ["key"]
+
+
 async def test_an_item_whose_effect_is_interrupted_is_not_done(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
