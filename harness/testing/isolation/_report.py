@@ -39,9 +39,10 @@ def report(findings: Findings) -> str:
         lines.append("could not be put back between the runs:")
         lines += [f"  {words}" for words in findings.not_put_back]
     lines += [f"note: {note}" for note in findings.notes]
+    # A method has the name of its class there, which isn't what was checked.
+    function = findings.function if findings.function.isidentifier() else "agent_fn"
     lines.append(
-        f"replay: await assert_isolated({findings.function}, inputs, "
-        f"schedule={findings.trial.replay!r})"
+        f"replay: await assert_isolated({function}, inputs, schedule={findings.trial.replay!r})"
     )
     lines.append(f"fix: {fix(findings)}")
     return "\n".join(lines)

@@ -44,6 +44,12 @@ async def test_the_whole_report() -> None:
     assert text == REPORT
 
 
+async def test_a_method_is_not_replayed_by_the_name_of_its_class() -> None:
+    with pytest.raises(ScheduleError, match=r"Chat\.ask is not isolated") as caught:
+        await assert_isolated(Chat().ask, ["a", "b"])
+    assert "replay: await assert_isolated(agent_fn, inputs, " in str(caught.value)
+
+
 LINE = Chat.ask.__code__.co_firstlineno
 REPORT = f"""\
 agent is not isolated: together, run 2 gives something else than alone (schedule 1)
