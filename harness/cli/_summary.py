@@ -70,7 +70,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing in what was written that an earlier output may have."""
+        """Whether what was written has all that an earlier output may have."""
         unread = self.cut_short and self.kept_missing > 0
         return not (self.interrupted or self.errors or unread)
 

@@ -37,6 +37,8 @@ SYNCHRONOUS = "FULL"
 """Every commit is synced. The tests, which can't cut the power, do without."""
 
 CACHE_KIB = 16_384
+"""Memory for the pages of the file."""
+
 PAGES_PER_CHECKPOINT = 1_000
 """Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
 the WAL is written from its start again, so a larger number would make it larger for nothing."""

@@ -43,11 +43,12 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
+from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, text_tokens, usage_of
-from harness.models._spend import Guesses, PastUse, Spend, dollars_count, somebody_counts
+from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
 
 
