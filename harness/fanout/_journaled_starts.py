@@ -166,8 +166,11 @@ class StartingEngine(RecordingEngine):
         self._keep(result, job.entry, None, ending)
 
     def _count_kept(self, result: Result[Any]) -> None:
-        """Count an item that is done without being run. Of a failure the policy has heard before,
-        in another session; a quorum has to know all the same how many may still succeed."""
+        """Count an item that is done without being run.
+
+        Of a failure the policy has heard before, in another session; a quorum has to know all the
+        same how many may still succeed.
+        """
         self._started += 1
         if self._counts_successes:
             self._join.add(result)

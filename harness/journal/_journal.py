@@ -94,8 +94,10 @@ class Journal(JournalEffects):
     def fan_out_engine(
         self, *given: Any, form: ValueForm | None = None, **options: Any
     ) -> JournaledEngine:
-        """Return the engine of a fan-out that writes here. For `fan_out`, which so loads it only
-        where there is a journal."""
+        """Return the engine of a fan-out that writes here.
+
+        For `fan_out`, which so loads it only where there is a journal.
+        """
         # The caller's own encode= and decode= are for values of every kind.
         if form is None or self._codec.is_own:
             return JournaledEngine(*given, journal=self, **options)

@@ -26,7 +26,10 @@ class Guesses:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Count the block as such a call."""
+        """Count the block as a call that ends by itself.
+
+        When the last one has ended, all in line look at once: there is nobody left to wait for.
+        """
         token = self._begin()
         try:
             yield

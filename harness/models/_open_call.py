@@ -103,7 +103,7 @@ class OpenCall(AnswerStream):
         assert self._spend is not None
         assert self._block is not None
         self._is_open = False
-        ends = AsyncExitStack()  # Each, in whatever the one before it ends.
+        ends = AsyncExitStack()  # The last one first; each, whatever the one before it raised.
         ends.push(self._spend)
         ends.push_async_exit(self._block)
         ends.push(self._settle)
@@ -116,7 +116,7 @@ class OpenCall(AnswerStream):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Settle what was used, but for its own failure: the limiter hears that from the error."""
+        """Settle what was used; not if the stream broke off: the limiter hears that by the error."""
         if error is not None and error is self._broke:
             return
         usage = self._used()
