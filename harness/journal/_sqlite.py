@@ -103,7 +103,9 @@ class SqliteBackend(SqlBackend):
           JournalError: if there is no journal to be read.
         """
         if not self._exists():
-            raise JournalMissingError(f"there is no journal {self.name!r}")
+            raise JournalMissingError(
+                f"there is no journal {self.name!r}; give the file that a batch was recorded in"
+            )
         self._check_kind()
         try:
             self._connect("ro")

@@ -116,7 +116,7 @@ class OpenCall(AnswerStream):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Settle what was used; not if the stream broke off: the limiter hears that by the error."""
+        """Settle what was used; not if the stream broke off: the error tells the limiter that."""
         if error is not None and error is self._broke:
             return
         usage = self._used()
