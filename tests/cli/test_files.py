@@ -11,6 +11,7 @@ import pytest
 
 from harness.cli._errors import InputError
 from harness.cli._files import check_output, open_input, open_output
+from tests.support.permissions import as_somebody, needs_permissions
 
 
 @pytest.fixture
@@ -42,11 +43,12 @@ def test_input_that_cannot_be_read_is_refused(given: Path, path: str, words: str
         pass
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+@needs_permissions
 def test_input_without_permission_is_refused(given: Path) -> None:
     given.chmod(0)
-    with pytest.raises(InputError, match="Permission denied"), open_input(str(given)):
-        pass
+    with as_somebody(given.parent):
+        with pytest.raises(InputError, match="Permission denied"), open_input(str(given)):
+            pass
 
 
 def test_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import harness
 from harness.cli import main
 from harness.cli._options import _PASSWORD
 from harness.journal import open_journal, read_journal
+from tests.support.permissions import as_somebody, needs_permissions
 
 AGENT = """
 from harness.shared import reserve_budget
@@ -402,11 +403,14 @@ def test_dry_run_tells_of_the_journal_and_makes_none(capsys: pytest.CaptureFixtu
     assert "  journal run.db, with 3 items (2 ok, 1 failed)\n" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everything")
+@needs_permissions
 def test_a_journal_that_is_read_only(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     batch()
+    folder.chmod(0o777)
+    (folder / "run.db-lock").chmod(0o666)
     (folder / "run.db").chmod(0o444)
-    assert batch("--resume") == 2
+    with as_somebody(folder):
+        assert batch("--resume") == 2
     assert "can't be written to" in capsys.readouterr().err
 
 

@@ -4,8 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.fanout import Ending
 from harness.journal import _schema, _sqlite, edit_journal, open_journal, read_journal
 from harness.journal._backend import Backend
+from tests.support.permissions import as_somebody, needs_permissions
 
 FOREIGN_VERSION_1 = Path(__file__).parent / "version_1.sql"
 
@@ -246,38 +246,23 @@ def test_reading_makes_no_file(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["empty.db"]
 
 
-@contextmanager
-def as_somebody() -> Iterator[None]:
-    """Be a user whom permissions hold back, which root isn't."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of POSIX")
+@needs_permissions
 async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
     """Before anything is run, not at the first result."""
     folder = tmp_path / "shared"
     folder.mkdir()
     path = folder / "run.db"
     await make(path, 3)
-    for parent in (tmp_path, *list(tmp_path.parents)[:3]):
-        parent.chmod(parent.stat().st_mode | 0o055)
     (folder / "run.db-lock").chmod(0o666)
     path.chmod(0o444)
     before = path.read_bytes()
-    with as_somebody():
+    with as_somebody(tmp_path):
         with pytest.raises(JournalError, match=r"can't be written to .*allow this user"):
             async with open_journal(path):
                 pass
     folder.chmod(0o555)
     (folder / "run.db-lock").unlink()
-    with as_somebody():
+    with as_somebody(tmp_path):
         with pytest.raises(JournalError, match=r"lock file .*write in its folder"):
             async with open_journal(path):
                 pass
