@@ -56,7 +56,8 @@ async def call_tools(
     Cancellation: calls under way are cancelled; each call that has no result gets one that
     says so.
     """
-    # Words, and not a function: an error is worded when the calls have ended.
+    # Words at once, and not a function of what is still under way: a timeout asks for them when the
+    # calls have ended.
     waiting_for = _in_words(calls)  # noqa: F841 (read by `dump`)
     turn = _Turn(run, tools, calls)
     for call in calls:

@@ -332,6 +332,8 @@ class McpTool(Tool):
           McpToolError: if the server says that the call failed, with what it says.
           McpServerError: if the connection is closed or breaks.
 
+        Checkpoint: always.
+
         Cancellation: the server is told; what it did until then is done.
         """
         result = await self._connection.call(self._server_name, arguments)

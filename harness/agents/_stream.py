@@ -45,7 +45,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         "_conversation",
         "_error",
         "_finished",
-        "_manager",
+        "_nursery_block",
         "_prompt",
         "_raised",
         "_run",
@@ -75,7 +75,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         self._work: Work | None = None
         self._run: Run | None = None
         self._buffer: StreamBuffer | None = None
-        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery_block: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._starter: trio.lowlevel.Task | None = None  # Who waits for the agent's first step.
         self._finished = False
         self._waiting_for_end: trio.Event | None = None
@@ -164,8 +164,8 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         self._work = Work(self._setup, self._prompt, self._conversation)
         self._buffer = StreamBuffer(run, self._size)
         await self._buffer.__aenter__()  # No checkpoint.
-        self._manager = trio.open_nursery()
-        nursery = await self._manager.__aenter__()
+        self._nursery_block = trio.open_nursery()
+        nursery = await self._nursery_block.__aenter__()
         nursery.start_soon(self._drive, run, self._work, name=self._setup.name)
         try:
             # Until its first step, in which the model is asked, whatever the order of tasks: what
@@ -196,13 +196,13 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     async def _leave(self, exc: BaseException | None) -> None:
         """End the run and wait until its task is gone."""
-        assert self._manager is not None
+        assert self._nursery_block is not None
         assert self._buffer is not None
         await self._buffer.__aexit__(None, None, None)
         if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
             self.run.cancel("the block of its stream was left")
         try:
-            await self._manager.__aexit__(None, None, None)
+            await self._nursery_block.__aexit__(None, None, None)
         except BaseException as error:
             telling = most_telling(error)
             if exc is None or not isinstance(telling, trio.Cancelled):

@@ -75,6 +75,8 @@ class Tool:
           ToolArgumentsError: if the arguments don't fit; always told to the model.
           Exception: what went wrong, dealt with as `on_error` says.
 
+        Checkpoint: where the tool has one; it need not.
+
         Cancellation: when its time is over, the run ends or a call beside it fails the run.
         """
         raise NotImplementedError

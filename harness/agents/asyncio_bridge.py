@@ -309,6 +309,8 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
       RuntimeError: outside of what `AsyncioLoop.run` or `run_asyncio` called.
       Exception: its own, as it raised it.
 
+    Checkpoint: always, in asyncio; in trio as ``fn`` does.
+
     Cancellation: an asyncio cancel cancels the trio function and waits for its end. An error of
       its clean-up is raised in place of `asyncio.CancelledError`.
     """

@@ -23,10 +23,9 @@ that was killed leaves a file behind, and the next one replaces it."""
 
 
 def unfinished_beside(path: str) -> Path | None:
-    """Return where an output is written anew before it is put in its place; None if it is no file
-    that could be replaced."""
+    """Return where an output is first written anew; None if it is no file that can be replaced."""
     is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
-    # Of the file itself: replaced is what a link names, as it is written through one.
+    # Where the path is a link it stays one: the file that it names is replaced.
     return Path(os.path.realpath(path) + UNFINISHED) if is_file else None
 
 

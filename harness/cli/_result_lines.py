@@ -21,7 +21,7 @@ _LINES_PER_CHECKPOINT = 64
 
 
 class ResultLines:
-    """Where the line of each result goes. Left by `close`."""
+    """Where the line of each result goes. To be closed, since it may hold a temporary file."""
 
     kept_missing: int
     """How many results of the journal have no line yet."""
@@ -58,9 +58,9 @@ class ResultLines:
         Raises:
           BrokenPipeError, OSError: as of `LineWriter.write`, whichever file it is.
 
-        Checkpoint: at times.
+        Checkpoint: as `LineWriter.write`; the last of the journal's lines, as `release` too.
 
-        Cancellation: none while a line is being written.
+        Cancellation: none while a line is being written, or what was held is.
         """
         if is_kept:
             self.kept_missing -= 1
@@ -77,9 +77,9 @@ class ResultLines:
         Raises:
           BrokenPipeError, OSError: as of `LineWriter.write`.
 
-        Checkpoint: once in a while, if much was held.
+        Checkpoint: once in 64 lines, and as `LineWriter.write`.
 
-        Cancellation: no line is lost: the rest is written without checkpoints.
+        Cancellation: shielded until all is written, so that no line is lost.
         """
         self._holds = False
         if self._held is None:
@@ -94,7 +94,7 @@ class ResultLines:
                     await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Let go of what is held, without writing it."""
         if self._held is not None:
             self._held[1].close()
 

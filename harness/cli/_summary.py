@@ -68,14 +68,14 @@ class Report:
     output_is_complete: bool = True
     """Whether the output has what was written; a resumed batch replaces it when it is over."""
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is missing in what was written that an earlier output may have."""
-        unread = self.cut_short and self.kept_missing > 0
-        return not (self.interrupted or self.errors or unread)
-
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether what was written has all that an earlier output may have."""
+        unread = self.cut_short and self.kept_missing > 0
+        return not (self.interrupted or self.errors or unread)
 
     @property
     def exit_status(self) -> int:

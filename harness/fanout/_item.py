@@ -133,8 +133,7 @@ class ItemWork:
             nap.cancel()
 
     def work(self, job: Job) -> Coroutine[Any, Any, None]:
-        """Return what tries an item once, in a task of its own; then ends it, or sees to its next
-        try."""
+        """Return what tries an item once, in a task of its own, and then ends or retries it."""
         plan = job.plan
         if plan.hedge is None and plan.limiter is None and job.failure is None:
             return carry_out(self, job, self._function, job.item)

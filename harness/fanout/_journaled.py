@@ -273,8 +273,8 @@ class JournaledEngine(StartingEngine):
 
     def _in_words(self) -> str:
         words = [super()._in_words()]
-        if self._on_disk:
-            words.append(f"{self._on_disk:,} on their way to the journal")
+        if self._not_durable:
+            words.append(f"{self._not_durable:,} on their way to the journal")
         suspects = len(self._waiting.suspects) + (self._waiting.suspect is not None)
         if suspects:
             words.append(f"{suspects:,} to run alone, since their process died before")

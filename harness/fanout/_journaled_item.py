@@ -122,8 +122,10 @@ class JournaledJob(Job):
         return None
 
     def counted(self) -> int:
-        """Return how many attempts will count once the try that has just failed is recorded: of
-        those that stood side by side in it, one."""
+        """Return how many attempts will count once the try that has just failed is recorded.
+
+        Of those that stood side by side in it, one does.
+        """
         return self.entry.attempts - max(0, len(self.open) - 1)
 
     def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
@@ -216,8 +218,10 @@ class JournaledWork(ItemWork):
         await super()._fall_back(job, error)
 
     def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
-        """Have a run of an item tell what is used in it, and ask for the same effects in every
-        process."""
+        """Have a run of an item tell what is used in it, and its effects keep their keys.
+
+        Those have to be the same in every process.
+        """
         add_meter(run, meter)
         assert run._locals is not None
         run._locals[LASTING_KEY] = f"{self._recorder.origin}:{job.entry.id}"

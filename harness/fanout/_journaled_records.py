@@ -40,11 +40,11 @@ class RecordingEngine(Engine):
         self._ended: list[tuple[Entry, int | None, Ending]] = []
         """What has ended and is not on its way to the journal yet."""
         self._decided: list[Result[Any]] = []
-        """The results of some of it."""
-        self._on_disk = 0
-        """Results that wait until they are durable, these included."""
+        """The results among it: those of items that have ended for good."""
+        self._not_durable = 0
+        """How many results wait until they are durable, those of `_decided` included."""
         self._durable: list[Result[Any]] = []
-        """Those that do so no more, and are to be handed on."""
+        """Results that are to be handed on: they are durable, or have nothing that could be."""
         self._records = 0
         """Records that the journal has not called back for."""
         self._failure: Exception | None = None
@@ -211,7 +211,7 @@ class RecordingEngine(Engine):
     def _keep(self, result: Result[Any], entry: Entry, number: int | None, ending: Ending) -> None:
         """Note an ending, and hand the result on once that is durable."""
         self._decided.append(result)
-        self._on_disk += 1
+        self._not_durable += 1
         self._note_end(entry, number, ending)
 
     def _note_end(self, entry: Entry, number: int | None, ending: Ending) -> None:
@@ -230,7 +230,7 @@ class RecordingEngine(Engine):
         decided, self._decided = self._decided, []
 
         def then(error: BaseException | None) -> None:
-            self._on_disk -= len(decided)
+            self._not_durable -= len(decided)
             if error is None:
                 self._durable += decided
             self._called_back(error)
@@ -238,7 +238,7 @@ class RecordingEngine(Engine):
         try:
             self.batch.end_nowait(ended, then)
         except JournalError as error:
-            self._on_disk -= len(decided)
+            self._not_durable -= len(decided)
             self.fail(error)
         else:
             self._records += 1

@@ -43,7 +43,7 @@ class StartingEngine(RecordingEngine):
         super().__init__(*given, **options)
         self._content = content
         self._pulled = 0
-        self._on_disk_at_most = min(self._window, 2 * self._limit)
+        self._not_durable_at_most = min(self._window, 2 * self._limit)
         self._end_of_source: Exception | None = None
         """Why the source gives no more: `Exhausted`, or the error that it raised."""
 
@@ -67,7 +67,9 @@ class StartingEngine(RecordingEngine):
 
     def _may_start(self) -> bool:
         """Return whether there is a place for one more result, on the disk and for the reader."""
-        return self._places() > 0 and self._on_disk < self._on_disk_at_most and not self._over
+        return (
+            self._places() > 0 and self._not_durable < self._not_durable_at_most and not self._over
+        )
 
     def _fill_journaled(self) -> None:
         """Pull, look up, begin and start while there is room. To be called in the base context."""
@@ -99,14 +101,14 @@ class StartingEngine(RecordingEngine):
         if not self._in_flight and self._waiting.to_begin >= self._limit:
             return False  # As many as there are slots: they don't wait for further look-ups.
         waiting, depth = self._waiting.count, self._waiting.depth
-        under_way = waiting + self._in_flight + self._on_disk + self.unread
+        under_way = waiting + self._in_flight + self._not_durable + self.unread
         # With priorities, what is read ahead counts towards the window: it is read to choose from.
         beside = 0 if self._waiting.chooses else depth
         return waiting < depth and under_way < self._window + beside
 
     def _places(self) -> float:
         """Return how many more items may be in flight or unread now."""
-        left = self._window - self._in_flight - self._on_disk - self.unread
+        left = self._window - self._in_flight - self._not_durable - self.unread
         if left <= 0 and self.starving and not (self._in_flight or self._records):
             # A reader waits, in input order, for one that later ones have overtaken: a suspect,
             # or one whose result is still to be read.
@@ -164,8 +166,11 @@ class StartingEngine(RecordingEngine):
         self._keep(result, job.entry, None, ending)
 
     def _count_kept(self, result: Result[Any]) -> None:
-        """Count an item that is done without being run. Of a failure the policy has heard before,
-        in another session; a quorum has to know all the same how many may still succeed."""
+        """Count an item that is done without being run.
+
+        Of a failure the policy has heard before, in another session; a quorum has to know all the
+        same how many may still succeed.
+        """
         self._started += 1
         if self._counts_successes:
             self._join.add(result)

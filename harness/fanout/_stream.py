@@ -168,7 +168,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         self._reader: trio.lowlevel.Task | None = None
         self._ready_reads = 0
         self._run: Run | None = None
-        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery_block: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._finished = False
         self._closed = False
         self._error: FanOutError[Exception] | JournalError | None = None
@@ -233,7 +233,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
         Cancellation: nothing is left running.
         """
-        if self._manager is not None:
+        if self._nursery_block is not None:
             raise RuntimeError(
                 f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
             )
@@ -244,12 +244,12 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
                 f"the fan-out {self._name!r} was opened outside trio; open it in a function that "
                 "trio.run() runs"
             ) from None
-        self._manager = trio.open_nursery()
-        nursery = await self._manager.__aenter__()
+        self._nursery_block = trio.open_nursery()
+        nursery = await self._nursery_block.__aenter__()
         try:
             await nursery.start(self._drive, name=self._name)
         except BaseException as error:
-            await self._manager.__aexit__(type(error), error, error.__traceback__)
+            await self._nursery_block.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
 
@@ -260,11 +260,11 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         traceback: types.TracebackType | None,
     ) -> None:
         """Cancel what is in flight, and wait for it."""
-        assert self._manager is not None
+        assert self._nursery_block is not None
         if not self._finished:
             self._engine.leave()
         try:
-            await self._manager.__aexit__(None, None, None)
+            await self._nursery_block.__aexit__(None, None, None)
         except BaseException as error:
             telling = most_telling(error)
             if exc is None or not isinstance(telling, trio.Cancelled):

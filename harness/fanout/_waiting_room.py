@@ -84,8 +84,10 @@ class WaitingRoom:
     # What is done -----------------------------------------------------------------------------
 
     def to_read(self, places: float) -> list[JournaledJob]:
-        """Take those whose results are to be read next, for so many places. They wait until
-        `read`."""
+        """Take those whose results are to be read next, for so many places.
+
+        They count as waiting until `read`.
+        """
         count = int(min(len(self.kept), places, READ_AT_ONCE))
         self._reading = [self.kept.popleft() for _ in range(count)]
         return self._reading

@@ -27,8 +27,9 @@ from harness.runs._carry import carry_out
 from harness.runs._current import current
 from harness.runs._run import Ending
 
+# Looked up once: where these two are called, per item, ``super()`` is felt, and so is to look in a
+# class that was imported.
 _end, _start_next = Engine.end, Engine.start_next
-# Found once: super() would be felt where they are called, and so would a class that was imported.
 
 
 class WalkingJob(Job, Walker):

@@ -236,7 +236,9 @@ class SqlBackend:
                 f"version {newest}; nothing was changed: use the newer harness"
             )
         if not migrates and not version:
-            raise JournalMissingError(f"there is no journal in {self.name!r} yet")
+            raise JournalMissingError(
+                f"there is no journal in {self.name!r} yet; give one that a batch was recorded in"
+            )
         if not migrates and version < newest:
             raise JournalFormatError(
                 f"the journal {self.name!r} has version {version}, and is brought to version "

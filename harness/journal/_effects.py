@@ -31,9 +31,9 @@ class JournalEffects:
         self._writer = writer
         self._codec = codec
         self.effects_under_way: dict[Hashable, object] = {}
-        """Which `Once` has which effect now: one is not to take another's for an unknown one."""
+        """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
         self._taken: set[int] | None = None
-        """Hashes of all idempotency keys, once they were asked for; used by the writer's thread."""
+        """Hashes of all idempotency keys, since the first new effect. For the writer's thread."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
         """Record that the effect is about to begin, and return what was known of it before.
@@ -96,7 +96,10 @@ class JournalEffects:
         )
         [count] = await self._writer.ask(lambda backend: backend.change([change]))
         if not count:
-            raise JournalError(f"the effect {repr_of(key)} was never intended in this journal")
+            raise JournalError(
+                f"the effect {repr_of(key)} has an ending, but was never intended in this journal; "
+                "call intend() before the effect begins"
+            )
 
     def _intend(self, backend: Backend, key: str, offered: str) -> tuple[Any, str, Any]:
         """Return the state that was there, its idempotency key, and the text of its value."""
@@ -110,8 +113,8 @@ class JournalEffects:
             self._taken = {hash(taken) for (taken,) in rows}
         idempotency_key = str(offered)
         if isinstance(offered, DefaultKey) and hash(idempotency_key) in self._taken:
-            # Which effect of an item asked first, and got the item's own key, only its process
-            # knew. A receiver would take this one for the one that has it, and never have it.
+            # The effect of an item that asks first gets the item's own key. Another one asked
+            # first in a process that has ended: to the receiver this would be a repetition of that.
             idempotency_key += f":{blake2b(key.encode(), digest_size=4).hexdigest()}"
         change: tuple[str, Row] = (
             "INSERT INTO harness_effects (id, key, idempotency_key, state, intended_at) "

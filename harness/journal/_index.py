@@ -86,7 +86,8 @@ class KeyIndex:
         except sqlite3.Error as error:
             raise JournalError(
                 f"an item can't be looked up ({error}): the folder for temporary files is full, or "
-                "the journal is damaged; what was acknowledged stays"
+                "the journal is damaged; what was acknowledged stays: make room there, or have "
+                "TMPDIR name another, and resume"
             ) from error
 
     def _find(self, digest: bytes) -> tuple[bool, Known | None]:

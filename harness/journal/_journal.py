@@ -94,8 +94,10 @@ class Journal(JournalEffects):
     def fan_out_engine(
         self, *given: Any, form: ValueForm | None = None, **options: Any
     ) -> JournaledEngine:
-        """Return the engine of a fan-out that writes here. For `fan_out`, which so loads it only
-        where there is a journal."""
+        """Return the engine of a fan-out that writes here.
+
+        For `fan_out`, which so loads it only where there is a journal.
+        """
         # The caller's own encode= and decode= are for values of every kind.
         if form is None or self._codec.is_own:
             return JournaledEngine(*given, journal=self, **options)
@@ -132,7 +134,8 @@ class Journal(JournalEffects):
           JournalMismatchError: if it is known with another target, version or settings, and the
             journal wasn't opened with ``force=True``.
           JournalLockedError: if it is open already.
-          JournalError: if the journal can't be read or written.
+          JournalError: if the journal can't be read or written, or ``name`` is no text that could
+            be stored.
 
         Checkpoint: always.
 
@@ -358,18 +361,26 @@ def open_journal(
     """
     name = os.fspath(path)
     if not isinstance(name, str):
-        raise TypeError(f"path= is a text or a Path, not {path!r}")
+        raise TypeError(f"open_journal(path=...) takes a text or a Path, not {path!r}")
     if not name:
-        raise ValueError("path= is empty; give the journal a file")
+        raise ValueError("open_journal(path=...) is empty; give the journal a file")
     if version is not None and not isinstance(version, str):
-        raise TypeError(f"version= is a text, not {version!r}")
+        raise TypeError(
+            f"open_journal(version=...) takes a text, not {version!r}; None is for no version"
+        )
     if max_attempts is not None:
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
     if (encode is None) != (decode is None):
-        raise TypeError("encode= and decode= belong together: one reads what the other writes")
+        given, missing = ("encode", "decode") if decode is None else ("decode", "encode")
+        raise TypeError(
+            f"open_journal() was given {given}= and no {missing}=, but they belong together: one "
+            "reads what the other writes; give both, or neither"
+        )
     for what, function in (("encode", encode), ("decode", decode)):
         if function is not None and not callable(function):
-            raise TypeError(f"{what}= is a function, not {function!r}")
+            raise TypeError(
+                f"open_journal({what}=...) takes a function, not {function!r}; None is for JSON"
+            )
     settings = _Settings(
         version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
     )

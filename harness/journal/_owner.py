@@ -27,7 +27,7 @@ class Owner:
     text: str = attrs.field(
         init=False, default=attrs.Factory(lambda owner: _as_json(owner), takes_self=True)
     )
-    """What is left in the journal: all that, as JSON."""
+    """What is left in the journal: all that, as JSON. Made once, as every transaction needs it."""
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))

@@ -37,6 +37,8 @@ SYNCHRONOUS = "FULL"
 """Every commit is synced. The tests, which can't cut the power, do without."""
 
 CACHE_KIB = 16_384
+"""Memory for the pages of the file."""
+
 PAGES_PER_CHECKPOINT = 1_000
 """Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
 the WAL is written from its start again, so a larger number would make it larger for nothing."""
@@ -101,7 +103,9 @@ class SqliteBackend(SqlBackend):
           JournalError: if there is no journal to be read.
         """
         if not self._exists():
-            raise JournalMissingError(f"there is no journal {self.name!r}")
+            raise JournalMissingError(
+                f"there is no journal {self.name!r}; give the file that a batch was recorded in"
+            )
         self._check_kind()
         try:
             self._connect("ro")

@@ -22,9 +22,10 @@ SPARE_PAGES = 100
 PAGE_BYTES = 4_096
 
 FREE_BYTES_AT_LEAST = 1 << 28
-"""On a disk with less room nothing is taken that isn't needed yet."""
+"""256 MiB. On a disk with less room nothing is taken that isn't needed yet."""
 
 SMALL_CACHE_PAGES = 8
+"""A cache so small that what is inserted goes to the WAL before it is committed, or rolled back."""
 
 
 def grow_wal(connection: sqlite3.Connection, path: str, *, pages: int) -> None:

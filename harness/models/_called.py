@@ -7,7 +7,8 @@ users call stands here, so that no model can forget any of it:
 - the budgets of the run are held from then on, so that who waits in line holds nothing of them;
 - a refusal for rate is waited out, as long as there is a limiter to wait in, and it spends no
   attempt of anybody's: the limiter has begun the pause that all its callers share;
-- a stream holds its reservation until it is closed, and is closed with its block.
+- a stream holds its reservation until it is closed, and is closed with its block; see
+  `harness.models._open_call`.
 
 While a call waits for its turn it holds nothing of the limiter. While it runs it holds nothing
 that another call of the same run could need: a model calls nobody.
@@ -24,7 +25,6 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from types import TracebackType
 from typing import Any
 
 import trio
@@ -43,11 +43,13 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
+from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
+from harness.models._open_call import OpenCall
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
-from harness.models._sizes import request_tokens, text_tokens, usage_of
-from harness.models._spend import Guesses, PastUse, Spend, dollars_count, somebody_counts
+from harness.models._sizes import request_tokens, usage_of
+from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
 
 
@@ -197,7 +199,7 @@ class CalledModel(ABC):
         self, request: ModelRequest, grant: Grant
     ) -> AbstractAsyncContextManager[ModelStream]:
         """Open a stream once under ``grant``; at its end settle that, and count the use."""
-        return _OpenCall(self, request, grant)
+        return OpenCall(self, request, grant)
 
     async def _spend(self, request: ModelRequest, grant: Grant) -> Spend:
         """Hold what the call may use of the budgets here; what can't be held isn't asked for.
@@ -312,126 +314,3 @@ class CalledModel(ABC):
         # Names alone: what else a model holds may be a key.
         served_by = "" if self.provider is None else f" of {self.provider}"
         return f"<{type(self).__name__} {self.name!r}{served_by}>"
-
-
-class _OpenCall(AnswerStream):
-    """A streamed call under one grant: asked on entry, and settled at the end of its block.
-
-    One object and not nested generators: ten thousand may be open at once.
-    """
-
-    __slots__ = (
-        "_answer",
-        "_block",
-        "_broke",
-        "_grant",
-        "_is_open",
-        "_model",
-        "_request",
-        "_spend",
-        "_text_tokens",
-        "_was_entered",
-        "_whole",
-    )
-
-    def __init__(self, model: CalledModel, request: ModelRequest, grant: Grant) -> None:
-        super().__init__()
-        self._model = model
-        self._request = request
-        self._grant = grant
-        self._spend: Spend | None = None
-        self._block: AbstractAsyncContextManager[AnswerStream] | None = None
-        self._answer: AnswerStream | None = None
-        self._is_open = self._was_entered = False
-        self._text_tokens = 0
-        self._whole: ModelResponse | None = None
-        self._broke: Exception | None = None  # What it broke off with.
-
-    async def __aenter__(self) -> _OpenCall:
-        if self._was_entered:
-            raise RuntimeError(
-                "the block of this stream was entered before; call model.stream() for each block"
-            )
-        self._was_entered = True
-        model = self._model
-        self._spend = spend = await model._spend(self._request, self._grant)
-        try:
-            self._block = model._open(self._request)
-            with model._guesses.read() if spend.is_guess else nullcontext():
-                self._answer = answer = await self._block.__aenter__()
-        except BaseException as error:
-            spend.__exit__(type(error), error, error.__traceback__)
-            model._guesses.let_next_try()
-            raise
-        self.headers, self.status = answer.headers, answer.status
-        self._is_open = True
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        assert self._spend is not None
-        assert self._block is not None
-        self._is_open = False
-        ends = AsyncExitStack()  # Each, in whatever the one before it ends.
-        ends.push(self._spend)
-        ends.push_async_exit(self._block)
-        ends.push(self._settle)
-        with self._model._guesses.held() if self._spend.is_guess else nullcontext():
-            return await ends.__aexit__(error_type, error, traceback)
-
-    def _settle(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Settle what was used, but for its own failure: the limiter hears that from the error."""
-        if error is not None and error is self._broke:
-            return
-        usage = self._used()
-        assert self._answer is not None
-        assert self._spend is not None
-        self._grant.settle(usage, headers=self._answer.headers, status=self._answer.status)
-        self._spend.settle(usage)
-        if error is None and self._whole is not None:
-            self._model._past.learn(request_tokens(self._request), usage)
-
-    async def __anext__(self) -> str | ModelResponse:
-        answer, spend = self._answer, self._spend
-        if not self._is_open or answer is None or spend is None:
-            raise trio.ClosedResourceError(
-                "this answer was closed with its block; read it inside of `async with "
-                "model.stream(request)`"
-            )
-        try:
-            if spend.is_guess:
-                with self._model._guesses.read():
-                    piece = await answer.__anext__()
-            else:
-                piece = await answer.__anext__()
-        except StopAsyncIteration:
-            raise
-        except Exception as error:
-            self._broke = error
-            raise
-        if isinstance(piece, ModelResponse):
-            self._whole = piece
-        else:
-            self._text_tokens += text_tokens(piece)
-        return piece
-
-    def _used(self) -> Usage:
-        """Return the usage of the whole, or of what has come of it."""
-        if self._whole is not None:
-            return usage_of(self._request, self._whole)
-        assert self._answer is not None
-        known = self._answer.usage
-        return Usage(
-            known.input_tokens or request_tokens(self._request),
-            max(known.output_tokens, self._text_tokens),
-            cached_input_tokens=known.cached_input_tokens,
-        )

@@ -18,6 +18,14 @@ class Model(Protocol):
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.
 
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          ModelError: if there is no answer that can be used.
+
+        Checkpoint: always.
+
         Cancellation: the request is given up and its connection is not used again.
         """
         ...
@@ -26,5 +34,15 @@ class Model(Protocol):
         """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
 
         Leaving the block closes the stream, whether it was read to its end or not.
+
+        Args:
+          request: What the model is asked.
+
+        Raises:
+          ModelError: if there is no answer; while it is read, if it breaks off.
+
+        Checkpoint: on entry, and for each piece.
+
+        Cancellation: the connection is closed, and not used again.
         """
         ...

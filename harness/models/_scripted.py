@@ -88,7 +88,10 @@ class ScriptedModel(CalledModel):
             said = await said
         given = _as_answer(said)
         if not isinstance(given, Answer):
-            raise TypeError(f"a function in the script of {self.name!r} returned {given!r}")
+            raise TypeError(
+                f"a function in the script of {self.name!r} returned {given!r}; it must return "
+                "text or a ModelResponse, or raise an error"
+            )
         self._refuse_misfit(given.response)
         return given
 
@@ -118,7 +121,10 @@ def _as_answer(
     if isinstance(reply, ModelResponse):
         return Answer(reply)
     if isinstance(reply, type):
-        raise TypeError(f"a script holds the class {reply.__name__}; make one of it")
+        raise TypeError(
+            f"a script holds the class {reply.__name__}, where a reply stands; write "
+            f"{reply.__name__}(...)"
+        )
     if isinstance(reply, Exception) or callable(reply):
         return reply
     raise TypeError(

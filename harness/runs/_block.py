@@ -31,7 +31,7 @@ from harness.runs._run import Run
 from harness.runs._waiting import join_tasks
 
 _paid_by_now = paid_by.get
-# Bound once: to find a method of what was imported takes as long as the call.
+"""Bound once: a method of an imported name is looked up, and bound, anew for each call."""
 
 
 def open_run(

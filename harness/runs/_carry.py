@@ -29,7 +29,7 @@ from harness.runs._run import Ending, Run
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 _set_current = current.set
-"""Bound once: Python takes an imported name for a module, and calls what is in it the slow way."""
+"""Bound once: a method of an imported name is looked up, and bound, anew for each call."""
 
 
 class Owner(Protocol):

@@ -23,7 +23,10 @@ from harness.runs._run import CLEANUP_SECONDS, Run
 
 
 class _Enclosing:
-    """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable."""
+    """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable.
+
+    Written out, since each class that attrs makes is felt in ``import harness``.
+    """
 
     def __init__(self, deadline: float, foreign_cancel_at: float | None) -> None:
         self.deadline = deadline

@@ -64,7 +64,10 @@ def _by_name(task: trio.lowlevel.Task) -> tuple[int, str]:
 
 
 class _Picture:
-    """What was seen in one walk over the tasks."""
+    """What was seen in one walk over the tasks.
+
+    Written out, since each class that attrs makes is felt in ``import harness``.
+    """
 
     def __init__(self, *, now: float) -> None:
         self.now = now

@@ -19,8 +19,9 @@ class Tree:
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
         """The time, as `trio.current_time` gives it after looking up the clock, which is felt.
 
-        Where that is felt, so is ``tree.now()``: Python is quicker to call what it has in a local
-        variable than to find out that a field is no method. The same goes for other such fields.
+        Where that is felt, first put it into a local variable and then call that: ``tree.now()``
+        looks for a method of the class before it takes the field. The same goes for other functions
+        that are kept in fields.
         """
         self.thread_id = threading.get_ident()
         self.listeners = 0

@@ -34,8 +34,8 @@ class RecordedEffect:
 class DefaultKey(str):
     """An idempotency key that nobody chose, so that a store may make a different one from it.
 
-    Which effect of an item got which is known to its process only. A later one may give it to
-    another effect, and a store that knows who has it can tell.
+    The effects of an item get their default keys in the order in which they ask, and that may be
+    another one after a crash. Only a store knows which effect has a key from before.
     """
 
     __slots__ = ()
@@ -47,6 +47,10 @@ class EffectStore(Protocol):
     All three return once the record is durable. They are called one after the other for one key,
     and side by side for different keys. `intend` may be cancelled, and then may have recorded the
     intention or not; the others are called shielded from cancels.
+
+    A store that several `Once` may use has a dict ``effects_under_way``, in which they note whose
+    each effect is while it goes on. Without it, an effect that is under way in another `Once` looks
+    like one that a crash has cut off.
     """
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:

@@ -91,16 +91,16 @@ class Once:
         self._store = store
         self._memory = store if isinstance(store, EffectsInMemory) else None
         self._under_way: dict[Hashable, object] = getattr(store, "effects_under_way", {})
-        """The effects under way, of all that share the store if it keeps them."""
+        """Whose each effect is that is under way; see `EffectStore`."""
         self._on_unknown = on_unknown
         self._on_error = on_error
         self._flights: Flights | None = None
-        # Effects that began, with no ending yet: their idempotency keys.
         self._begun: dict[Hashable, str] = {}
-        # Those of them that were cut off, and won't have one.
+        """The idempotency keys of effects that began, and have no ending yet."""
         self._cut_off: set[Hashable] = set()
-        # Effects that took place, and that the store has failed to record.
+        """Those of them that were cut off, and won't have one."""
         self._unrecorded: dict[Hashable, Any] = {}
+        """The values of effects that took place, and that the store has failed to record."""
         self._effects = self._failed = self._shared = self._remembered = self._unknown = 0
 
     async def __call__(
@@ -228,7 +228,7 @@ class Once:
         if key in self._unrecorded:
             return await self._complete(key, self._unrecorded[key])
         if self._under_way.setdefault(key, self) is not self:
-            # To the store it looks like one whose process died, and it would be had again.
+            # To the store it looks like one that a crash has cut off, and might be had again.
             raise JournalLockedError(
                 f"the effect {repr_of(key)} is under way in another open_once() of this journal; "
                 "open one, around everything that shares it"

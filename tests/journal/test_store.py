@@ -467,10 +467,12 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"version": 3}, TypeError, "version= is a text"),
+        ({"version": 3}, TypeError, r"version=...\) takes a text"),
         ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
-        ({"encode": str}, TypeError, "belong together"),
+        ({"encode": str}, TypeError, "encode= and no decode="),
+        ({"decode": str}, TypeError, "decode= and no encode="),
+        ({"encode": str, "decode": 3}, TypeError, r"decode=...\) takes a function"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(

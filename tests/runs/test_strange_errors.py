@@ -2,56 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import Any
-
-import attrs
 import pytest
 import trio
 
 import harness
-
-
-@dataclasses.dataclass(frozen=True)
-class FrozenDataclassError(Exception):
-    code: int
-
-
-@attrs.frozen
-class FrozenAttrsError(Exception):
-    code: int
-
-
-class ReadOnlyError(Exception):
-    def __setattr__(self, name: str, value: object) -> None:
-        raise TypeError("no attributes")
-
-
-class RaisingNotesError(Exception):
-    @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
-        raise RuntimeError("asked for notes")
-
-
-def noted(notes: object) -> Callable[[], Exception]:
-    def make() -> Exception:
-        error: Any = OSError("noted")
-        error.__notes__ = notes
-        return error  # type: ignore[no-any-return]
-
-    return make
-
-
-STRANGE: dict[str, Callable[[], Exception]] = {
-    "frozen dataclass": lambda: FrozenDataclassError(5),
-    "frozen attrs class": lambda: FrozenAttrsError(5),
-    "read-only": ReadOnlyError,
-    "raising notes": RaisingNotesError,
-    "notes are None": noted(None),
-    "notes are numbers": noted([1]),
-    "notes are a string": noted("abc"),
-}
+from tests.support.strange_errors import STRANGE, WITH_TEXT
 
 
 @pytest.mark.parametrize("kind", STRANGE)
@@ -68,9 +23,9 @@ async def test_a_strange_error_of_the_body_comes_out_as_itself(kind: str) -> Non
     assert run.status == "failed"
 
 
-@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("kind", WITH_TEXT)
 async def test_a_strange_error_of_a_task_comes_out_as_itself(kind: str) -> None:
-    error = STRANGE[kind]()
+    error = WITH_TEXT[kind]()
 
     async def fails() -> None:
         await trio.lowlevel.checkpoint()

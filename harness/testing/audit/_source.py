@@ -259,6 +259,12 @@ def parameters(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
     return named + [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
 
 
+def uses_argument(node: ast.AST, function: FunctionNode) -> bool:
+    """Return whether a part of a function depends on what the function is called with."""
+    given = {parameter.arg for parameter in parameters(function)}
+    return any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node))
+
+
 def defaults(function: FunctionNode) -> Iterator[tuple[str, ast.expr]]:
     """Yield the name and the default of each parameter that has one."""
     arguments = function.args

@@ -150,7 +150,8 @@ class Chaos:
         """
         if isinstance(thing, type):
             raise TypeError(
-                f"Chaos.wrap() takes an instance or a function, not the class {thing!r}"
+                f"Chaos.wrap() takes an instance or a function, not the class {thing!r}; wrap what "
+                "it makes"
             )
         if hasattr(thing, "complete") and hasattr(thing, "stream"):
             return ChaosModel(self._faults(), thing)  # type: ignore[return-value]

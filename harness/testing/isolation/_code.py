@@ -89,7 +89,10 @@ def names_used(code: CodeType) -> NamesUsed:
             loaded |= strings
             stored |= strings
     return NamesUsed(
-        *(tuple(loaded), tuple(stored), tuple(attributes_loaded), tuple(attributes_stored)),
+        tuple(loaded),
+        tuple(stored),
+        tuple(attributes_loaded),
+        tuple(attributes_stored),
         tuple(imports),
     )
 

@@ -73,9 +73,11 @@ class Named:
                 self._module(imported, (*wanted.names, *used.attributes), used.attributes_written)
 
     def in_module(self, module: Any, code: types.CodeType | None = None) -> None:
-        """Look at what some code uses of a module of the user's that it has; without code, at all.
+        """Look into a module, and at nothing else.
 
-        Anything else than a module is left alone.
+        Args:
+          module: What may be one; anything else is left alone.
+          code: What uses it: only that is looked at. None: all, if the module is the user's.
         """
         if not isinstance(module, types.ModuleType):
             return
@@ -171,6 +173,7 @@ def _imported(
 
 
 _OF_SYS = frozenset({"stdin", "stdout", "stderr", "path", "argv"})
+"""What is watched in ``sys`` as globals of a module are."""
 
 _PARTS = {
     ("random", "seed"): "random",
@@ -189,8 +192,10 @@ _PART_OF: dict[str, Callable[[], Part]] = {
     "working directory": working_directory_part,
     "filters of warnings": WarningFiltersPart,
 }
+"""What watches a state of the process, and puts it back."""
 
 _PROCESS_MODULES = frozenset({"random", "os", "sys", "warnings"})
+"""Modules of Python's with states of the process in them, which are looked for by name."""
 
 _STATES = {
     id(thing): state

@@ -29,14 +29,18 @@ _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?line|read_?until"
     r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
-    r"|^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
+)
+"""Methods that one task calls, as a rule: the life of a connection; and those that say that their
+caller holds a lock."""
+
+_ONE_END = re.compile(
+    r"^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
     r"(_(all|some|bytes|data|chunk|chunks|frame|line|lines|text|json|message|event|request|response"
     r"|headers|body|stream|loop|until|for|from|to|nowait|once|now|up|down|writing|reading|eof"
     r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init))*$"
     r"|_(start|stop|wait|read|send|write|feed|flush|stream)$"
 )
-"""Methods that one task calls, as a rule: the life of a connection, and one end of a stream (though
-``send_money()`` is no ``send_frame()``); and those that say that their caller holds a lock."""
+"""Methods of one end of a stream, which has one task: `send_frame`, but not `send_money`."""
 
 _ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase)$")
 """Classes whose objects serve one task at a time: one end of a stream, and an actor, which takes
@@ -50,7 +54,9 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.
 def check(source: Source, program: Program) -> Iterator[Hit]:
     """Yield one hit per async function: the first path, and the others beside it."""
     for function in source.functions:
-        if not isinstance(function, ast.AsyncFunctionDef) or _LIFE_CYCLE.search(function.name):
+        if not isinstance(function, ast.AsyncFunctionDef):
+            continue
+        if _LIFE_CYCLE.search(function.name) or _ONE_END.search(function.name):
             continue
         if _has_one_caller(function, source) or _serves_one_task(function, source):
             continue

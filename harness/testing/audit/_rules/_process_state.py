@@ -10,7 +10,7 @@ from harness.testing.audit._finding import Rule
 from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._rules._set_up import is_set_up
-from harness.testing.audit._source import FunctionNode, Source, parameters
+from harness.testing.audit._source import FunctionNode, Source, uses_argument
 
 RULE = Rule(
     name="process-state",
@@ -75,8 +75,7 @@ def _is_the_same_for_all(node: ast.AST, symbol: str, function: FunctionNode) -> 
     """Return whether a plain function sets what doesn't depend on who calls it."""
     if isinstance(function, ast.AsyncFunctionDef) or symbol.startswith("contextlib.redirect_"):
         return False
-    given = {parameter.arg for parameter in parameters(function)}
-    return not any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node))
+    return not uses_argument(node, function)
 
 
 def _keeps_filters_while_it_waits(node: ast.AST, source: Source) -> bool:

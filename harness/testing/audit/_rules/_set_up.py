@@ -18,6 +18,7 @@ from harness.testing.audit._source import (
     Source,
     decorator_names,
     parameters,
+    uses_argument,
 )
 
 _FILLED_AT_IMPORT = frozenset(
@@ -86,10 +87,10 @@ def is_said_once(change: Change, source: Source) -> bool:
         if isinstance(outer, FUNCTIONS):
             return False
         if isinstance(outer, ast.If) and ast.unparse(change.target) in ast.unparse(outer.test):
-            calls = [one.value for one in outer.body if isinstance(one, ast.Expr) and one.value]
-            return all(isinstance(call, ast.Call) for call in calls) and any(
-                _SAYS.search(ast.unparse(call.func)) for call in calls if isinstance(call, ast.Call)
-            )
+            alone = [one.value for one in outer.body if isinstance(one, ast.Expr)]
+            calls = [one for one in alone if isinstance(one, ast.Call)]
+            says = any(_SAYS.search(ast.unparse(call.func)) for call in calls)
+            return says and len(calls) == len(alone)
     return False
 
 
@@ -98,10 +99,7 @@ def is_filled_once(change: Change, function: FunctionNode, source: Source) -> bo
 
     ``if not TABLE: TABLE.extend(make())``: whoever comes first, everybody gets the same.
     """
-    if isinstance(function, ast.AsyncFunctionDef):
-        return False
-    given = {parameter.arg for parameter in parameters(function)}
-    if any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(change.node)):
+    if isinstance(function, ast.AsyncFunctionDef) or uses_argument(change.node, function):
         return False
     empty = f"not {ast.unparse(change.target)}"
     return any(

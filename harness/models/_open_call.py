@@ -1,0 +1,164 @@
+"""Stream one answer under one grant, and settle that and the budgets when its block ends.
+
+The wrapper around every call (`harness.models._called`) stands above, so what is asked of a model
+is a protocol here.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from types import TracebackType
+from typing import Protocol
+
+import trio
+
+from harness.models._answers import AnswerStream
+from harness.models._grant import Grant
+from harness.models._guesses import Guesses
+from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._sizes import request_tokens, text_tokens, usage_of
+from harness.models._spend import PastUse, Spend
+
+
+class Asked(Protocol):
+    """The model that a call asks, as far as the call needs to know it."""
+
+    _past: PastUse
+    """What its calls used."""
+
+    @property
+    def _guesses(self) -> Guesses:
+        """Its calls in this ``trio.run`` that hold guesses."""
+        ...
+
+    def _open(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
+        """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
+        ...
+
+    async def _spend(self, request: ModelRequest, grant: Grant) -> Spend:
+        """Hold what the call may use of the budgets here, or give the grant back."""
+        ...
+
+
+class OpenCall(AnswerStream):
+    """A streamed call under one grant: asked on entry, and settled at the end of its block.
+
+    One object and not nested generators: ten thousand may be open at once.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_block",
+        "_broke",
+        "_grant",
+        "_is_open",
+        "_model",
+        "_request",
+        "_spend",
+        "_text_tokens",
+        "_was_entered",
+        "_whole",
+    )
+
+    def __init__(self, model: Asked, request: ModelRequest, grant: Grant) -> None:
+        super().__init__()
+        self._model = model
+        self._request = request
+        self._grant = grant
+        self._spend: Spend | None = None
+        self._block: AbstractAsyncContextManager[AnswerStream] | None = None
+        self._answer: AnswerStream | None = None
+        self._is_open = self._was_entered = False
+        self._text_tokens = 0
+        self._whole: ModelResponse | None = None
+        self._broke: Exception | None = None
+        """What it broke off with."""
+
+    async def __aenter__(self) -> OpenCall:
+        if self._was_entered:
+            raise RuntimeError(
+                "the block of this stream was entered before; call model.stream() for each block"
+            )
+        self._was_entered = True
+        model = self._model
+        self._spend = spend = await model._spend(self._request, self._grant)
+        try:
+            self._block = model._open(self._request)
+            with model._guesses.read() if spend.is_guess else nullcontext():
+                self._answer = answer = await self._block.__aenter__()
+        except BaseException as error:
+            spend.__exit__(type(error), error, error.__traceback__)
+            model._guesses.let_next_try()
+            raise
+        self.headers, self.status = answer.headers, answer.status
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._spend is not None
+        assert self._block is not None
+        self._is_open = False
+        ends = AsyncExitStack()  # The last one first; each, whatever the one before it raised.
+        ends.push(self._spend)
+        ends.push_async_exit(self._block)
+        ends.push(self._settle)
+        with self._model._guesses.held() if self._spend.is_guess else nullcontext():
+            return await ends.__aexit__(error_type, error, traceback)
+
+    def _settle(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Settle what was used; not if the stream broke off: the error tells the limiter that."""
+        if error is not None and error is self._broke:
+            return
+        usage = self._used()
+        assert self._answer is not None
+        assert self._spend is not None
+        self._grant.settle(usage, headers=self._answer.headers, status=self._answer.status)
+        self._spend.settle(usage)
+        if error is None and self._whole is not None:
+            self._model._past.learn(request_tokens(self._request), usage)
+
+    async def __anext__(self) -> str | ModelResponse:
+        answer, spend = self._answer, self._spend
+        if not self._is_open or answer is None or spend is None:
+            raise trio.ClosedResourceError(
+                "this answer was closed with its block; read it inside of `async with "
+                "model.stream(request)`"
+            )
+        try:
+            if spend.is_guess:
+                with self._model._guesses.read():
+                    piece = await answer.__anext__()
+            else:
+                piece = await answer.__anext__()
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._broke = error
+            raise
+        if isinstance(piece, ModelResponse):
+            self._whole = piece
+        else:
+            self._text_tokens += text_tokens(piece)
+        return piece
+
+    def _used(self) -> Usage:
+        """Return the usage of the whole, or of what has come of it."""
+        if self._whole is not None:
+            return usage_of(self._request, self._whole)
+        assert self._answer is not None
+        known = self._answer.usage
+        return Usage(
+            known.input_tokens or request_tokens(self._request),
+            max(known.output_tokens, self._text_tokens),
+            cached_input_tokens=known.cached_input_tokens,
+        )

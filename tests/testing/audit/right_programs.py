@@ -1,0 +1,432 @@
+"""Programs without a fault, which the rules of the audit are to leave alone.
+
+Many are a wrong one put right, in a way that users would choose.
+"""
+
+RIGHT = {
+    "a class below has a list of its own": """\
+        class Agent:
+            messages = []
+        class Support(Agent):
+            def __init__(self):
+                self.messages = []
+            async def run(self, text):
+                self.messages.append(text)
+        """,
+    "what is taken out of a pool and put back": """\
+        POOL = [connect(), connect()]
+        async def run(text):
+            async with SLOTS:
+                connection = POOL.pop()
+                try:
+                    return await connection.ask(text)
+                finally:
+                    connection.clear()
+                    POOL.append(connection)
+        """,
+    "messages of the instance": """\
+        class Agent:
+            messages = []
+            def __init__(self): self.messages = []
+            async def run(self, text): self.messages.append(text)
+        """,
+    "a class attribute that nobody changes": """\
+        class Agent:
+            tools = ["search"]
+            async def run(self, text): return [text, *self.tools]
+        """,
+    "a registry that is filled at import": """\
+        class Base:
+            kinds = {}
+            def __init_subclass__(cls): Base.kinds[cls.__name__] = cls
+        """,
+    "a default of a pydantic model, which is copied": """\
+        from pydantic import BaseModel
+        class State(BaseModel):
+            messages: list[str] = []
+            def add(self, text): self.messages.append(text)
+        """,
+    "a table that a decorator fills": """\
+        ROUTES = {}
+        def route(name):
+            def decorate(fn):
+                ROUTES[name] = fn
+                return fn
+            return decorate
+        """,
+    "a setting that the program makes": """\
+        _folder = None
+        def set_folder(folder):
+            global _folder
+            _folder = folder
+        """,
+    "a constant that is made when first asked for": """\
+        _table = None
+        def table():
+            global _table
+            if _table is None:
+                _table = build()
+            return _table
+        """,
+    "a local of the same name": """\
+        items = []
+        def collect(values):
+            items = []
+            items.append(values)
+            return items
+        """,
+    "what is under way, taken out again": """\
+        ACTIVE = set()
+        async def agent(name):
+            ACTIVE.add(name)
+            try:
+                await work(name)
+            finally:
+                ACTIVE.discard(name)
+        """,
+    "an attribute of a named object, put back": """\
+        from types import SimpleNamespace
+        STORE = SimpleNamespace(user=None)
+        async def agent(user):
+            before = STORE.user
+            STORE.user = user
+            try:
+                await work()
+            finally:
+                STORE.user = before
+        """,
+    "an attribute of a local object": """\
+        from types import SimpleNamespace
+        async def agent(user):
+            store = SimpleNamespace()
+            store.user = user
+            return store
+        """,
+    "a class attribute that the program sets": """\
+        class Agent:
+            model = None
+        def configure(model):
+            Agent.model = model
+        """,
+    "a RunLocal": """\
+        import harness
+        messages = harness.RunLocal(list)
+        async def agent(text):
+            messages.get().append(text)
+        """,
+    "a default of None": """\
+        class Agent:
+            def __init__(self, tools=None):
+                self.tools = [] if tools is None else tools
+            def add(self, tool): self.tools.append(tool)
+        """,
+    "a default that is copied": """\
+        class Agent:
+            def __init__(self, tools=[]):
+                tools = list(tools)
+                self.tools = tools
+            def add(self, tool): self.tools.append(tool)
+        """,
+    "a default that is only read": """\
+        def ask(text, options={}):
+            return call(text, **options)
+        """,
+    "a factory of a field": """\
+        import attrs
+        @attrs.define
+        class State:
+            messages = attrs.field(factory=list)
+        """,
+    "an object per run": """\
+        import trio
+        class Agent:
+            async def handle(self, request):
+                self.active = request
+                await trio.sleep(0)
+                return self.active
+        async def main(request):
+            return await Agent().handle(request)
+        """,
+    "a singleton that keeps what it does in variables": """\
+        import trio
+        class Agent:
+            def __init__(self, model): self.model = model
+            async def handle(self, request):
+                active = request
+                await trio.sleep(0)
+                return active, self.model
+        AGENT = Agent("m")
+        """,
+    "a singleton under a lock": """\
+        import trio
+        class Agent:
+            def __init__(self): self.lock = trio.Lock(); self.active = None
+            async def handle(self, request):
+                async with self.lock:
+                    self.active = request
+                    await trio.sleep(0)
+                    return self.active
+        AGENT = Agent()
+        """,
+    "a singleton that counts": """\
+        class Agent:
+            def __init__(self): self.calls = 0
+            async def handle(self, request):
+                self.calls += 1
+                return await answer(request, self.calls)
+        AGENT = Agent()
+        """,
+    "a token behind a lock": """\
+        class Provider:
+            async def get(self):
+                async with self._lock:
+                    if self.token is None:
+                        self.token = await self.fetch()
+                return self.token
+        """,
+    "a token behind a lock, looked at before and after": """\
+        class Provider:
+            async def get(self):
+                if self.token is None:
+                    async with self._lock:
+                        if self.token is None:
+                            self.token = await self.fetch()
+                return self.token
+        """,
+    "a lock that is acquired by hand": """\
+        class Provider:
+            async def get(self):
+                await self._lock.acquire()
+                try:
+                    if self.token is None:
+                        self.token = await self.fetch()
+                finally:
+                    self._lock.release()
+        """,
+    "a second look after the await": """\
+        class Cache:
+            async def get(self, key):
+                if key not in self.entries:
+                    value = await self.load(key)
+                    if key not in self.entries:
+                        self.entries[key] = value
+                return self.entries[key]
+        """,
+    "a place that is taken before the wait": """\
+        class Budget:
+            async def call(self, cost):
+                if self.spent + cost > self.limit:
+                    raise ValueError(cost)
+                self.spent += cost
+                await self.send()
+        """,
+    "an addition after the await": """\
+        class Counter:
+            async def add(self, item):
+                price = await self.price(item)
+                self.total += price
+        """,
+    "a loop that looks again each time": """\
+        class Gate:
+            async def pass_through(self):
+                while self.taken:
+                    await self.event()
+                self.taken = True
+        """,
+    "a variable of the function around, with one task": """\
+        import trio
+        async def main():
+            left = 1
+            async def take():
+                nonlocal left
+                if left:
+                    await trio.sleep(0)
+                    left -= 1
+            await take()
+        """,
+    "a cut by what is there now": """\
+        import trio
+        async def turn(history, text):
+            history.append(text)
+            await trio.sleep(0)
+            history.remove(text)
+        """,
+    "a default of a context variable that nobody changes": """\
+        from contextvars import ContextVar
+        names = ContextVar("names", default={})
+        def name_of(key):
+            return names.get().get(key)
+        """,
+    "a number that says whether others were here": """\
+        class Client:
+            async def refresh(self):
+                version = self.version
+                if self.tools is None:
+                    tools = await self.fetch()
+                    if version == self.version:
+                        self.tools = tools
+        """,
+    "an await that lets nobody run": """\
+        import trio
+        class Client:
+            async def refresh(self):
+                if self.tools is None:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    self.tools = []
+        """,
+    "a function that refuses a second caller": """\
+        class Client:
+            async def refresh(self):
+                if self.waiting:
+                    raise ConcurrencyError("refresh is running")
+                if self.tools is None:
+                    self.tools = await self.fetch()
+        """,
+    "a client in a block": """\
+        from openai import AsyncOpenAI
+        async def main():
+            async with AsyncOpenAI() as client:
+                await work(client)
+        """,
+    "a client of a script": """\
+        import httpx
+        if __name__ == "__main__":
+            client = httpx.Client()
+        """,
+    "a type that is called like a client": """\
+        import httpx
+        class Fetcher:
+            client: httpx.AsyncClient
+        """,
+    "a cache around a plain function": """\
+        import functools
+        @functools.lru_cache
+        def load(key):
+            return key
+        """,
+    "a folder that a script changes": """\
+        import os
+        def main():
+            os.chdir("work")
+        """,
+    "an environment that is the same for all": """\
+        import os
+        def quieten():
+            os.environ["LIBRARY_QUIET"] = "1"
+        async def run():
+            quieten()
+            await call()
+        """,
+    "warnings that are silenced without waiting": """\
+        import warnings
+        async def run(tool):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = look()
+            await tool(found)
+        """,
+    "an agent that a cached function makes for each user": """\
+        import functools
+        class Agent:
+            async def ask(self, question):
+                self.question = question
+                await work()
+                return self.question
+        @functools.cache
+        def agent(user):
+            return Agent()
+        """,
+    "a local list that is called as the caller likes": """\
+        STATE = {}
+        async def run(user):
+            state = dict(STATE)
+            state["user"] = user
+        """,
+    "names that are imported when first needed": """\
+        Client = None
+        def load():
+            global Client
+            from library import Client as _Client
+            Client = _Client
+        async def run():
+            load()
+        """,
+    "a decorator inside of a function": """\
+        HANDLERS = {}
+        def handles(name):
+            def decorator(fn):
+                HANDLERS[name] = fn
+                return fn
+            return decorator
+        async def run(decorator):
+            decorator()
+        """,
+    "a table that a nested function builds": """\
+        BY_NAME = {}
+        def _build_table():
+            def collect(cls):
+                for sub in cls.__subclasses__():
+                    BY_NAME[sub.name] = sub
+                    collect(sub)
+            collect(Event)
+        async def run(collect):
+            await collect()
+        """,
+    "a table that is filled when it is empty": """\
+        import sys
+        PREFIXES = []
+        def shorten(name):
+            if not PREFIXES:
+                for folder in sys.path:
+                    PREFIXES.append((folder, ""))
+            return name
+        """,
+    "what was warned of": """\
+        import warnings
+        class Request:
+            said = set()
+            def __setitem__(self, key, value):
+                if key not in self.said:
+                    self.said.add(key)
+                    warnings.warn("use a typed key", stacklevel=2)
+        """,
+    "a key that is claimed, and given back": """\
+        class Once:
+            async def perform(self, key):
+                if self.under_way.setdefault(key, self) is not self:
+                    raise ValueError(key)
+                try:
+                    return await self.effect(key)
+                finally:
+                    del self.under_way[key]
+        """,
+    "a frame that is sent": """\
+        class Connection:
+            async def send_frame(self, frame):
+                if self.frames_left:
+                    await self.socket.put(frame)
+                    self.frames_left -= 1
+        """,
+    "one end of a stream": """\
+        class PartReader:
+            async def next(self):
+                if self.part is None:
+                    self.part = await self.fetch()
+                return self.part
+        """,
+    "an actor": """\
+        class ManagerActor(ActorBase):
+            async def on_message(self, message):
+                if self.turn >= self.turns:
+                    await self.end()
+                    self.turn = 0
+        """,
+    "what Python calls after a fork": """\
+        import os
+        prefix = os.urandom(4)
+        def _again():
+            global prefix
+            prefix = os.urandom(4)
+        os.register_at_fork(after_in_child=_again)
+        """,
+}
