@@ -21,7 +21,7 @@ TRACED_ITEMS = min(ITEMS, 100_000)
 """To have each allocation traced makes a session several times as slow."""
 
 BYTES_MORE_AT_MOST = 150_000
-"""Between a third of the traced items and all; a hundred bytes for each would be many times that."""
+"""Between a third of those items and all; a hundred bytes for each would be many times that."""
 
 
 async def work(item: int) -> int:
