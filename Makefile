@@ -13,7 +13,7 @@ OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/ch
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
 # The tests but those of the gates below, in two halves that take about as long.
 TESTS_1 := $(wildcard tests/runs tests/policies tests/fanout tests/flow tests/limits tests/cli \
-	tests/examples)
+	tests/examples tests/models tests/shared)
 # Two lanes beside each other on two cores, each with half of the work. Then what needs both halves,
 # and the ratios of times, alone on the machine.
 LANE_1 := lint tests-1 docs documents wheel anyio
