@@ -68,8 +68,8 @@ class FileLock:
             os.close(self._fd)
             raise JournalLockedError(
                 f"the journal {path!r} is written to by "
-                f"{words_for(holder.decode(errors='replace'))}; wait until that has ended, or "
-                "write to another file (reading is possible meanwhile)"
+                f"{words_for(holder.decode(errors='replace'))}; wait until that has ended. "
+                "Meanwhile it can be read, and a new batch can have a file of its own"
             ) from error
         with contextlib.suppress(OSError):  # On a full disk the name is missing, not the lock.
             os.ftruncate(self._fd, 0)
