@@ -68,7 +68,7 @@ class Call(Generic[T]):
 
     async def result(self) -> T:
         """Start it, wait until it has ended, and return its value or raise its error."""
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        _waiting_for = self._in_words
         context = contextvars.copy_context()
         context.run(current_call.set, self)
         # Where anyio started trio, it has noted that here, and would not look for asyncio.

@@ -58,7 +58,7 @@ async def call_tools(
     """
     # Words at once, and not a function of what is still under way: a timeout asks for them when the
     # calls have ended.
-    waiting_for = _in_words(calls)  # noqa: F841 (read by `dump`)
+    _waiting_for = _in_words(calls)
     turn = _Turn(run, tools, calls)
     for call in calls:
         run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))

@@ -241,7 +241,7 @@ class Connection:
         Raises:
           McpServerError: if it can't be opened.
         """
-        waiting_for = f"MCP server {self.words!r} to start"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"MCP server {self.words!r} to start"
         with trio.move_on_after(timeout):
             await self._ready.wait()
         if self._client is not None:
@@ -269,7 +269,7 @@ class Connection:
         client = self._client
         if client is None or self._closing.is_set():
             raise self._error(f"can't be asked for {name!r}: the connection is closed")
-        waiting_for = f"{name} of MCP server {self.words!r}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"{name} of MCP server {self.words!r}"
         said: list[CallToolResult | Exception] = []
 
         async def ask() -> None:

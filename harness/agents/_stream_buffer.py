@@ -51,7 +51,7 @@ class StreamBuffer(Subscription):
 
         Cancellation: nothing happened.
         """
-        waiting_for = f"the reader of the stream of {self._run.path}"  # noqa: F841 (for `dump`)
+        _waiting_for = f"the reader of the stream of {self._run.path}"
         while not self.has_room:
             if self._room is None:
                 self._room = trio.lowlevel.ParkingLot()
@@ -109,7 +109,7 @@ class StreamBuffer(Subscription):
 
     async def __anext__(self) -> Event:
         """Return the next event, waiting for one; as `Subscription.__anext__`."""
-        waiting_for = "an event of an agent"  # noqa: F841 (read by `dump`)
+        _waiting_for = "an event of an agent"
         if self._buffer:
             self._ready_reads += 1
             if self._ready_reads % READS_PER_CHECKPOINT == 0:

@@ -203,7 +203,7 @@ class Work:
 
     async def _ask(self, run: Run) -> ModelResponse:
         """Ask the model once, and tell of the text as it comes."""
-        waiting_for = "an answer of its model"  # noqa: F841 (read by `dump`)
+        _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
         request = ModelRequest(

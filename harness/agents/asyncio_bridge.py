@@ -279,7 +279,7 @@ class AsyncioLoop:
             # Closed already, if asyncio code has stopped it.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
-        waiting_for = self._end_in_words  # noqa: F841 (read by `dump`)
+        _waiting_for = self._end_in_words
         with trio.CancelScope(shield=True):
             await self._thread_ended.wait()
         self._thread.join()  # Telling us was the last thing it did.

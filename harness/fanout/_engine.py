@@ -131,7 +131,7 @@ class Engine:
 
         Cancellation: every item in flight is cancelled and has its result; the source is closed.
         """
-        waiting_for: object = self._in_words
+        _waiting_for: object = self._in_words
         source = self._source
         if source.size is not None:
             self._join.expect(source.size)
@@ -157,7 +157,7 @@ class Engine:
             raise most_telling(group) from None
         finally:
             # A traceback is worded later, when these words no longer hold.
-            waiting_for = None  # noqa: F841
+            _waiting_for = None
             self._start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
@@ -239,7 +239,7 @@ class Engine:
         This is also how a cancel is noticed, wherever it comes from: trio calls `cancelled` in the
         moment of the cancel, before any item has run again and could start the next one.
         """
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        _waiting_for = self._in_words
 
         def cancelled(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self._driver = None
@@ -498,7 +498,7 @@ class Engine:
 
     async def _park(self) -> None:
         """Wait, as the owner of the source, until `_wake_owner`."""
-        waiting_for = "an item to end, or a result to be read"  # noqa: F841 (read by `dump`)
+        _waiting_for = "an item to end, or a result to be read"
         self._owner_parked = True
         await trio.lowlevel.wait_task_rescheduled(self._abort_wait)
 

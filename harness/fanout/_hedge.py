@@ -217,7 +217,7 @@ class SideBySide(Generic[AttemptT]):
 
     async def news(self) -> None:
         """Wait until something happened that may change when an attempt is late."""
-        waiting_for = "an attempt, or the moment for a second one"  # noqa: F841 (read by `dump`)
+        _waiting_for = "an attempt, or the moment for a second one"
         await self._event.wait()
         self._event = trio.Event()
 

@@ -248,7 +248,7 @@ class ItemWork:
 
     async def _nap(self, seconds: float) -> bool:
         """Sleep before a retry; return False if a stop woke it up, and the item is to end now."""
-        waiting_for = f"its next attempt, in {seconds:.1f} s"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"its next attempt, in {seconds:.1f} s"
         with trio.CancelScope() as nap:
             self._naps.add(nap)
             try:

@@ -162,7 +162,7 @@ class JournaledEngine(StartingEngine):
 
     async def _keep_books(self) -> None:
         """Hand on what is durable, read what is kept, and start what there is room for."""
-        waiting_for: object = self._in_words  # noqa: F841 (read by `dump`)
+        _waiting_for: object = self._in_words
         try:
             while True:
                 self._hand_on()

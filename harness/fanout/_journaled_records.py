@@ -71,7 +71,7 @@ class RecordingEngine(Engine):
 
         Cancellation: the attempt is recorded all the same; it stays open, and was not called.
         """
-        waiting_for = "its journal"  # noqa: F841 (read by `dump`)
+        _waiting_for = "its journal"
         durable = trio.Event()
 
         def then(error: BaseException | None) -> None:

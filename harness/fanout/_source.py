@@ -41,7 +41,7 @@ class AsyncSource:
         Raises:
           Exhausted: if there is none.
         """
-        waiting_for = "the next item of its source"  # noqa: F841 (read by `dump`)
+        _waiting_for = "the next item of its source"
         try:
             return await anext(self._iterator)
         except StopAsyncIteration:

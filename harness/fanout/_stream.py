@@ -296,7 +296,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
         Cancellation: no result is lost.
         """
-        waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+        _waiting_for = self._in_words
         if self._closed:
             raise trio.ClosedResourceError(
                 f"the block of fan-out {self._name!r} was left; what was not read is in .results"

@@ -226,7 +226,7 @@ async def another_try(plan: Attempt, tries: Tries, failure: Exception) -> bool:
 
 async def _nap(seconds: float) -> bool:
     """Sleep before a retry; return False if a stop of the run woke it up."""
-    waiting_for = f"its next attempt, in {seconds:.1f} s"  # noqa: F841 (read by `dump`)
+    _waiting_for = f"its next attempt, in {seconds:.1f} s"
     run = current_run()
     with trio.CancelScope() as nap:
         if run._on_stop is None:

@@ -157,7 +157,7 @@ class Batches:
         Cancellation: the item has left the room. A batch under way goes on for the others, and is
         cancelled if there are none.
         """
-        waiting_for = f"a batch of {self._what}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"a batch of {self._what}"
         member = Member(walker, value, trio.current_time() + self._batch.within)
         if self._index == 0:
             # The room is all there is before the first stage: an item counts against the entry,

@@ -87,7 +87,7 @@ class Gate:
 
         Cancellation: the walker has left the line, and holds what it held or nothing.
         """
-        waiting_for = self._words  # noqa: F841 (read by `dump`)
+        _waiting_for = self._words
         if len(self._near) < self._places and not self._outside:
             walker.let_go()
             line = self._near

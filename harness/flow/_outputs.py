@@ -192,7 +192,7 @@ class Outputs:
 
     async def _send(self, output: Any) -> None:
         """Send an output on its way, and wait until it has room there."""
-        waiting_for = f"room behind {self._calls.what}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"room behind {self._calls.what}"
         self._room = trio.Event()
         number = self._sent
         self._sent += 1

@@ -286,7 +286,7 @@ class _Wait:
             trio.lowlevel.reschedule(task)
 
     async def until_acknowledged(self) -> None:
-        waiting_for = "the disk"  # noqa: F841 (read by `dump`)
+        _waiting_for = "the disk"
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
         if self._error is not None:

@@ -200,7 +200,7 @@ class PoolReservation(Waiter):
                 "ask the pool for another one"
             )
         self._entered = True
-        waiting_for = "a provider of the pool"  # noqa: F841 (read by `dump`)
+        _waiting_for = "a provider of the pool"
         reservation = await self._pool.admit(self)
         reservation.enter_charged(held_reservation())
         return reservation

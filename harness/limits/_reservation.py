@@ -172,7 +172,7 @@ class Reservation(Waiter, AsyncWithOnly):
             await checkpoint()
             admitted = self._issuer.admit_now(self)
         if not admitted:
-            waiting_for = self._in_words  # noqa: F841 (read by `dump`)
+            _waiting_for = self._in_words
             # Ends: who is turned away finds the limiter closed, and raises.
             while not await self._issuer.admit_later(self):
                 self._issuer.raise_if_closed()

@@ -294,7 +294,7 @@ class CalledModel(ABC):
         )
         if delay is None:
             raise refused
-        waiting_for = f"model {self.name!r}, which refused a call for rate"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"model {self.name!r}, which refused a call for rate"
         await trio.sleep(delay)
 
     def _refuse_misfit(self, response: ModelResponse) -> None:

@@ -75,7 +75,7 @@ class Guesses:
             return False
         if self in _within.get():
             return False
-        waiting_for = "the first answers, which hold what is left of a budget"  # noqa: F841
+        _waiting_for = "the first answers, which hold what is left of a budget"
         await self._line.park()
         return True
 

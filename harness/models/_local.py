@@ -197,7 +197,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
             "stream_options": {"include_usage": True},
         }
         caller = object()  # A task may hold two places: a stream, and a call inside of it.
-        waiting_for = f"a place in model {self.name!r}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"a place in model {self.name!r}"
         await self._places.acquire_on_behalf_of(caller)
         try:
             stream = _LocalStream(self, functools.partial(self._compute, body))
@@ -247,7 +247,7 @@ class _LocalStream(AnswerStream):
         self._ended = False
 
     async def __anext__(self) -> str | ModelResponse:
-        waiting_for = "the next token of an answer"  # noqa: F841 (read by `dump`)
+        _waiting_for = "the next token of an answer"
         if self._ended:
             raise StopAsyncIteration
         with self._model.errors_named():

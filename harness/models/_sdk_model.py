@@ -194,7 +194,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
     async def _ask(self, request: ModelRequest) -> Answer:
         clients = self._open_clients()
         assert self._failures is not None
-        waiting_for = f"an answer of model {self.name!r}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"an answer of model {self.name!r}"
         with self._failures.translated():
             async with clients.lease() as client:
                 raw = await self._dialect.resource(client).with_raw_response.create(
@@ -214,7 +214,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             opening = self._dialect.resource(client).with_streaming_response.create(
                 **self._arguments(request, streamed=True)
             )
-            waiting_for = f"an answer of model {self.name!r}"  # noqa: F841 (read by `dump`)
+            _waiting_for = f"an answer of model {self.name!r}"
             with failures.translated():
                 response = (await opening.__aenter__()).http_response
             stream = _EventStream(response, self._dialect.reader(), failures)
@@ -255,7 +255,7 @@ class _EventStream(AnswerStream):
         self._ended = False
 
     async def __anext__(self) -> str | ModelResponse:
-        waiting_for = "the next piece of an answer"  # noqa: F841 (read by `dump`)
+        _waiting_for = "the next piece of an answer"
         while not self._pieces:
             if self._ended:
                 raise StopAsyncIteration

@@ -53,7 +53,7 @@ class ThreadEvents:
         Cancellation: it waits all the same, until the function hands out something again.
         """
         self._stopped = True
-        waiting_for = "a worker thread, until it can be stopped"  # noqa: F841 (read by `dump`)
+        _waiting_for = "a worker thread, until it can be stopped"
         with trio.CancelScope(shield=True):
             await self._ended.wait()
 

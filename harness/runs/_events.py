@@ -102,7 +102,7 @@ class Delivery:
 
         Cancellation: leaves every line it stands in; subscriptions that had room keep the event.
         """
-        waiting_for = "room in the buffer of a subscription"  # noqa: F841 (read by `dump`)
+        _waiting_for = "room in the buffer of a subscription"
         self._task = trio.lowlevel.current_task()
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
@@ -204,7 +204,7 @@ class Subscription:
 
         Cancellation: no event is lost.
         """
-        waiting_for = "an event of a run"  # noqa: F841 (read by `dump`)
+        _waiting_for = "an event of a run"
         if self._closed:
             raise trio.ClosedResourceError(
                 f"the block of this subscription to run {self._run.path!r} was left; "

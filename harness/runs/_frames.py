@@ -3,7 +3,7 @@
 A stack of a trio task ends in trio's own frames, which say nothing. Here the frames are sorted
 into the user's, a library's and ours, and the innermost one that means something is put in words.
 
-A primitive of harness that waits says for what by keeping a local variable called ``waiting_for``
+A primitive of harness that waits says for what by keeping a local variable called ``_waiting_for``
 in the frame that waits: a string, or a function that returns one. That costs nothing until
 somebody asks, unlike a field that is set before every wait.
 """
@@ -20,7 +20,7 @@ import attrs
 import outcome
 import trio
 
-WAITING_FOR = "waiting_for"
+WAITING_FOR = "_waiting_for"
 
 
 def _folder(module: types.ModuleType) -> str:

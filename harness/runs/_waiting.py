@@ -35,7 +35,7 @@ async def wait_for_tasks(run: Run) -> None:
     try:
         while run._tasks:
             # Words, and not a function: the error is worded when they may be gone.
-            waiting_for = _task_words(run)  # noqa: F841 (read by `dump`)
+            _waiting_for = _task_words(run)
             run._idle = trio.Event()
             await run._idle.wait()
     except BaseException:
@@ -45,7 +45,7 @@ async def wait_for_tasks(run: Run) -> None:
 
 async def end_tasks(run: Run) -> None:
     """Cancel the run's tasks in other nurseries, and wait until they have ended, shielded."""
-    waiting_for = functools.partial(_task_words, run)  # noqa: F841 (read by `dump`)
+    _waiting_for = functools.partial(_task_words, run)
     run._takes_no_tasks = True  # What is started from now on starts cancelled.
     with trio.CancelScope(shield=True):
         for scope in run._tasks or ():

@@ -189,7 +189,7 @@ class Counter:
             trio.lowlevel.current_trio_token(),
             threading.get_ident(),
         )
-        waiting_for = f"a counter to reach {n}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"a counter to reach {n}"
 
         def leave_line(_: object) -> trio.lowlevel.Abort:
             with self._lock:

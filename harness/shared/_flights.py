@@ -141,7 +141,7 @@ class Flights:
             _refuse_circle(me, flight)
             me.waits_on.append(flight)
         flight.waiters += 1
-        waiting_for = f"{flight.what} {repr_of(flight.key)}"  # noqa: F841 (read by `dump`)
+        _waiting_for = f"{flight.what} {repr_of(flight.key)}"
         try:
             await flight.done.wait()
         finally:
