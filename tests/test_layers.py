@@ -82,16 +82,14 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
     ("flow", "harness.fanout._engine"): (
-        "a pipeline and a router are the engine with another way for each item; as a public "
-        "name the engine would freeze what is the inside of every fan-out"
+        "a pipeline and a router are the engine with other work for each item; as a public name "
+        "the engine would freeze what is the inside of every fan-out"
     ),
-    ("flow", "harness.fanout._by_priority"): "a router's priorities are those of a fan-out",
-    ("flow", "harness.fanout._item"): "the job of an item is what walks, and is the engine's own",
+    ("flow", "harness.fanout._job"): "the job of an item is what walks, and is the engine's own",
+    ("flow", "harness.fanout._attempts"): "a stage makes attempts with a fan-out's own code",
+    ("flow", "harness.fanout._tries"): "a stage counts them as a fan-out does",
     ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
-    ("flow", "harness.fanout._options"): "arguments are checked by the same code as a fan-out's",
-    ("flow", "harness.fanout._source"): "the items are read by the same code as for a fan-out",
-    ("flow", "harness.fanout._tries"): "a stage retries by the same counting as a fan-out",
-    ("flow", "harness.fanout._hedge"): "a stage hedges by the same bookkeeping as a fan-out",
+    ("flow", "harness.fanout._plan"): "what is asked for is held and checked as for a fan-out",
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
@@ -123,10 +121,17 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what earlier sessions used; as a public name it would let any code add meters to any "
         "run"
     ),
-    ("journal", "harness.fanout._journaled"): (
-        "the engine of a journaled fan-out is handed out by the journal, so that nobody else "
-        "loads it; it is the inside of a fan-out as the engine is"
+    ("journal", "harness.fanout._journal_ledger"): (
+        "the parts of a journaled engine are handed out by the journal, so that nobody else loads "
+        "them; they are the inside of a fan-out as the engine is"
     ),
+    ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
+    ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
+    ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
+    ("fanout", "harness.policies._attempt"): "a plan checks at the door what only it can see",
+    ("fanout", "harness.policies._join"): "a plan checks at the door what it is given",
+    ("fanout", "harness.policies._priority"): "a plan takes a function alone as a priority",
+    ("fanout", "harness.policies._budget"): "a budget that is used up leaves an item to be done",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),

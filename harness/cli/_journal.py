@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from harness.cli._errors import InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._options import BatchOptions
@@ -27,7 +25,7 @@ from harness.errors import (
     JournalMissingError,
 )
 from harness.fanout import Totals
-from harness.journal import Journal, open_journal, read_journal
+from harness.journal import IdentifiedJournal, open_journal, read_journal
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
 """What the names of the files end with that stand beside a journal."""
@@ -192,7 +190,9 @@ def target_of(options: BatchOptions) -> str:
 
 
 @asynccontextmanager
-async def journal_for(options: BatchOptions, form: Format) -> AsyncIterator[BatchJournal | None]:
+async def journal_for(
+    options: BatchOptions, form: Format
+) -> AsyncIterator[IdentifiedJournal | None]:
     """Open the journal of a batch, if there is to be one, for the time of a block.
 
     Raises:
@@ -211,8 +211,11 @@ async def journal_for(options: BatchOptions, form: Format) -> AsyncIterator[Batc
             encode=str,
             decode=str,
         ) as journal:
-            yield BatchJournal(
-                journal=journal, target=target_of(options), settings=settings_of(options, form)
+            # The function that is called is a batch's own, so it doesn't say which batch it is.
+            yield journal.identified(
+                target=target_of(options),
+                settings=settings_of(options, form),
+                content=_content_of,
             )
     except (JournalLockedError, JournalFormatError) as error:
         raise InputError(str(error)) from error
@@ -229,24 +232,6 @@ def refusal(error: JournalError) -> str | None:
     )
 
 
-@attrs.frozen(kw_only=True)
-class BatchJournal:
-    """A journal for records: what `open_fan_out` is given."""
-
-    journal: Journal
-    target: str
-    settings: dict[str, Any]
-
-    def fan_out_engine(self, *given: Any, **options: Any) -> Any:
-        """Return the engine of a fan-out whose items are records.
-
-        The function that it calls is a batch's own; what is to be the same in each session is the
-        command line's target. And a record is the same as before if its content is, at whatever
-        place of the input it stands now.
-        """
-        of_batch = {"target": self.target, "settings": self.settings, "content": _content_of}
-        return self.journal.fan_out_engine(*given, **{**options, **of_batch})
-
-
 def _content_of(record: Record) -> list[Any]:
+    """Return what makes a record the same as before, at whatever place of the input it is now."""
     return [record.value, record.problem]

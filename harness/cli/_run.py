@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from harness.cli._errors import InputError
-from harness.cli._journal import BATCH, BatchJournal, refusal
+from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
 from harness.cli._limits import long_wait_text
 from harness.cli._progress import Display, show_progress
@@ -31,6 +31,7 @@ from harness.cli._tally import Tally
 from harness.cli._target import Target
 from harness.errors import FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
+from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
 from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry, budget_refusals
 from harness.runs import open_run
@@ -81,7 +82,7 @@ class Work:
     tokens: int | Callable[[Record], int] | None = None
     """How many tokens a record uses."""
 
-    journal: BatchJournal | None = None
+    journal: IdentifiedJournal | None = None
     """Where it is recorded what is done."""
 
     budget: Budget | None = None
@@ -156,8 +157,6 @@ class _Batch:
             self._warn_of_long_waits(record)
             return limited
 
-        # It stands in for a journal where a fan-out looks for its engine, and is none otherwise.
-        journal: Any = work.journal
         with interruptions(Interrupts(stop=self._stop, cancel=self._cancel)):
             try:
                 async with (
@@ -170,7 +169,7 @@ class _Batch:
                         each=unlimited if work.limiter is None or work.reserves_itself else each,
                         key=_key_of,
                         priority=_priority_of if work.by_priority else None,
-                        journal=journal,
+                        journal=work.journal,
                         ordered=work.ordered,
                         name=BATCH,
                     ) as self._stream,

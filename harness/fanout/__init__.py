@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
+from harness.fanout._plan import Journal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
 from harness.fanout._statistics import FanOutStatistics
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from harness.fanout._content import content_hash
     from harness.fanout._coverage import Coverage, coverage
     from harness.fanout._fold import Fold
-    from harness.fanout._journal import Batch, Ending, Entry, Journal, Stored, Totals, ValueForm
+    from harness.fanout._journal import Batch, Ending, Entry, Stored, Totals, ValueForm
     from harness.fanout._merge import Merged, merge
     from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
     from harness.fanout._similar import Similar
@@ -69,7 +70,6 @@ _LOADED_WHEN_USED = {
     "Batch": "harness.fanout._journal",
     "Ending": "harness.fanout._journal",
     "Entry": "harness.fanout._journal",
-    "Journal": "harness.fanout._journal",
     "Stored": "harness.fanout._journal",
     "Totals": "harness.fanout._journal",
     "ValueForm": "harness.fanout._journal",

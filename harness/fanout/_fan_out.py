@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
-from harness.fanout._engine import Engine
-from harness.fanout._engine_for import engine_for
+from harness.fanout._assemble import engine_for
+from harness.fanout._engine import Work
+from harness.fanout._job import Job
 from harness.fanout._join import Join
-from harness.fanout._options import (
-    FAIL_FAST,
-    LIMIT,
-    ONE_ATTEMPT,
-    check_function,
-    check_options,
-    journal_options,
-)
+from harness.fanout._plan import FAIL_FAST, LIMIT, Journal, Plan, check_function
 from harness.fanout._result import Result, Results, by_index
-from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy, Priority, as_priority
+from harness.fanout._tries import ONE_ATTEMPT
+from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import RunStatus, open_run
-from harness.runs._functions import name_of
 
 ITEMS_PER_CHECKPOINT = 1_000
 """How many items are recorded as skipped before other tasks get a turn."""
-
-if TYPE_CHECKING:
-    # A fan-out without a journal never loads any of it.
-    from harness.fanout._journal import Journal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -91,49 +79,43 @@ async def fan_out(
     not reached.
     """
     check_function("fan_out()", fn)
-    check_options(
-        "fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
-    )
-    order = None if priority is None else as_priority("fan_out(priority=...)", priority)
-    make_engine: Callable[..., Engine] = functools.partial(engine_for, order)
-    if journal is not None:
-        named = journal_options("fan_out", fn, journal=journal, key=key, name=name)
-        make_engine = functools.partial(journal.fan_out_engine, priority=order, **named)
-    return await gather(
-        functools.partial(
-            make_engine,
-            fn,
-            open_source("fan_out()", items),
-            limit=limit,
-            within=within,
-            each=each,
-            key=key,
-        ),
+    plan = Plan(
+        call="fan_out",
+        function=fn,
         policy=policy,
-        run_name=name_of(fn) if name is None else name,
+        limit=limit,
+        within=within,
+        each=each,
+        key=key,
+        priority=priority,
+        journal=journal,
+        name=name,
     )
+    return await gather(plan, items)
 
 
 async def gather(
-    make_engine: Callable[..., Engine], *, policy: JoinPolicy, run_name: str
+    plan: Plan,
+    items: Any,
+    *,
+    work: Work | None = None,
+    new_job: Callable[[int, Any], Job] = Job,
 ) -> Results[Any]:
-    """Run an engine to its end, in a run of its own, and return all results or raise its error.
+    """Carry out a plan, in a run of its own, and return all results or raise its error.
 
     Args:
-      make_engine: Makes the engine, when called with the ``join`` and ``sink`` for it.
-      policy: What the results are held against.
-      run_name: The name of the run.
+      plan, items, work, new_job: As for `engine_for`.
     """
     kept: list[Result[Any]] = []
-    join = Join(policy, run_name, keeps_all=True)
-    engine = make_engine(join=join, sink=kept.append)
+    join = Join(plan.policy, plan.run_name, keeps_all=True)
+    engine = engine_for(plan, items, join=join, sink=kept.append, work=work, new_job=new_job)
 
     def results(status: RunStatus = "failed") -> Results[Any]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
         return Results(kept, name=run.path, status=status, hedges=engine.hedges)
 
-    async with open_run(run_name) as run:
+    async with open_run(plan.run_name) as run:
         join.run_path = run.path
         engine.begin(run)
         await engine.drive()

@@ -17,10 +17,13 @@ attempt without any ending was in flight when its process died.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import attrs
+
+from harness.fanout._plan import Plan
 
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.
@@ -336,17 +339,12 @@ class ValueForm(Protocol):
         ...
 
 
-class Journal(Protocol):
-    """A durable record that fan-outs write to."""
+class BatchStore(Protocol):
+    """Where the batches of fan-outs are kept."""
 
     @property
     def name(self) -> str:
-        """Where it is kept."""
-        ...
-
-    @property
-    def retry_failed(self) -> bool:
-        """Whether failed items are tried again. Then `Batch.find` says ``"open"`` of them."""
+        """Where that is."""
         ...
 
     async def open_batch(self, name: str, *, target: str, settings: Mapping[str, Any]) -> Batch:
@@ -368,9 +366,36 @@ class Journal(Protocol):
         """
         ...
 
-    def fan_out_engine(self, *given: Any, **options: Any) -> Any:
-        """Return the engine of a fan-out that writes here: a `JournaledEngine`.
 
-        Asked of the journal, so that a program without one never loads that engine.
-        """
-        ...
+@attrs.frozen(kw_only=True)
+class BatchIdentity:
+    """Which batch of a journal a fan-out is, and when one of its items is the same as before."""
+
+    name: str
+    """Its name in the journal."""
+
+    target: str
+    """The full name of its function."""
+
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    """What else decides its answers; plain JSON data."""
+
+    content: Callable[[Any], Any] | None = None
+    """Returns what of an item makes it the same as before; None: all of it."""
+
+    form: ValueForm | None = None
+    """What turns its values into plain data; None: they are plain."""
+
+
+def batch_of(plan: Plan) -> BatchIdentity:
+    """Return which batch a fan-out is, by its function and its name."""
+    inner: Any = plan.function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    of = inner if hasattr(inner, "__qualname__") else type(inner)
+    form: ValueForm | None = None
+    for owner in (inner, getattr(inner, "__self__", None)):  # An agent, or its method `run`.
+        # Of its class: a mock has whatever it is asked for.
+        if hasattr(type(owner), "value_to_json") and hasattr(type(owner), "value_from_json"):
+            form = owner
+    return BatchIdentity(name=plan.run_name, target=f"{of.__module__}.{of.__qualname__}", form=form)

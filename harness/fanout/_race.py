@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from harness.errors import FanOutError
 from harness.fanout._fan_out import fan_out
-from harness.fanout._options import check_function
+from harness.fanout._plan import check_function
 from harness.fanout._result import fan_out_error
 from harness.policies import FirstSuccess
 from harness.runs._functions import name_of, not_awaitable_error

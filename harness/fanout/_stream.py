@@ -7,40 +7,27 @@ policy that ends the fan-out never cancels the reader. What was not read isn't l
 
 from __future__ import annotations
 
-import functools
 import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 
-from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
 from harness.errors import FanOutError, JournalError
-from harness.fanout._engine import Engine
-from harness.fanout._engine_for import engine_for
+from harness.fanout._assemble import engine_for
+from harness.fanout._engine import Work
+from harness.fanout._job import Job
 from harness.fanout._join import Join
-from harness.fanout._options import (
-    FAIL_FAST,
-    LIMIT,
-    ONE_ATTEMPT,
-    check_function,
-    check_options,
-    journal_options,
-)
+from harness.fanout._plan import FAIL_FAST, LIMIT, Journal, Plan, check_function
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
-from harness.fanout._source import open_source
 from harness.fanout._statistics import FanOutStatistics
-from harness.policies import Attempt, JoinPolicy, Priority, as_priority
+from harness.fanout._tries import ONE_ATTEMPT
+from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import Run, open_run
 from harness.runs._endings import most_telling, try_note
-from harness.runs._functions import name_of
-
-if TYPE_CHECKING:
-    # A fan-out without a journal never loads any of it.
-    from harness.fanout._journal import Journal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -91,37 +78,23 @@ def open_fan_out(
     Cancellation: leaving the block cancels what is in flight and waits for it.
     """
     check_function("open_fan_out()", fn)
-    check_options(
-        "open_fan_out", policy=policy, limit=limit, within=within, each=each, key=key, name=name
-    )
-    if window is not None:
-        check_count("open_fan_out(window=...)", window, advice="None is for twice the limit")
-    order = None if priority is None else as_priority("open_fan_out(priority=...)", priority)
-    if ordered and order is not None:
-        raise ValueError(
-            "open_fan_out() takes either ordered=True or priority=, not both: results in input "
-            "order would wait for items that priorities put off; leave one of them out"
-        )
-    engine: Callable[..., Engine] | None = None
-    if journal is not None:
-        named = journal_options("open_fan_out", fn, journal=journal, key=key, name=name)
-        engine = functools.partial(journal.fan_out_engine, priority=order, **named)
-    default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
-    return FanOutStream(
-        fn,
-        items,
+    plan = Plan(
+        call="open_fan_out",
+        function=fn,
         policy=policy,
         limit=limit,
         within=within,
         each=each,
         key=key,
-        priority=order,
-        name=name_of(fn) if name is None else name,
+        priority=priority,
+        journal=journal,
+        name=name,
         ordered=ordered,
-        window=default_window if window is None else window,
+        window=window,
         keep=keep,
-        engine=engine,
+        streamed=True,
     )
+    return FanOutStream(plan, items)
 
 
 class FanOutStream(AsyncWithOnly, Generic[T]):
@@ -131,40 +104,22 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     def __init__(
         self,
-        fn: Callable[[Any], Awaitable[T]],
+        plan: Plan,
         items: Any,
         *,
-        policy: JoinPolicy,
-        limit: int,
-        within: float | None,
-        each: Attempt | Callable[[Any], Attempt],
-        key: Callable[[Any], Any] | None,
-        priority: Priority | None = None,
-        name: str,
-        ordered: bool,
-        window: int,
-        keep: bool,
-        engine: Callable[..., Engine] | None = None,
-        call: str = "open_fan_out()",
+        work: Work | None = None,
+        new_job: Callable[[int, Any], Job] = Job,
     ) -> None:
-        self._name = name
-        self._join = Join(policy, name, keeps_all=keep)
-        self._engine = (functools.partial(engine_for, priority) if engine is None else engine)(
-            fn,
-            open_source(call, items),
-            join=self._join,
-            limit=limit,
-            within=within,
-            each=each,
-            key=key,
-            sink=self._take,
-            window=window,
+        self._name = plan.run_name
+        self._join = Join(plan.policy, plan.run_name, keeps_all=plan.keep)
+        self._engine = engine_for(
+            plan, items, join=self._join, sink=self._take, work=work, new_job=new_job
         )
-        self._ordered = ordered
+        self._ordered = ordered = plan.ordered
         self._tally = Tally()
         self._unread: dict[int, Result[T]] | deque[Result[T]] = {} if ordered else deque()
         self._next_index = 0
-        self._kept: list[Result[T]] | None = [] if keep else None
+        self._kept: list[Result[T]] | None = [] if plan.keep else None
         self._reader: trio.lowlevel.Task | None = None
         self._ready_reads = 0
         self._run: Run | None = None

@@ -10,7 +10,10 @@ import time
 
 import trio
 
-from harness.policies import Retry, is_rate_limit, retry_after_seconds
+from harness.policies import Attempt, Retry, is_rate_limit, retry_after_seconds
+
+ONE_ATTEMPT = Attempt()
+"""What happens to an item unless told otherwise."""
 
 WAIT_SECONDS_AT_MOST = 600.0
 """How long one item may wait for rate limits in all, or because one error asks for it; beyond that
@@ -23,7 +26,7 @@ RATE_LIMIT_SECONDS_AT_LEAST = 0.1
 class Tries:
     """The tries at one thing so far."""
 
-    __slots__ = ("attempts", "before", "failures", "rate_limit_seconds", "rate_limits")
+    __slots__ = ("attempts", "before", "failures", "owed", "rate_limit_seconds", "rate_limits")
 
     def __init__(self) -> None:
         self.attempts: int = 0
@@ -34,6 +37,9 @@ class Tries:
         """Tries that failed for another reason than a rate limit."""
         self.rate_limits: int = 0
         self.rate_limit_seconds: float = 0.0
+        self.owed: bool = False
+        """Whether the latest try failed and is to be followed by another. If the thing ends so, it
+        was for want of time."""
 
     def delay_seconds(self, retry: Retry, error: Exception) -> float | None:
         """Note a failure; return the seconds to wait before the next try, None if there is none."""

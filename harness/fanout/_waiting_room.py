@@ -1,6 +1,6 @@
 """Hold the items between their look-up in a journal and their start, and say which is next.
 
-Plain bookkeeping for `JournaledEngine`, without an `await`. Some leave without a start: what is
+Plain bookkeeping for `JournalFeed`, without an `await`. Some leave without a start: what is
 done already waits here only until its result has been read.
 
 Invariant: an item is in exactly one place (to be read, being read, to be begun, being begun, begun,
@@ -14,7 +14,7 @@ from collections import deque
 
 import attrs
 
-from harness.fanout._journaled_item import JournaledJob, Recorded
+from harness.fanout._journal_job import JournaledJob, Recorded
 from harness.fanout._lookahead import Lookahead
 from harness.policies import Priority
 

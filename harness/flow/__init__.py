@@ -9,7 +9,7 @@ from harness.flow._pipeline import Pipeline, PipelineStream
 from harness.flow._places import failed_at
 from harness.flow._router import Classifier, Router, RouterStream
 from harness.flow._speedup import speedup_ceiling
-from harness.flow._stage import Batch, EachItem, Stage, StageFunction, stage
+from harness.flow._stage import AnyStage, Batch, EachItem, Stage, StageFunction, stage
 from harness.flow._statistics import (
     PipelineStatistics,
     RouterStatistics,
@@ -20,6 +20,7 @@ from harness.flow._track import Track, TrackFunction, track
 
 __all__ = [
     "DROP",
+    "AnyStage",
     "Batch",
     "Classifier",
     "Drop",

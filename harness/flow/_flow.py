@@ -24,7 +24,7 @@ from harness.flow._calls import CALLS
 from harness.flow._gate import Gate, Holdable, Walker
 from harness.flow._outputs import Outputs
 from harness.flow._places import note_place
-from harness.flow._stage import Stage
+from harness.flow._stage import AnyStage
 from harness.flow._station import Station, stations_for, statistics_of
 from harness.flow._statistics import (
     NOTHING_IN_FLIGHT,
@@ -82,7 +82,7 @@ class Host(Protocol):
 class Flow:
     """The stages of a pipeline under way, and who is where."""
 
-    def __init__(self, stages: Sequence[Stage], *, buffer: int, fail_fast: bool) -> None:
+    def __init__(self, stages: Sequence[AnyStage], *, buffer: int, fail_fast: bool) -> None:
         self.clock: Clock = Clock()
         self._stations = stations_for(stages, buffer=buffer)
         self._fail_fast = fail_fast
@@ -108,9 +108,16 @@ class Flow:
 
     # How it is entered ------------------------------------------------------------------------
 
-    def belong_to_engine(self, host: Host) -> int:
-        """Let an engine start the items; return how many may be at the entry at once."""
+    @property
+    def entry(self) -> int:
+        """How many items may be at the entry at once."""
+        first = self._stations[0]
+        return first.given.limit if first.given.batch is None else first.places
+
+    def begin(self, host: Host) -> None:
+        """Let an engine start the items, and take the time from now on."""
         self._host = host
+        self.start_clock()
         for station in self._stations:
             batch = station.given.batch
             if batch is not None:
@@ -133,7 +140,6 @@ class Flow:
         if first.batches is None:
             first.gate = host
         self._set_way()
-        return first.given.limit if first.batches is None else first.places
 
     def belong_to_calls(self) -> None:
         """Let any task `call` it with an item; a stage that gathers gets a list of one."""
@@ -349,6 +355,11 @@ class Flow:
     def why_cut(self) -> str | None:
         """Return in words why that is so; None if it isn't."""
         return self._host.why_cut()
+
+    def left(self, walker: Walker) -> None:
+        """Hear that an item has ended."""
+        if self.gathers and walker.position:  # It has arrived somewhere, so it was counted.
+            self.items_set_out -= 1
 
     def look(self) -> None:
         """Let batches go that wait for something that can't come any more."""

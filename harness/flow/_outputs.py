@@ -22,7 +22,7 @@ import trio
 from harness.errors import OutputsFailedError
 from harness.fanout import DROP, Result, Results
 from harness.fanout._tries import Tries
-from harness.flow._attempts import Calls, NotAsync, another_try, fall_back, not_async, timed_out
+from harness.flow._attempts import Calls, NotAsync, not_async, timed_out
 from harness.flow._gate import Holdable, Walker
 from harness.flow._places import copy_places, note_place
 from harness.flow._statistics import Meter
@@ -130,14 +130,14 @@ class Outputs:
                     raise
                 except Exception as error:
                     failure = unwrap_single(error)
-                if self._sent or not await another_try(plan, tries, failure):
+                if self._sent or not await self._calls.another_try(plan, tries, failure):
                     break
         finally:
             walker.attempts += max(0, tries.attempts - 1)
         try:
             if self._sent:
                 raise failure
-            await self._send(await fall_back(plan, item, failure, walker))
+            await self._send(await self._calls.fall_back(plan, item, failure, walker))
         finally:
             del failure  # It holds the frame that holds it.
 

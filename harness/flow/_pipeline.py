@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, overload
 
 from harness._arguments import check_count
-from harness.fanout import FanOutStream, Results
+from harness.errors import RunCancelled
+from harness.fanout import Drop, FanOutStream, Results
 from harness.fanout._fan_out import gather
-from harness.fanout._options import FAIL_FAST, ONE_ATTEMPT, check_options
-from harness.fanout._source import open_source
-from harness.flow._engine import PipelineEngine
+from harness.fanout._plan import FAIL_FAST, Plan
 from harness.flow._flow import Flow
 from harness.flow._shared import SharedByCalls
-from harness.flow._stage import Stage, StageFunction, stage
+from harness.flow._stage import (
+    AnyStage,
+    In,
+    One,
+    OneFunction,
+    Out,
+    Several,
+    SeveralFunction,
+    Stage,
+    stage,
+)
 from harness.flow._statistics import PipelineStatistics
+from harness.flow._walks import WalkingJob, Walks
 from harness.policies import FailFast, JoinPolicy
 from harness.runs import open_run
+
+First = TypeVar("First")
+Last = TypeVar("Last")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+T7 = TypeVar("T7")
+
+Step = Stage[In, Out, One] | OneFunction[In, Out]
+"""What gives one value for an item."""
+
+AnyStep = (
+    Stage[In, Out, One] | Stage[In, Out, Several] | OneFunction[In, Out] | SeveralFunction[In, Out]
+)
+"""What gives one value for an item, or several."""
 
 BUFFER = 16
 """Items between two stages unless told otherwise: enough to smooth out uneven times."""
@@ -25,7 +52,7 @@ BUFFER = 16
 NAME = "pipeline"
 
 
-class Pipeline:
+class Pipeline(Generic[In, Out]):
     """Several stages that every item goes through, one after another.
 
     ::
@@ -42,6 +69,10 @@ class Pipeline:
     limits hold within one `run` or `open`; and among all calls ``await pipeline(item)`` of one
     ``trio.run`` together.
 
+    Its types are what it takes and what comes out: ``Pipeline[str, Page]``; a tuple of them, where
+    a stage yields several. A type checker finds a stage that doesn't fit the one before it, among
+    up to eight stages.
+
     Args:
       stages: Stages as made by `stage`, or async functions with nothing to say about.
       buffer: How many items may wait between two stages; 0 hands them over.
@@ -51,7 +82,201 @@ class Pipeline:
       ValueError: if there is no stage, or ``buffer`` is negative.
     """
 
-    def __init__(self, *stages: Stage | StageFunction, buffer: int = BUFFER) -> None:
+    @overload
+    def __init__(self, first: Step[In, Out], /, *, buffer: int = BUFFER) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, T3],
+        fourth: Step[T3, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, T3],
+        fourth: AnyStep[T3, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, T3],
+        fourth: Step[T3, T4],
+        fifth: Step[T4, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, T3],
+        fourth: AnyStep[T3, T4],
+        fifth: AnyStep[T4, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, T3],
+        fourth: Step[T3, T4],
+        fifth: Step[T4, T5],
+        sixth: Step[T5, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, T3],
+        fourth: AnyStep[T3, T4],
+        fifth: AnyStep[T4, T5],
+        sixth: AnyStep[T5, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, T3],
+        fourth: Step[T3, T4],
+        fifth: Step[T4, T5],
+        sixth: Step[T5, T6],
+        seventh: Step[T6, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, T3],
+        fourth: AnyStep[T3, T4],
+        fifth: AnyStep[T4, T5],
+        sixth: AnyStep[T5, T6],
+        seventh: AnyStep[T6, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        first: Step[In, T1],
+        second: Step[T1, T2],
+        third: Step[T2, T3],
+        fourth: Step[T3, T4],
+        fifth: Step[T4, T5],
+        sixth: Step[T5, T6],
+        seventh: Step[T6, T7],
+        eighth: Step[T7, Out],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[First, tuple[Last, ...]],
+        first: AnyStep[First, T1],
+        second: AnyStep[T1, T2],
+        third: AnyStep[T2, T3],
+        fourth: AnyStep[T3, T4],
+        fifth: AnyStep[T4, T5],
+        sixth: AnyStep[T5, T6],
+        seventh: AnyStep[T6, T7],
+        eighth: AnyStep[T7, Last],
+        /,
+        *,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[Any, Any],
+        first: AnyStage,
+        second: AnyStage,
+        third: AnyStage,
+        fourth: AnyStage,
+        fifth: AnyStage,
+        sixth: AnyStage,
+        seventh: AnyStage,
+        eighth: AnyStage,
+        ninth: AnyStage,
+        /,
+        *more: AnyStage,
+        buffer: int = BUFFER,
+    ) -> None: ...
+    def __init__(self, *stages: Any, buffer: int = BUFFER) -> None:
         if not stages:
             raise ValueError(
                 "Pipeline() takes at least one stage, and got none; write "
@@ -60,24 +285,26 @@ class Pipeline:
         check_count(
             "Pipeline(buffer=...)", buffer, advice="0 hands items over without a buffer", least=0
         )
-        self._stages = tuple(one if isinstance(one, Stage) else stage(one) for one in stages)
+        self._stages: tuple[AnyStage, ...] = tuple(
+            one if isinstance(one, Stage) else stage(one) for one in stages
+        )
         self._buffer = buffer
         self._latest: Flow | None = None
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[AnyStage, ...]:
         """Its stages, in order."""
         return self._stages
 
     async def run(
         self,
-        items: Iterable[Any] | AsyncIterable[Any],
+        items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        key: Callable[[Any], Any] | None = None,
+        key: Callable[[In], Any] | None = None,
         name: str | None = None,
         within: float | None = None,
-    ) -> Results[Any]:
+    ) -> Results[Out]:
         """Take every item through all stages, and return all results.
 
         Args:
@@ -103,32 +330,22 @@ class Pipeline:
         Cancellation: everything in flight is cancelled and has ended before the cancel goes on.
         Cancelling the pipeline's own run returns the results instead.
         """
-        _check("Pipeline.run", policy=policy, key=key, name=name, within=within)
-        return await gather(
-            functools.partial(
-                PipelineEngine,
-                self._new_flow(policy),
-                open_source("Pipeline.run()", items),
-                within=within,
-                each=ONE_ATTEMPT,
-                key=key,
-            ),
-            policy=policy,
-            run_name=NAME if name is None else name,
-        )
+        flow = self._new_flow(policy)
+        plan = self._plan("Pipeline.run", flow, policy=policy, key=key, name=name, within=within)
+        return await gather(plan, items, work=Walks(flow), new_job=WalkingJob)
 
     def open(
         self,
-        items: Iterable[Any] | AsyncIterable[Any],
+        items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        key: Callable[[Any], Any] | None = None,
+        key: Callable[[In], Any] | None = None,
         name: str | None = None,
         within: float | None = None,
         ordered: bool = False,
         window: int | None = None,
         keep: bool = False,
-    ) -> PipelineStream:
+    ) -> PipelineStream[Out]:
         """Like `run`, with the results to be read one by one as they come.
 
         ::
@@ -152,27 +369,22 @@ class Pipeline:
 
         Cancellation: leaving the block cancels what is in flight and waits for it.
         """
-        _check("Pipeline.open", policy=policy, key=key, name=name, within=within)
         flow = self._new_flow(policy)
-        if window is not None:
-            check_count(
-                "Pipeline.open(window=...)",
-                window,
-                advice="None is for twice the room in the stages and buffers",
-            )
-        return PipelineStream(
+        plan = self._plan(
+            "Pipeline.open",
             flow,
-            items,
             policy=policy,
-            within=within,
             key=key,
-            name=NAME if name is None else name,
+            name=name,
+            within=within,
             ordered=ordered,
-            window=2 * flow.capacity if window is None else window,
+            window=window,
             keep=keep,
+            streamed=True,
         )
+        return PipelineStream(plan, items, flow)
 
-    async def __call__(self, item: Any) -> Any:
+    async def __call__(self, item: In) -> Out | Drop:
         """Take one item through all stages, in a run of its own, and return its value.
 
         So a pipeline can be the function of a fan-out, a stage or a track. A stage that gathers
@@ -180,14 +392,17 @@ class Pipeline:
 
         Raises:
           Exception: of the stage that failed, with a note of its name.
+          RunCancelled: if that run was cancelled.
 
         Checkpoint: as the stages do.
 
         Cancellation: as in any of the stages; nothing is left running.
         """
         flow = _flows_of_calls.get(self)
-        async with open_run(NAME):
-            return await flow.call(item)
+        async with open_run(NAME) as run:
+            out: Out | Drop = await flow.call(item)
+            return out
+        raise RunCancelled(run.cancel_reason)
 
     def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage, in the latest `run` or `open`, over or not.
@@ -200,46 +415,60 @@ class Pipeline:
             flow = Flow(self._stages, buffer=self._buffer, fail_fast=True)
         return flow.statistics()
 
+    def _plan(
+        self,
+        call: str,
+        flow: Flow,
+        *,
+        policy: JoinPolicy,
+        key: Callable[[In], Any] | None,
+        name: str | None,
+        within: float | None,
+        ordered: bool = False,
+        window: int | None = None,
+        keep: bool = False,
+        streamed: bool = False,
+    ) -> Plan:
+        return Plan(
+            call=call,
+            function=flow.walk,
+            named=NAME,
+            policy=policy,
+            limit=flow.entry,
+            key=key,
+            name=name,
+            within=within,
+            ordered=ordered,
+            window=window,
+            usual_room=2 * flow.capacity,
+            keep=keep,
+            streamed=streamed,
+        )
+
     def _new_flow(self, policy: JoinPolicy) -> Flow:
         flow = Flow(self._stages, buffer=self._buffer, fail_fast=isinstance(policy, FailFast))
         self._latest = flow
         return flow
 
 
-def _flow_of_calls(pipeline: Pipeline) -> Flow:
+def _flow_of_calls(pipeline: Pipeline[Any, Any]) -> Flow:
     flow = pipeline._new_flow(FAIL_FAST)
     flow.belong_to_calls()
     return flow
 
 
-_flows_of_calls: SharedByCalls[Pipeline, Flow] = SharedByCalls(
+_flows_of_calls: SharedByCalls[Pipeline[Any, Any], Flow] = SharedByCalls(
     "harness.flow: called pipelines", _flow_of_calls
 )
 
 
-class PipelineStream(FanOutStream[Any]):
+class PipelineStream(FanOutStream[Out]):
     """A pipeline under way; what `Pipeline.open` returns. An async iterator of `Result`."""
 
-    def __init__(self, flow: Flow, items: Any, **options: Any) -> None:
-        super().__init__(
-            flow.walk,
-            items,
-            limit=0,
-            each=ONE_ATTEMPT,
-            engine=functools.partial(_engine, flow),
-            call="Pipeline.open()",
-            **options,
-        )
+    def __init__(self, plan: Plan, items: Any, flow: Flow) -> None:
+        super().__init__(plan, items, work=Walks(flow), new_job=WalkingJob)
+        self._flow = flow
 
     def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage so far."""
-        return cast("PipelineStatistics", self._engine.statistics())
-
-
-def _engine(flow: Flow, walk: Any, source: Any, *, limit: int, **options: Any) -> PipelineEngine:
-    """Make the engine of a stream; the flow knows its limit."""
-    return PipelineEngine(flow, source, **options)
-
-
-def _check(call: str, *, policy: Any, key: Any, name: Any, within: Any) -> None:
-    check_options(call, policy=policy, limit=1, within=within, each=ONE_ATTEMPT, key=key, name=name)
+        return self._flow.statistics(super().statistics())

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, overload
 
-from harness._arguments import check_count
-from harness.errors import UnknownTrackError
+from harness.errors import RunCancelled, UnknownTrackError
 from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import gather
-from harness.fanout._options import FAIL_FAST, LIMIT, ONE_ATTEMPT, check_options
-from harness.fanout._source import open_source
-from harness.flow._engine import PriorityRouterEngine, RouterEngine
+from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
 from harness.flow._routing import Routing
 from harness.flow._shared import SharedByCalls
-from harness.flow._stage import check_takes_one
+from harness.flow._stage import In, Out, check_takes_one
 from harness.flow._statistics import RouterStatistics
 from harness.flow._track import Track, TrackFunction, track
-from harness.policies import JoinPolicy, Priority, as_priority
+from harness.flow._walks import WalkingJob, Walks
+from harness.policies import JoinPolicy, Priority
 from harness.runs import open_run
 from harness.runs._functions import check_callable, name_of
 
+First = TypeVar("First")
+
 NAME = "router"
 
-Classifier = Callable[[Any], str | None] | Callable[[Any], Awaitable[str | None]]
+Classifier = Callable[[In], str | None] | Callable[[In], Awaitable[str | None]]
 """Chooses the track for an item: a plain or async function."""
 
 
-class Router:
+class Router(Generic[In, Out]):
     """A choice of tracks, one of which every item takes.
 
     ::
@@ -63,11 +62,35 @@ class Router:
       UnknownTrackError: if ``default``, or a track's ``escalate``, names none of the tracks.
     """
 
+    @overload
     def __init__(
         self,
-        classify: Classifier,
+        classify: Classifier[In],
         *,
-        tracks: Mapping[str, Track | TrackFunction],
+        tracks: Mapping[str, Track[In, Out]],
+        default: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        classify: Classifier[In],
+        *,
+        tracks: Mapping[str, TrackFunction[In, Out]],
+        default: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Router[First, Any],
+        classify: Classifier[First],
+        *,
+        tracks: Mapping[str, Any],
+        default: str | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        classify: Classifier[Any],
+        *,
+        tracks: Mapping[str, Any],
         default: str | None = None,
     ) -> None:
         check_callable("Router(classify)", classify)
@@ -87,7 +110,9 @@ class Router:
                 'Router() takes at least one track, and got none; write tracks={"fast": track(fn)}'
             )
         self._classify = classify
-        self._tracks = {name: _as_track(name, given) for name, given in tracks.items()}
+        self._tracks: dict[str, Track[In, Out]] = {
+            name: _as_track(name, given) for name, given in tracks.items()
+        }
         self._default = default
         if default is not None:
             self._check_name("Router(default=...)", default)
@@ -102,21 +127,21 @@ class Router:
         self._latest: Routing | None = None
 
     @property
-    def tracks(self) -> Mapping[str, Track]:
+    def tracks(self) -> Mapping[str, Track[In, Out]]:
         """Its tracks by name."""
         return dict(self._tracks)
 
     async def run(
         self,
-        items: Iterable[Any] | AsyncIterable[Any],
+        items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
         limit: int = LIMIT,
-        key: Callable[[Any], Any] | None = None,
-        priority: Priority | Callable[[Any], float] | None = None,
+        key: Callable[[In], Any] | None = None,
+        priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,
         within: float | None = None,
-    ) -> Results[Any]:
+    ) -> Results[Out]:
         """Let every item take its track, and return all results.
 
         Args:
@@ -144,37 +169,34 @@ class Router:
         Cancellation: everything in flight is cancelled and has ended before the cancel goes on.
         Cancelling the router's own run returns the results instead.
         """
-        _check("Router.run", policy=policy, limit=limit, key=key, name=name, within=within)
-        order = None if priority is None else as_priority("Router.run(priority=...)", priority)
-        return await gather(
-            functools.partial(
-                _engine_for,
-                self._new_routing(),
-                order,
-                open_source("Router.run()", items),
-                limit=limit,
-                within=within,
-                each=ONE_ATTEMPT,
-                key=key,
-            ),
+        routing = self._new_routing()
+        plan = Plan(
+            call="Router.run",
+            function=routing.walk,
+            named=NAME,
             policy=policy,
-            run_name=NAME if name is None else name,
+            limit=limit,
+            key=key,
+            priority=priority,
+            name=name,
+            within=within,
         )
+        return await gather(plan, items, work=Walks(routing), new_job=WalkingJob)
 
     def open(
         self,
-        items: Iterable[Any] | AsyncIterable[Any],
+        items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
         limit: int = LIMIT,
-        key: Callable[[Any], Any] | None = None,
-        priority: Priority | Callable[[Any], float] | None = None,
+        key: Callable[[In], Any] | None = None,
+        priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,
         within: float | None = None,
         ordered: bool = False,
         window: int | None = None,
         keep: bool = False,
-    ) -> RouterStream:
+    ) -> RouterStream[Out]:
         """Like `run`, with the results to be read one by one as they come.
 
         ::
@@ -199,31 +221,25 @@ class Router:
 
         Cancellation: leaving the block cancels what is in flight and waits for it.
         """
-        _check("Router.open", policy=policy, limit=limit, key=key, name=name, within=within)
-        if window is not None:
-            check_count("Router.open(window=...)", window, advice="None is for twice the limit")
-        order = None if priority is None else as_priority("Router.open(priority=...)", priority)
-        if ordered and order is not None:
-            raise ValueError(
-                "Router.open() takes either ordered=True or priority=, not both: results in input "
-                "order would wait for items that priorities put off; leave one of them out"
-            )
-        default_window = 2 * limit if order is None else limit + max(limit, order.lookahead)
-        return RouterStream(
-            self._new_routing(),
-            items,
+        routing = self._new_routing()
+        plan = Plan(
+            call="Router.open",
+            function=routing.walk,
+            named=NAME,
             policy=policy,
             limit=limit,
-            within=within,
             key=key,
-            name=NAME if name is None else name,
+            priority=priority,
+            name=name,
+            within=within,
             ordered=ordered,
-            window=default_window if window is None else window,
-            priority=order,
+            window=window,
             keep=keep,
+            streamed=True,
         )
+        return RouterStream(plan, items, routing)
 
-    async def __call__(self, item: Any) -> Any:
+    async def __call__(self, item: In) -> Out:
         """Let one item take its track, in a run of its own, and return its value.
 
         So a router can be the function of a fan-out, a stage or a track of another router.
@@ -231,14 +247,17 @@ class Router:
         Raises:
           UnknownTrackError: if the classifier chose a track that there isn't.
           Exception: of the classifier or the track, with a note of its name.
+          RunCancelled: if that run was cancelled.
 
         Checkpoint: as the track does.
 
         Cancellation: as on the track; nothing is left running.
         """
         routing = _routings_of_calls.get(self)
-        async with open_run(NAME):
-            return await routing.call(item)
+        async with open_run(NAME) as run:
+            value: Out = await routing.call(item)
+            return value
+        raise RunCancelled(run.cancel_reason)
 
     def statistics(self) -> RouterStatistics:
         """Return what happened on each track, in the latest `run` or `open`, over or not.
@@ -264,47 +283,24 @@ class Router:
             )
 
 
-_routings_of_calls: SharedByCalls[Router, Routing] = SharedByCalls(
+_routings_of_calls: SharedByCalls[Router[Any, Any], Routing] = SharedByCalls(
     "harness.flow: called routers", Router._new_routing
 )
 
 
-class RouterStream(FanOutStream[Any]):
+class RouterStream(FanOutStream[Out]):
     """A router under way; what `Router.open` returns. An async iterator of `Result`."""
 
-    def __init__(
-        self, routing: Routing, items: Any, *, priority: Priority | None, **options: Any
-    ) -> None:
-        super().__init__(
-            routing.route,
-            items,
-            each=ONE_ATTEMPT,
-            engine=functools.partial(_engine_of_stream, routing, priority),
-            call="Router.open()",
-            **options,
-        )
+    def __init__(self, plan: Plan, items: Any, routing: Routing) -> None:
+        super().__init__(plan, items, work=Walks(routing), new_job=WalkingJob)
+        self._routing = routing
 
     def statistics(self) -> RouterStatistics:
         """Return what happened on each track so far."""
-        return cast("RouterStatistics", self._engine.statistics())
+        return self._routing.statistics(super().statistics())
 
 
-def _engine_for(
-    routing: Routing, priority: Priority | None, source: Any, **options: Any
-) -> RouterEngine:
-    """Return the engine, with a look-ahead if items have priorities."""
-    if priority is None:
-        return RouterEngine(routing, source, **options)
-    return PriorityRouterEngine(routing, source, **options, priority=priority)
-
-
-def _engine_of_stream(
-    routing: Routing, priority: Priority | None, route: Any, source: Any, **options: Any
-) -> RouterEngine:
-    return _engine_for(routing, priority, source, **options)
-
-
-def _as_track(name: Any, given: Any) -> Track:
+def _as_track(name: Any, given: Any) -> Track[Any, Any]:
     if not isinstance(name, str) or not name:
         raise TypeError(f"Router(tracks=...) takes names as strings, not {name!r}")
     if isinstance(given, Track):
@@ -314,9 +310,3 @@ def _as_track(name: Any, given: Any) -> Track:
     except TypeError as error:
         error.add_note(f"in track {name!r}")
         raise
-
-
-def _check(call: str, *, policy: Any, limit: Any, key: Any, name: Any, within: Any) -> None:
-    check_options(
-        call, policy=policy, limit=limit, within=within, each=ONE_ATTEMPT, key=key, name=name
-    )

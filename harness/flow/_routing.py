@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -28,10 +28,17 @@ from harness.runs._endings import is_only_cancelled, set_context, try_note
 from harness.runs._functions import name_of
 
 
+class Crashing(Protocol):
+    """What can end everything under way."""
+
+    def crash(self, error: NotAsync) -> None:
+        """End everything with a mistake in the program."""
+
+
 class Line:
     """One track of a router under way."""
 
-    def __init__(self, name: str, given: Track) -> None:
+    def __init__(self, name: str, given: Track[Any, Any]) -> None:
         self.name = name
         self.given = given
         self.what = f"track {name!r}"
@@ -90,10 +97,12 @@ class Routing:
     def __init__(
         self,
         classify: Callable[[Any], Any],
-        tracks: Mapping[str, Track],
+        tracks: Mapping[str, Track[Any, Any]],
         default: str | None,
     ) -> None:
         self.clock: Clock = Clock()
+        self.items_set_out = 0
+        """None is counted, as nobody has to know."""
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
@@ -112,12 +121,23 @@ class Routing:
         self.clock.start()
         self._calls_in_flight += 1
         try:
-            return await self.route(walker)
+            return await self.walk(walker)
         finally:
             self._calls_in_flight -= 1
             self.clock.touch()
 
-    async def route(self, walker: Walker) -> Any:
+    def begin(self, host: Crashing) -> None:
+        """Let an engine start the items, and take the time from now on."""
+        self.crash = host.crash
+        self.clock.start()
+
+    def left(self, walker: Walker) -> None:
+        """Do nothing: nobody here waits for other items."""
+
+    def look(self) -> None:
+        """Do nothing: nobody here waits for other items."""
+
+    async def walk(self, walker: Walker) -> Any:
         """Classify an item, send it along its track, and if it fails there once along another.
 
         Raises:

@@ -5,17 +5,37 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import attrs
 
 from harness._arguments import check_count, check_seconds
-from harness.fanout._options import ONE_ATTEMPT
-from harness.policies import Attempt, check_attempt
+from harness.fanout import Drop
+from harness.fanout._plan import LIMIT, check_each
+from harness.fanout._tries import ONE_ATTEMPT
+from harness.policies import Attempt
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
+In = TypeVar("In")
+Out = TypeVar("Out")
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+Shape_co = TypeVar("Shape_co", covariant=True)
+
+One = Literal["one"]
+"""The shape of a stage that returns one value for an item."""
+
+Several = Literal["several"]
+"""The shape of a stage that yields several."""
+
+OneFunction = Callable[[In], Awaitable[Out | Drop]]
+"""What gives one value for an item."""
+
+SeveralFunction = Callable[[In], AsyncGenerator[Out | Drop, None]]
+"""What gives several values for an item: an async generator function."""
+
 StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
-"""What a stage calls: gives one value for an item, or as an async generator several."""
+"""What a stage calls."""
 
 EachItem = Attempt | Callable[[Any], Attempt]
 """What happens to each call: an `Attempt`, or a function that returns it for an item."""
@@ -42,8 +62,12 @@ class Batch:
 
 
 @attrs.frozen(kw_only=True)
-class Stage:
-    """One stage of a pipeline; made by `stage`."""
+class Stage(Generic[In_contra, Out_co, Shape_co]):
+    """One stage of a pipeline; made by `stage`.
+
+    Its types are those of what it takes and gives, and whether it gives one value for an item or
+    several, ``Literal["one"]`` or ``Literal["several"]``. They are for type checkers.
+    """
 
     function: StageFunction
     """What it calls."""
@@ -66,21 +90,51 @@ class Stage:
         return is_async_generator(self.function)
 
 
+AnyStage = Stage[Any, Any, Any]
+"""A stage, whatever it takes and gives."""
+
+
+@overload
+def stage(
+    fn: SeveralFunction[In, Out],
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    each: Attempt | Callable[[In], Attempt] = ONE_ATTEMPT,
+) -> Stage[In, Out, Several]: ...
+@overload
+def stage(
+    fn: Callable[[list[In]], Awaitable[Sequence[Out | Drop]]],
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    each: Attempt | Callable[[list[In]], Attempt] = ONE_ATTEMPT,
+    batch: Batch,
+) -> Stage[In, Out, One]: ...
+@overload
+def stage(
+    fn: OneFunction[In, Out],
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    each: Attempt | Callable[[In], Attempt] = ONE_ATTEMPT,
+    batch: None = None,
+) -> Stage[In, Out, One]: ...
 def stage(
     fn: StageFunction,
     *,
     name: str | None = None,
-    limit: int = 1,
+    limit: int | None = None,
     each: EachItem = ONE_ATTEMPT,
     batch: Batch | None = None,
-) -> Stage:
+) -> Stage[Any, Any, Any]:
     """Describe one stage of a `Pipeline`.
 
     Args:
       fn: Called with what the stage before returned. Returns one value, or `DROP` to end the item
         here; as an async generator it yields several, each of which goes on as a run of its own.
       name: For people; by default the function's.
-      limit: Calls at once.
+      limit: Calls at once; by default 100, as for a fan-out, and 1 with ``batch``.
       each: What happens to each call: timeout, retries, hedge, fallback, limiter; or a function
         that returns that for an item.
       batch: If given, ``fn`` is called with a list of items and returns a value for each, in a
@@ -99,8 +153,10 @@ def stage(
     named = name_of(fn) if name is None else name
     what = f"stage {named!r}"
     check_takes_one(what, fn)
+    if limit is None:
+        limit = LIMIT if batch is None else 1
     check_count(f"{what}: stage(limit=...)", limit, advice="say how many calls may be made at once")
-    check_each(what, each)
+    check_each(f"{what}: each=", each)
     if batch is not None:
         if not isinstance(batch, Batch):
             raise TypeError(
@@ -143,22 +199,6 @@ def check_takes_one(what: str, fn: Any) -> None:
             "define it with `async def`"
         )
     refuse_mismatch(what, fn, "one item", "item")
-
-
-def check_each(what: str, each: Any) -> None:
-    """Refuse what is neither an `Attempt` nor a function that could return one.
-
-    Raises:
-      TypeError: naming ``what``.
-      ValueError: if it is an attempt that can't be carried out; naming ``what``.
-    """
-    if not isinstance(each, Attempt) and (not callable(each) or isinstance(each, type)):
-        raise TypeError(
-            f"{what}: each= takes an Attempt, or a function of the item that returns one, not "
-            f"{each!r}; write each=harness.Attempt(...)"
-        )
-    if isinstance(each, Attempt):
-        check_attempt(f"{what}: each=", each)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -9,14 +9,14 @@ from harness.fanout import FanOutStatistics
 from harness.flow._attempts import Calls
 from harness.flow._batches import Batches
 from harness.flow._gate import Gate
-from harness.flow._stage import Stage, distinct
+from harness.flow._stage import AnyStage, distinct
 from harness.flow._statistics import Clock, Meter, PipelineStatistics, StageStatistics
 
 
 class Station:
     """One stage of a pipeline under way."""
 
-    def __init__(self, given: Stage, name: str, index: int, *, buffer: int) -> None:
+    def __init__(self, given: AnyStage, name: str, index: int, *, buffer: int) -> None:
         self.given = given
         self.name = name
         self.index = index
@@ -52,7 +52,7 @@ class Station:
         return self.gate if isinstance(self.gate, Gate) else None
 
 
-def stations_for(stages: Sequence[Stage], *, buffer: int) -> tuple[Station, ...]:
+def stations_for(stages: Sequence[AnyStage], *, buffer: int) -> tuple[Station, ...]:
     """Return what is needed to run these stages once."""
     names = distinct([given.name for given in stages])
     return tuple(

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Generic
 
 import attrs
 
 from harness._arguments import check_count
-from harness.fanout._options import ONE_ATTEMPT
-from harness.flow._stage import EachItem, check_each, check_takes_one, is_async_generator
+from harness.fanout._plan import check_each
+from harness.fanout._tries import ONE_ATTEMPT
+from harness.flow._stage import (
+    EachItem,
+    In,
+    In_contra,
+    Out,
+    Out_co,
+    check_takes_one,
+    is_async_generator,
+)
+from harness.policies import Attempt
 from harness.runs._functions import check_callable, name_of
 
-TrackFunction = Callable[[Any], Awaitable[Any]]
+TrackFunction = Callable[[In], Awaitable[Out]]
 """What a track calls: an async function, an agent, a pipeline, another router."""
 
 
 @attrs.frozen(kw_only=True)
-class Track:
+class Track(Generic[In_contra, Out_co]):
     """One track of a router; made by `track`."""
 
-    function: TrackFunction
+    function: Callable[[In_contra], Awaitable[Out_co]]
     """What it calls."""
 
     limit: int | None
@@ -34,12 +44,12 @@ class Track:
 
 
 def track(
-    fn: TrackFunction,
+    fn: TrackFunction[In, Out],
     *,
     limit: int | None = None,
-    each: EachItem = ONE_ATTEMPT,
+    each: Attempt | Callable[[In], Attempt] = ONE_ATTEMPT,
     escalate: str | None = None,
-) -> Track:
+) -> Track[In, Out]:
     """Describe one track of a `Router`.
 
     Args:
@@ -64,7 +74,7 @@ def track(
         )
     if limit is not None:
         check_count(f"{what}: limit=", limit, advice="None is for no limit but the router's")
-    check_each(what, each)
+    check_each(f"{what}: each=", each)
     if escalate is not None and not isinstance(escalate, str):
         raise TypeError(f"{what}: escalate= takes the name of another track, not {escalate!r}")
     return Track(function=fn, limit=limit, each=each, escalate=escalate)

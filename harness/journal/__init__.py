@@ -15,10 +15,11 @@ from harness.journal._inspect import (
     edit_journal,
     read_journal,
 )
-from harness.journal._journal import Journal, open_journal
+from harness.journal._journal import IdentifiedJournal, Journal, open_journal
 
 __all__ = [
     "BatchInfo",
+    "IdentifiedJournal",
     "ItemStatus",
     "Journal",
     "JournalEditor",

@@ -22,8 +22,10 @@ from harness.errors import (
     JournalLockedError,
     JournalMismatchError,
 )
-from harness.fanout import ValueForm
-from harness.fanout._journaled import JournaledEngine
+from harness.fanout._journal import BatchIdentity, batch_of
+from harness.fanout._journal_ledger import books_for
+from harness.fanout._plan import Books, Plan
+from harness.fanout._source import Source
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch
 from harness.journal._codec import Codec
@@ -91,18 +93,33 @@ class Journal(JournalEffects):
         """Whether to go on with batches of other code or settings."""
         return self._settings.force
 
-    def fan_out_engine(
-        self, *given: Any, form: ValueForm | None = None, **options: Any
-    ) -> JournaledEngine:
-        """Return the engine of a fan-out that writes here.
+    def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
+        """Return what the engine of a fan-out needs to write here.
 
         For `fan_out`, which so loads it only where there is a journal.
         """
+        batch = batch_of(plan) if batch is None else batch
         # The caller's own encode= and decode= are for values of every kind.
-        if form is None or self._codec.is_own:
-            return JournaledEngine(*given, journal=self, **options)
-        formed = _JournalOfForm(self, FormedCodec(form))
-        return JournaledEngine(*given, journal=formed, **options)
+        if batch.form is None or self._codec.is_own:
+            return books_for(self, plan, source, batch)
+        formed = _JournalOfForm(self, FormedCodec(batch.form))
+        return books_for(formed, plan, source, batch)
+
+    def identified(
+        self,
+        *,
+        target: str,
+        settings: Mapping[str, Any],
+        content: Callable[[Any], Any] | None = None,
+    ) -> IdentifiedJournal:
+        """Return this journal for fan-outs whose function isn't what a batch is known by.
+
+        Args:
+          target: What stands for the function's full name.
+          settings: What else decides the answers; plain JSON data.
+          content: Returns what of an item makes it the same as before; None: all of it.
+        """
+        return IdentifiedJournal(self, target=target, settings=settings, content=content)
 
     def next_item(self) -> int:
         """Return a number that no item has had."""
@@ -283,8 +300,36 @@ class _JournalOfForm:
             name, target=target, settings=settings, codec=self._codec
         )
 
-    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
-        return JournaledEngine(*given, journal=self, **options)
+
+@attrs.frozen
+class IdentifiedJournal:
+    """A journal whose batches are known by what they were said to be; see `Journal.identified`."""
+
+    journal: Journal
+    target: str = attrs.field(kw_only=True)
+    settings: Mapping[str, Any] = attrs.field(kw_only=True)
+    content: Callable[[Any], Any] | None = attrs.field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """Where the journal is kept."""
+        return self.journal.name
+
+    async def open_batch(
+        self, name: str, *, target: str, settings: Mapping[str, Any]
+    ) -> JournalBatch:
+        """Open a batch, as the journal does."""
+        return await self.journal.open_batch(name, target=target, settings=settings)
+
+    def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
+        """Return what the engine of a fan-out needs to write here."""
+        batch = attrs.evolve(
+            batch_of(plan) if batch is None else batch,
+            target=self.target,
+            settings=self.settings,
+            content=self.content,
+        )
+        return self.journal.books(plan, source, batch)
 
 
 def _differences(before: list[Any], now: list[Any]) -> list[str]:

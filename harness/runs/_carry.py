@@ -35,11 +35,11 @@ _set_current = current.set
 class Owner(Protocol):
     """Who has jobs, whatever those are, each carried out in a run and a task of its own."""
 
-    def begin(self, job: Any) -> Run:
+    def begin_run(self, job: Any) -> Run:
         """Return the run for a job that begins now; its scope must not have been entered."""
         ...
 
-    def ended(self, job: Any, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
+    def end_run(self, job: Any, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
         """Hear how the run ended, as `carry` returns it; return what its task has still to do."""
         ...
 
@@ -63,7 +63,7 @@ async def carry_out(
     the owner's nursery is cancelled anyway, and collecting one `trio.Cancelled` from each of
     20,000 tasks would only slow it down.
     """
-    run = owner.begin(job)
+    run = owner.begin_run(job)
     _set_current(run)
     run._task = current_task()
     awaitable: Any = _NOTHING
@@ -98,7 +98,7 @@ async def carry_out(
         else:
             status, result = _ending_by_own_scope(run, stuck_at)
             stuck_at = None
-    left = owner.ended(job, run, status, result)
+    left = owner.end_run(job, run, status, result)
     if left is not None:
         await left
 
@@ -131,10 +131,10 @@ class _Told:
 
     ending: tuple[Ending, Any]
 
-    def begin(self, job: Run) -> Run:
+    def begin_run(self, job: Run) -> Run:
         return job
 
-    def ended(self, job: Run, run: Run, status: Ending, result: Any) -> None:
+    def end_run(self, job: Run, run: Run, status: Ending, result: Any) -> None:
         self.ending = status, result
 
 

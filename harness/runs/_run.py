@@ -148,7 +148,7 @@ class Run:
         self._sequence = 0
         self._stopping = False
         self._stop_reason: str | None = None
-        self._on_stop: list[Callable[[], None]] | None = None
+        self._on_stop: dict[Callable[[], None], None] | None = None
         # Whether `cancel` takes effect before the run's own deadline: it decides the ending.
         self._cancel_asked = False
         self._cancel_reason: str | None = None
@@ -373,8 +373,19 @@ class Run:
                 cancel_scope(task_scope, words)
             for cleanup in run._cleanups or ():
                 cleanup.run_cancelled(now)
-            for notice in run._on_stop or ():
+            for notice in tuple(run._on_stop or ()):
                 notice()
+
+    def _add_stop_notice(self, notice: Callable[[], None]) -> None:
+        """Have ``notice`` called when this run is stopped or cancelled, or one above it is."""
+        if self._on_stop is None:
+            self._on_stop = {}
+        self._on_stop[notice] = None
+
+    def _drop_stop_notice(self, notice: Callable[[], None]) -> None:
+        """Have it called no more."""
+        if self._on_stop is not None:
+            self._on_stop.pop(notice, None)
 
     def _cut_below(self, words: str) -> None:
         """Carry the cancel of a scope inside this run to the runs below it."""
@@ -386,7 +397,7 @@ class Run:
         self._stopping = self._above.tree.any_stopping = True
         self._stop_reason = reason
         for run in self._with_descendants():
-            for notice in run._on_stop or ():
+            for notice in tuple(run._on_stop or ()):
                 notice()
 
     def _cancel_words(self) -> str:

@@ -41,7 +41,7 @@ wrong: Any = object()
 pipeline, router = Pipeline(parse), Router(lambda item: "a", tracks={"a": parse})
 
 STAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: Pipeline(), ValueError, "takes at least one stage, and got none"),
+    (lambda: Pipeline(), ValueError, "takes at least one stage, and got none"),  # type: ignore[call-overload]
     (lambda: Pipeline(wrong), TypeError, "takes an async function, not <object"),
     (lambda: Pipeline(parse, buffer=-1), ValueError, "Pipeline(buffer=...)"),
     (lambda: Pipeline(parse, buffer=wrong), TypeError, "Pipeline(buffer=...)"),
@@ -60,7 +60,7 @@ STAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: stage(no_argument), TypeError, "stage 'no_argument' calls no_argument with one item"),  # type: ignore[arg-type]
     (lambda: stage(generator), TypeError, "not the generator function generator"),  # type: ignore[arg-type]
     (lambda: stage(Function), TypeError, "not the class Function"),  # type: ignore[arg-type]
-    (lambda: stage(several, batch=Batch(2)), TypeError, "stage 'several' is an async generator"),
+    (lambda: stage(several, batch=Batch(2)), TypeError, "stage 'several' is an async generator"),  # type: ignore[arg-type]
     (lambda: stage(several, each=hedged), TypeError, "leave the hedge out"),
     (lambda: Batch(0), ValueError, "Batch(size)"),
     (lambda: Batch(wrong), TypeError, "Batch(size)"),
@@ -134,10 +134,10 @@ async def test_wrong_arguments_of_run_are_refused(autojump_clock: MockClock) -> 
 
 def test_a_coroutine_where_a_function_belongs_is_named() -> None:
     for make in (
-        lambda: stage(parse(1)),  # type: ignore[arg-type]
+        lambda: stage(parse(1)),  # type: ignore[call-overload]
         lambda: track(parse(1)),  # type: ignore[arg-type]
-        lambda: Pipeline(parse(1)),  # type: ignore[arg-type]
-        lambda: Router(lambda item: "a", tracks={"a": parse(1)}),  # type: ignore[dict-item]
+        lambda: Pipeline(parse(1)),  # type: ignore[call-overload]
+        lambda: Router(lambda item: "a", tracks={"a": parse(1)}),
     ):
         with pytest.raises(TypeError, match=r"write parse instead of parse\(\.\.\.\)"):
             make()

@@ -93,7 +93,7 @@ async def test_attempts_add_up_over_the_stages(autojump_clock: MockClock) -> Non
 
 async def test_a_retry_keeps_the_slot_of_its_stage(autojump_clock: MockClock) -> None:
     each = harness.Attempt(retry=harness.Retry(2, first_delay=5, jitter=0))
-    await Pipeline(stage(Flaky(Boom()), name="a", each=each)).run([1, 2])
+    await Pipeline(stage(Flaky(Boom()), limit=1, name="a", each=each)).run([1, 2])
     assert trio.current_time() == 1 + 5 + 1 + 1
 
 
@@ -251,7 +251,7 @@ async def test_a_hedge_by_percentile_learns_from_its_stage(autojump_clock: MockC
         return item
 
     each = harness.Attempt(hedge=harness.Hedge(percentile=0.9))
-    results = await Pipeline(stage(uneven, each=each)).run(range(30))
+    results = await Pipeline(stage(uneven, limit=1, each=each)).run(range(30))
     assert results.complete
     assert results.summary().hedges == 1
     assert trio.current_time() == 20 + 4 + 9 + 2 + 1  # Late after two seconds, as a tenth was.

@@ -38,7 +38,9 @@ async def test_it_goes_when_it_is_full_and_with_the_rest_when_nothing_more_can_a
     autojump_clock: MockClock,
 ) -> None:
     calls = Calls()
-    results = await Pipeline(echo, stage(calls, name="embed", batch=Batch(4))).run(range(10))
+    results = await Pipeline(stage(echo, limit=1), stage(calls, name="embed", batch=Batch(4))).run(
+        range(10)
+    )
     assert results.values() == [2 * n for n in range(10)]
     assert calls.made == [(0, [0, 1, 2, 3]), (1, [4, 5, 6, 7]), (2, [8, 9])]  # First come.
 
@@ -316,7 +318,7 @@ async def test_its_slot_is_kept_until_its_last_member_has_room(autojump_clock: M
     calls = Calls()
     slow = Flight(lambda item: nap(2))
     await Pipeline(
-        stage(calls, name="embed", batch=Batch(3)), stage(slow, name="slow"), buffer=1
+        stage(calls, name="embed", batch=Batch(3)), stage(slow, limit=1, name="slow"), buffer=1
     ).run(range(6))
     # At 1 s one of the batch works and one waits; the third holds the slot until 3 s.
     assert [at for at, _ in calls.made] == [0, 3]
@@ -352,7 +354,7 @@ async def test_a_stop_lets_those_in_the_room_go(autojump_clock: MockClock) -> No
             run.stop("enough")
         return item
 
-    pipeline = Pipeline(may_stop, stage(calls, name="embed", batch=Batch(9)))
+    pipeline = Pipeline(stage(may_stop, limit=1), stage(calls, name="embed", batch=Batch(9)))
     results = await pipeline.run(range(9))
     assert statuses(results) == ["ok"] * 3 + ["skipped"] * 6
     assert calls.made == [(3, [0, 1, 2])]

@@ -148,7 +148,7 @@ async def test_tasks_that_belong_to_an_item_end_before_it(autojump_clock: MockCl
             await trio.sleep(1)
             return item
 
-        results = await Pipeline(begins, echo).run(range(3))
+        results = await Pipeline(stage(begins, limit=1), stage(echo, limit=1)).run(range(3))
     assert sorted(ended) == [0, 1, 2]
     assert results.complete
     assert trio.current_time() == 12
@@ -177,7 +177,9 @@ async def test_a_cancelled_item_leaves_its_place_to_the_first_outside(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cancel)
-        results = await Pipeline(first, long, buffer=1).run(range(4))
+        results = await Pipeline(stage(first, limit=1), stage(long, limit=1), buffer=1).run(
+            range(4)
+        )
     assert statuses(results) == ["ok", "cancelled", "ok", "ok"]
     assert began == {0: 0, 1: 1, 2: 2, 3: 5}
 

@@ -84,7 +84,7 @@ class Held:
 
 
 def stages(held: Held, kind: str) -> list[Any]:
-    return {
+    kinds: dict[str, list[Any]] = {
         "plain": [stage(held.work, limit=2), stage(held.work)],
         "several": [stage(held.split), stage(held.work, limit=2)],
         "gathers": [
@@ -106,7 +106,8 @@ def stages(held: Held, kind: str) -> list[Any]:
             ),
             stage(held.work),
         ],
-    }[kind]
+    }
+    return kinds[kind]
 
 
 KINDS = ["plain", "several", "gathers", "attempts"]

@@ -91,7 +91,7 @@ async def test_a_generator_waits_for_room_behind_it(autojump_clock: MockClock) -
         await trio.sleep(1)
         return item
 
-    await Pipeline(endless, slow, buffer=2).run([0])
+    await Pipeline(stage(endless, limit=1), stage(slow, limit=1), buffer=2).run([0])
     # One at work, two in the buffer, one that waits for room.
     assert yielded == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6), (4, 7)]
 
@@ -104,7 +104,7 @@ async def test_a_slot_is_free_for_the_next_item_when_the_outputs_are_on_their_wa
         return item
 
     flight = Flight(slow)
-    await Pipeline(pages, stage(flight, name="slow", limit=6)).run([3, 3])
+    await Pipeline(stage(pages, limit=1), stage(flight, name="slow", limit=6)).run([3, 3])
     assert trio.current_time() == 16
     assert flight.peak == 6
 
@@ -310,7 +310,7 @@ async def test_a_stop_lets_a_generator_finish(autojump_clock: MockClock) -> None
         await trio.lowlevel.checkpoint()
         return item
 
-    results = await Pipeline(pages, stop).run([3, 3])
+    results = await Pipeline(stage(pages, limit=1), stage(stop, limit=1)).run([3, 3])
     assert statuses(results) == ["ok", "skipped"]
     assert results.values() == [("3.0", "3.1", "3.2")]
 

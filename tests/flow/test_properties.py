@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import FanOutError, ItemSkipped, OutputsFailedError, RunCancelled, RunTimedOut
-from harness.flow import DROP, Batch, Pipeline, Stage, failed_at, stage
+from harness.flow import DROP, AnyStage, Batch, Pipeline, failed_at, stage
 from tests.fanout.probes import Boom, living_tasks
 
 Deed = Literal["ok", "drops", "fails", "fails once", "cancels itself", "never ends"]
@@ -108,7 +108,7 @@ class World:
             *(self.stage(index, one) for index, one in enumerate(case.stages)), buffer=case.buffer
         )
 
-    def stage(self, index: int, one: Given) -> Stage:
+    def stage(self, index: int, one: Given) -> AnyStage:
         """Return the stage that is described."""
         several = one.kind == "several"
 

@@ -13,12 +13,12 @@ from harness.flow import DROP, Pipeline, failed_at, stage
 from tests.fanout.probes import Boom, echo, nap, nothing_left_behind, statuses
 
 
-async def double(item: int) -> int:
+async def double(item: Any) -> Any:
     await trio.sleep(1)
     return 2 * item
 
 
-async def odd_ones_fail(item: int) -> int:
+async def odd_ones_fail(item: float) -> float:
     await trio.lowlevel.checkpoint()
     if item % 2:
         raise Boom(item)
@@ -103,7 +103,9 @@ async def test_a_quorum_of_items_is_enough(autojump_clock: MockClock) -> None:
 
 
 async def test_within_ends_the_whole_with_what_is_there(autojump_clock: MockClock) -> None:
-    results = await Pipeline(nap, double).run([1, 1, 1, 1], within=3.5)
+    results = await Pipeline(stage(nap, limit=1), stage(double, limit=1)).run(
+        [1, 1, 1, 1], within=3.5
+    )
     assert statuses(results) == ["ok", "ok", "cancelled", "cancelled"]
     assert trio.current_time() == 3.5
 
@@ -174,20 +176,24 @@ async def test_a_function_that_is_not_async_ends_everything_at_once(
 
     plain: Any = plain_function
     stages: list[Any] = [
-        stage(plain, name="parse"),
-        stage(plain, name="parse", each=harness.Attempt(timeout=1, retry=harness.Retry(3))),
-        stage(plain, name="parse", each=harness.Attempt(hedge=harness.Hedge(after=1))),
+        stage(plain, limit=1, name="parse"),
+        stage(
+            plain, limit=1, name="parse", each=harness.Attempt(timeout=1, retry=harness.Retry(3))
+        ),
+        stage(plain, limit=1, name="parse", each=harness.Attempt(hedge=harness.Hedge(after=1))),
     ]
     for one in stages:
         for policy in (harness.FailFast(), harness.BestEffort()):
             with pytest.raises(
                 TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
             ):
-                await Pipeline(echo, one).run(range(3), policy=policy)
+                await Pipeline(stage(echo, limit=1), stage(one, limit=1)).run(
+                    range(3), policy=policy
+                )
         with pytest.raises(
             TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
         ):
-            await Pipeline(echo, one)(0)
+            await Pipeline(stage(echo, limit=1), stage(one, limit=1))(0)
 
 
 async def test_a_type_error_of_the_function_is_the_item_s_failure() -> None:

@@ -49,7 +49,9 @@ async def test_the_slowest_stage_is_the_bottleneck(autojump_clock: MockClock) ->
 
 
 async def test_they_are_frozen_and_read_well(autojump_clock: MockClock) -> None:
-    pipeline = Pipeline(stage(sleeper(1), name="fetch"), stage(sleeper(2), name="parse"))
+    pipeline = Pipeline(
+        stage(sleeper(1), limit=1, name="fetch"), stage(sleeper(2), limit=1, name="parse")
+    )
     await pipeline.run(range(3))
     statistics = pipeline.statistics()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
@@ -70,7 +72,7 @@ def test_before_anything_ran_there_is_nothing_to_tell() -> None:
 
 
 def test_after_trio_has_ended_the_last_word_stands() -> None:
-    pipeline = Pipeline(stage(sleeper(1), name="fetch"))
+    pipeline = Pipeline(stage(sleeper(1), limit=1, name="fetch"))
 
     async def main() -> None:
         await pipeline.run(range(3))

@@ -18,8 +18,18 @@ import attrs
 import trio
 
 from harness.errors import JournalError, JournalKeyError, JournalMismatchError, JournalValueError
-from harness.fanout._journal import Acknowledge, Ending, Entry, Stored, Totals
-from harness.fanout._journaled import JournaledEngine
+from harness.fanout._journal import (
+    Acknowledge,
+    BatchIdentity,
+    Ending,
+    Entry,
+    Stored,
+    Totals,
+    batch_of,
+)
+from harness.fanout._journal_ledger import books_for
+from harness.fanout._plan import Books, Plan
+from harness.fanout._source import Source
 
 FIRST = 1_000_000
 """The attempts of the n-th session are numbered from n times that."""
@@ -76,8 +86,8 @@ class MemoryJournal:
         self.open_batches += 1
         return MemoryBatch(self)
 
-    def fan_out_engine(self, *given: Any, **options: Any) -> JournaledEngine:
-        return JournaledEngine(*given, journal=self, **options)
+    def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
+        return books_for(self, plan, source, batch_of(plan) if batch is None else batch)
 
     def after_a_crash(self) -> MemoryJournal:
         """Return what another process would find if this one were killed now."""

@@ -1,0 +1,207 @@
+"""Make the attempts at one function: under a limiter, side by side, again, or replaced.
+
+The same for the items of a fan-out and for the calls of a stage or a track. They differ in what an
+attempt is made in, and that is a parameter, `Enclosure`: a run of its own with a context of its
+own, or a cancel scope inside the run of an item that is on its way.
+
+An attempt, and the one that is started beside it if it is late, are one *try*. A retry follows a
+try, not an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+from harness.fanout._hedge import Cancellable, Hedging, SideBySide
+from harness.fanout._job import Ended
+from harness.fanout._result import Hedges
+from harness.fanout._tries import Tries, too_late
+from harness.policies import Attempt, Hedge
+from harness.runs import Run
+from harness.runs._endings import most_telling
+
+JobT = TypeVar("JobT", bound=Tries)
+JobT_contra = TypeVar("JobT_contra", bound=Tries, contravariant=True)
+AttemptT = TypeVar("AttemptT", bound=Cancellable)
+
+
+class Enclosure(Protocol[JobT_contra, AttemptT]):
+    """What an attempt is made in."""
+
+    tells_cancels: bool
+    """Whether `carry` tells of a cancel from outside, instead of letting it through."""
+
+    def new(self, plan: Attempt, job: JobT_contra) -> AttemptT:
+        """Return what the next attempt is made in. Without a limiter, its time begins now."""
+        ...
+
+    async def carry(
+        self, attempt: AttemptT, function: Callable[[Any], Awaitable[Any]], item: Any
+    ) -> Ended:
+        """Call ``function(item)`` in there, and return how that ended."""
+        ...
+
+    def allow(self, attempt: AttemptT, seconds: float) -> None:
+        """Let the time of an attempt begin now."""
+
+    def call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Awaitable[Any]:
+        """Call a function that may turn out not to be async."""
+        ...
+
+    def launch(
+        self,
+        nursery: trio.Nursery,
+        job: JobT_contra,
+        make: Callable[[AttemptT], Awaitable[None]],
+        attempt: AttemptT,
+    ) -> None:
+        """Make an attempt in a task of its own."""
+
+    def beside(self) -> None:
+        """Hear that the task at hand now only waits for attempts in other tasks."""
+
+    def counts(self, job: JobT_contra, attempt: AttemptT) -> None:
+        """Hear which of the attempts side by side decided."""
+
+    def asked(self, function: Callable[[Exception], bool], error: Exception) -> bool:
+        """Ask a function of the caller's about an error."""
+        ...
+
+
+class Attempts(Generic[JobT, AttemptT]):
+    """Makes attempts at one function, for all items that come to it."""
+
+    __slots__ = ("_closing", "_enclosure", "_function", "_hedging")
+
+    def __init__(
+        self,
+        function: Callable[[Any], Awaitable[Any]],
+        enclosure: Enclosure[JobT, AttemptT],
+        *,
+        items_started: Callable[[], int],
+        closing: Callable[[], bool],
+    ) -> None:
+        """Make attempts.
+
+        Args:
+          function: What is called with an item.
+          enclosure: What an attempt is made in.
+          items_started: How many items have come; the budget of hedges is a share of them.
+          closing: Whether no further attempt is to be started.
+        """
+        self._function = function
+        self._enclosure = enclosure
+        self._closing = closing
+        self._hedging = Hedging(items_started)
+
+    @property
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return self._hedging.hedges()
+
+    async def make_try(self, plan: Attempt, job: JobT, item: Any) -> Ended:
+        """Make one try at an item, and return how it ended.
+
+        Checkpoint: as the function does.
+
+        Cancellation: no attempt is left alive.
+        """
+        if plan.hedge is not None:
+            return await self._side_by_side(plan, plan.hedge, job, item)
+        return await self._attempt(plan, job, item, self._enclosure.new(plan, job))
+
+    async def _attempt(
+        self,
+        plan: Attempt,
+        job: JobT,
+        item: Any,
+        attempt: AttemptT,
+        granted: Callable[[AttemptT], None] | None = None,
+    ) -> Ended:
+        """Make one attempt. With a limiter it is one from the grant on, and its time runs then."""
+        limiter = plan.limiter
+        if limiter is None:
+            job.attempts += 1
+            return await self._enclosure.carry(attempt, self._function, item)
+
+        async def call(item: Any) -> Any:
+            tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
+            async with limiter.reserve(tokens=tokens):
+                job.attempts += 1
+                if plan.timeout is not None:
+                    self._enclosure.allow(attempt, plan.timeout)
+                if granted is not None:
+                    granted(attempt)
+                return await self._enclosure.call(self._function, item)
+
+        return await self._enclosure.carry(attempt, call, item)
+
+    async def _side_by_side(self, plan: Attempt, hedge: Hedge, job: JobT, item: Any) -> Ended:
+        """Make an attempt, and a second one beside it if it is late; the first answer wins."""
+        tries: SideBySide[AttemptT] = SideBySide(needs_grant=plan.limiter is not None)
+        enclosure = self._enclosure
+
+        async def make(attempt: AttemptT) -> None:
+            status, result = await self._attempt(plan, job, item, attempt, tries.granted)
+            tries.ended(attempt, status, result, self._hedging.learn)
+
+        def launch(nursery: trio.Nursery) -> None:
+            attempt = enclosure.new(plan, job)
+            tries.began(attempt)
+            enclosure.launch(nursery, job, make, attempt)
+
+        enclosure.beside()
+        try:
+            await self._hedging.attend(tries, hedge, launch=launch, closing=self._closing)
+        except BaseException as error:
+            telling = most_telling(error)
+            if not (enclosure.tells_cancels and isinstance(telling, trio.Cancelled)):
+                raise telling from None
+        attempt, status, result = tries.decision()
+        enclosure.counts(job, attempt)
+        return status, result
+
+    def delay_seconds(self, plan: Attempt, job: JobT, error: Exception) -> float | None:
+        """Note that a try failed; return the seconds to wait before the next one.
+
+        None if there is to be none. If that is only for want of time, `Tries.owed` says so.
+        """
+        retry = plan.retry
+        if retry is None or not self._enclosure.asked(retry.applies_to, error):
+            return None
+        delay = job.delay_seconds(retry, error)
+        if delay is None:
+            return None
+        job.owed = True
+        return None if self._closing() or too_late(delay) else delay
+
+
+async def nap(seconds: float, run: Run) -> bool:
+    """Sleep before a retry; return False if a stop of ``run`` woke it up.
+
+    Checkpoint: always.
+
+    Cancellation: nothing is left behind.
+    """
+    _waiting_for = f"its next attempt, in {seconds:.1f} s"
+    with trio.CancelScope() as scope:
+        run._add_stop_notice(scope.cancel)
+        try:
+            await trio.sleep(seconds)
+        finally:
+            run._drop_stop_notice(scope.cancel)
+    return not scope.cancelled_caught
+
+
+async def fallback_value(plan: Attempt, item: Any, error: Exception) -> Any:
+    """Return what the fallback gives for an item that failed finally.
+
+    Raises:
+      Exception: what the fallback raised.
+    """
+    assert plan.fallback is not None
+    value = plan.fallback(item, error)
+    return await value if isinstance(value, Awaitable) else value

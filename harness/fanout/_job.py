@@ -1,0 +1,55 @@
+"""One item between its start and its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.fanout._tries import ONE_ATTEMPT, Tries
+from harness.policies import Attempt
+from harness.runs._run import Ending
+
+Ended = tuple[Ending, Any]
+"""How a try ended, and the value if that is ok, else the error."""
+
+
+class Job(Tries):
+    """One item on its way to its result."""
+
+    __slots__ = (
+        "attempt",
+        "degraded",
+        "failure",
+        "index",
+        "item",
+        "key",
+        "name",
+        "problem",
+        "run_id",
+        "started_at",
+    )
+
+    def __init__(self, index: int, item: Any) -> None:
+        # What `Tries` sets too, here: there is one job per item, and one more call costs.
+        self.attempts: int = 0
+        self.before: int = 0
+        self.failures: int = 0
+        self.rate_limits: int = 0
+        self.rate_limit_seconds: float = 0.0
+        self.owed: bool = False
+        self.index: int = index
+        self.item: Any = item
+        self.key: Any = index
+        self.name: str = ""
+        """The name of its runs; empty as long as nobody has asked for its key."""
+        self.attempt: Attempt = ONE_ATTEMPT
+        """What happens to it."""
+        self.problem: Exception | None = None
+        """What the caller's own function raised for it before its start, if it did."""
+        self.started_at: float = 0.0
+        """When its first attempt began."""
+        self.run_id: str | None = None
+        """The run of its latest attempt, in the end of the one that decided."""
+        self.degraded: bool = False
+        """Whether the fallback gave the value."""
+        self.failure: Ended | None = None
+        """How the try before this one failed."""

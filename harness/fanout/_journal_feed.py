@@ -1,0 +1,220 @@
+"""Say which item is next of those that a journal doesn't know as done.
+
+Every item that is pulled is looked up in the journal. What is done takes no slot and waits to be
+read; of the others an attempt is on disk before their functions start. Where items are so short
+that a wait for the disk would show, attempts are recorded ahead, as many as may be in flight.
+
+A suspect, which may have killed its process before, waits until nothing else is in flight.
+
+The feed pulls when the clerk lets it (`look`), for many at a time; `next` only gives what has been
+begun.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import trio
+
+from harness._words import repr_of
+from harness.errors import JournaledError, JournalKeyError
+from harness.fanout._dispositions import disposition, set_aside_words
+from harness.fanout._feed import Room
+from harness.fanout._job import Job
+from harness.fanout._journal import Ending
+from harness.fanout._journal_job import JournaledJob
+from harness.fanout._journal_records import Records
+from harness.fanout._plan import Plan
+from harness.fanout._result import Result
+from harness.fanout._source import Exhausted, Source, SyncSource
+from harness.fanout._waiting_room import WaitingRoom
+
+LOOKED_UP_AT_ONCE = 128
+"""Items that are pulled and looked up in one step of trio's loop, in a millisecond or two. All else
+waits meanwhile."""
+
+SET_ASIDE = "SetAside"
+"""What stands as the type of error of an item that was ended without being run."""
+
+
+class JournalFeed:
+    """Gives what isn't done."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: Source,
+        records: Records,
+        content: Callable[[Any], Any] | None,
+    ) -> None:
+        assert plan.key is not None
+        self._key = plan.key
+        self._iterator = source.iterator if isinstance(source, SyncSource) else None
+        self._records = records
+        self._content = content
+        self.pulled = 0
+        self.room = WaitingRoom(limit=plan.limit, window=plan.room, priority=plan.order)
+        """The items between their look-up and their start."""
+        self.jobs: dict[int, JournaledJob] = {}
+        """The items in flight, by index."""
+        self._unwritten_at_most = min(plan.room, 2 * plan.limit)
+        self._end: Exception | None = None
+        """Why the source gives no more: `Exhausted`, or the error that it raised."""
+
+    @property
+    def waiting(self) -> int:
+        """How many were looked up and wait."""
+        return self.room.count
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether a plain source has ended and nothing waits, which `next` has still to tell."""
+        return self._end is not None and not self.room.count and self._iterator is not None
+
+    def next(self, room: Room) -> Job | None:
+        """Return an item whose attempt is on disk."""
+        waiting = self.room
+        if room.unwritten < self._unwritten_at_most:
+            suspect = waiting.suspect
+            if suspect is not None:
+                if suspect.is_begun and not room.in_flight:
+                    return self._met(suspect)
+            elif waiting.begun:
+                return self._met(waiting.begun.popleft())
+        if self.is_dry:
+            assert self._end is not None
+            raise self._end
+        return None
+
+    def may_pull(self, room: Room) -> bool:
+        """Return whether another item may be looked up."""
+        waiting = self.room
+        if not room.in_flight and waiting.to_begin >= room.limit:
+            return False  # As many as there are slots: they don't wait for further look-ups.
+        under_way = waiting.count + room.in_flight + room.unwritten + room.unread
+        # With priorities, what is read ahead counts towards the window: it is read to choose from.
+        beside = 0 if waiting.chooses else waiting.depth
+        return waiting.count < waiting.depth and under_way < room.window + beside
+
+    def put(self, item: Any) -> None:
+        """Look an item up, and put it where it belongs."""
+        index = self.pulled
+        self.pulled += 1
+        self.room.count += 1
+        host = self._records.host
+        try:
+            key = self._key_of(item)
+            content = item if self._content is None else self._content(item)
+            entry = self._records.batch.find(key, content)
+        except Exception as error:
+            # Of any kind: an item that nobody waits for would be waited for without end.
+            self.room.count -= 1
+            host.hand_on(host.skip(Job(index, item)))
+            self._records.fail(error)
+            return
+        job = JournaledJob(index, item, key, entry)
+        what = disposition(entry, max_attempts=self._records.batch.max_attempts)
+        if what == "kept":
+            self.room.kept.append(job)
+        elif what == "set aside":
+            self._set_aside(job)
+        elif what == "alone":
+            self.room.suspects.append(job)
+        else:
+            self.room.put(job)
+
+    def came(self, room: Room) -> None:
+        """Let the clerk begin it."""
+        self._records.news.set()
+
+    def end(self, why: Exception) -> None:
+        """Note why an async source gives no more; what it gave is still started."""
+        self._end = why
+
+    def look(self, room: Room) -> None:
+        """Pull what there is room for, and record attempts at what is next.
+
+        To be called in the context that items start in.
+        """
+        iterator = self._iterator
+        if iterator is not None and self._end is None:
+            try:
+                for _ in range(LOOKED_UP_AT_ONCE):
+                    if room.over or not self.may_pull(room):
+                        break
+                    self.put(next(iterator))
+                else:
+                    self._records.news.set()
+            except StopIteration:
+                self._end = Exhausted()
+            except Exception as error:
+                # It is told in its turn: what was read before it is still run.
+                self._end = error
+        if not room.over:
+            self._begin(room)
+
+    def take_waiting(self) -> list[JournaledJob]:
+        """Take out all that was looked up and not started, and give back what of it was begun."""
+        suspect = self.room.suspect
+        left = self.room.drain(suspect_started=suspect is not None and suspect.index in self.jobs)
+        for job in left:
+            if job.is_begun and self._records.failure is None:
+                self._records.end_beside(job.entry, job.open)
+        return left
+
+    def left_over(self) -> Iterable[Job]:
+        """Yield what was looked up and not started."""
+        yield from sorted(self.take_waiting(), key=lambda job: job.index)
+
+    def depths(self) -> dict[float, int]:
+        """Return how many wait by priority, the largest first; nothing without priorities."""
+        return self.room.depths()
+
+    def _key_of(self, item: Any) -> Any:
+        try:
+            return self._key(item)
+        except Exception as error:
+            raise JournalKeyError(
+                f"key= raised {error!r} for {repr_of(item)}; with a journal every item needs a "
+                "key, by which it is found again"
+            ) from error
+
+    def _set_aside(self, job: JournaledJob) -> None:
+        most = self._records.batch.max_attempts
+        assert most is not None
+        words = set_aside_words(job.entry, max_attempts=most)
+        now = trio.current_time()
+        error = JournaledError(SET_ASIDE, words)
+        result: Result[Any] = Result(
+            job.index, job.key, job.item, None, "failed", error, job.entry.attempts, now, now
+        )
+        self.room.count -= 1
+        self._records.host.kept(result)
+        ending = Ending(status="failed", error_type=SET_ASIDE, error_message=words)
+        self._records.keep(result, job.entry, None, ending)
+
+    def _begin(self, room: Room) -> None:
+        """Record attempts at the next items."""
+        waiting = self.room
+        chosen = waiting.next_to_begin(in_flight=room.in_flight, places=room.places())
+        if not chosen:
+            return
+        began_at = time.perf_counter()
+
+        def begun(error: BaseException | None) -> None:
+            waiting.are_begun(chosen)
+            waiting.record_seconds.add(time.perf_counter() - began_at)
+
+        entries = [job.entry for job in chosen]
+        alone = waiting.suspect is not None
+        waiting.begin(chosen, self._records.begin(entries, begun, alone=alone))
+
+    def _met(self, job: JournaledJob) -> JournaledJob:
+        """Return an item that is started now."""
+        self.room.count -= 1
+        job.alone = job is self.room.suspect
+        job.attempts_before = job.entry.attempts - 1
+        self.jobs[job.index] = job
+        return job

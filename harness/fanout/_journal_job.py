@@ -1,0 +1,146 @@
+"""One item of a journaled fan-out, with the attempts at it that are on disk.
+
+A recorded attempt is used up by a call of the function, whatever comes of it; except that one
+which only met a rate limit goes on with the next call, since that spends no attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import attrs
+
+from harness.fanout._job import Job
+from harness.fanout._journal import AttemptStatus, Ending, Entry
+from harness.fanout._result import ResultStatus
+
+
+@attrs.define(eq=False)
+class Encoded:
+    """A value as the journal has it."""
+
+    text: str
+
+    value: Any
+    """What comes back from the text."""
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """An attempt that was recorded; also the meter of its run."""
+
+    number: int
+    """Its number in the journal."""
+
+    called: bool = False
+    """Whether the function was called for it."""
+
+    answered: bool = False
+
+    failed: bool = False
+    """Whether the function raised."""
+
+    tokens: int = 0
+
+    cost_usd: float = 0.0
+
+    def spent(self, tokens: int, cost_usd: float) -> None:
+        """Note what was used in the attempt's run, or below it."""
+        self.tokens += tokens
+        self.cost_usd += cost_usd
+
+    def ending(self, status: AttemptStatus, **more: Any) -> Ending:
+        """Return how this attempt ended, with what it used."""
+        return Ending(status=status, tokens=self.tokens, cost_usd=self.cost_usd, **more)
+
+
+class Verdict(NamedTuple):
+    """What the end of an item comes to in the journal."""
+
+    done: bool
+    """Whether the item is done: no later session runs it again."""
+
+    decided: Recorded | None
+    """The attempt that decided; None if the function was never called."""
+
+    text: str | None
+    """The value as the journal has it; for the status ok."""
+
+
+class JournaledJob(Job):
+    """An item on its way, with what the journal has of it."""
+
+    __slots__ = (
+        "alone",
+        "attempts_before",
+        "by_fallback",
+        "entry",
+        "is_begun",
+        "open",
+        "verdict",
+    )
+
+    def __init__(self, index: int, item: Any, key: Any, entry: Entry) -> None:
+        super().__init__(index, item)
+        self.key = key
+        self.name = str(key)
+        self.entry = entry
+        self.open = []
+        self.is_begun = self.alone = False
+        self.attempts_before = 0
+        self.by_fallback = None
+        self.verdict = None
+
+    entry: Entry
+    """The item in the journal."""
+
+    is_begun: bool
+    """Whether its first attempt of this session is on disk."""
+
+    alone: bool
+    """Whether nothing else may be in flight beside it."""
+
+    by_fallback: Recorded | None
+    """The meter of the fallback, which is no attempt; None if it wasn't called."""
+
+    open: list[Recorded]
+    """The attempts without an ending, oldest first."""
+
+    attempts_before: int
+    """Attempts of former processes."""
+
+    verdict: Verdict | None
+    """What its end comes to in the journal; None before that."""
+
+    def spare(self) -> Recorded | None:
+        """Return an attempt that was recorded and that no call has used; None if there is none."""
+        for one in self.open:
+            if not one.called:
+                return one
+        return None
+
+    def counted(self) -> int:
+        """Return how many attempts will count once the try that has just failed is recorded.
+
+        Of those that stood side by side in it, one does.
+        """
+        return self.entry.attempts - max(0, len(self.open) - 1)
+
+    def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
+        """Take out the attempts without an ending: the one that decided, and those beside it.
+
+        Args:
+          status: How the try ended that they were made in.
+        """
+        if len(self.open) == 1 and self.open[0].called:  # As with most.
+            [only], self.open = self.open, []
+            return only, []
+        called = [one for one in self.open if one.called]
+        decided: Recorded | None = None
+        if status == "ok":
+            decided = next((one for one in called if one.answered), None)
+        if decided is None and called:
+            decided = next((one for one in called if one.failed), called[0])
+        beside = [one for one in self.open if one is not decided]
+        self.open = []
+        return decided, beside

@@ -1,0 +1,393 @@
+"""Keep the record of a fan-out in a journal, which so knows which items are done.
+
+Between the source and the start every item is looked up (`harness.fanout._journal_feed`), and
+between its end and its result the ending is made durable (`harness.fanout._journal_records`). This
+file is the whole, and the clerk: the one task that acts on what the items and the journal have
+noted.
+
+- An item that is done, or failed and kept, takes no slot: its result is read from the journal.
+- A slot is free when the function has ended, and the result is handed on once it is durable. The
+  policy hears of it at once, so a failure stops the others without waiting for the disk.
+- The first attempt at an item is on disk before the item starts. Every other one, after a failure
+  or beside a late one, waits for the disk in its own run, just before the function is called.
+
+Invariant: an item that was looked up waits (`WaitingRoom`), is in flight, or has ended and is not
+yet durable; then it has its result.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from types import CoroutineType
+from typing import Any
+
+import attrs
+import trio
+
+from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
+from harness.fanout._item import is_cancelled
+from harness.fanout._job import Job
+from harness.fanout._journal import (
+    AttemptStatus,
+    Batch,
+    BatchIdentity,
+    BatchStore,
+    Ending,
+    Stored,
+)
+from harness.fanout._journal_feed import JournalFeed
+from harness.fanout._journal_job import JournaledJob, Recorded, Verdict
+from harness.fanout._journal_records import Records, told
+from harness.fanout._ledger import Writing
+from harness.fanout._plan import Books, Plan
+from harness.fanout._result import Result, ResultStatus
+from harness.fanout._source import Source
+from harness.policies import is_rate_limit
+from harness.policies._budget import budget_refusals
+from harness.runs import Run, current_run
+from harness.runs._accounts import Usage, add_meter, current_accounts, units
+from harness.runs._functions import forgotten_await_error, not_awaitable_error
+from harness.runs._run import LASTING_KEY
+
+
+def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdentity) -> Books:
+    """Return what an engine needs to write to a journal."""
+    records = Records()
+    feed = JournalFeed(plan, source, records, batch.content)
+    return Books(feed, JournalLedger(journal, batch, records, feed))
+
+
+@attrs.define(eq=False)
+class Encoded:
+    """A value as the journal has it."""
+
+    text: str
+
+    value: Any
+    """What comes back from the text."""
+
+
+class JournalLedger:
+    """Records the items of one fan-out in one batch of a journal."""
+
+    def __init__(
+        self, journal: BatchStore, identity: BatchIdentity, records: Records, feed: JournalFeed
+    ) -> None:
+        self._journal = journal
+        self._identity = identity
+        self._records = records
+        self._feed = feed
+        self._batch: Batch
+        self._origin = ""
+        """What the batch is called in every session."""
+        self._opening = trio.CancelScope()
+        """Around all that comes before the first item."""
+        self._is_open = False
+        """Whether the batch is to be closed."""
+        self._epoch = 0.0
+        """What to add to trio's clock for seconds since the epoch."""
+
+    # The whole --------------------------------------------------------------------------------
+
+    async def keep(self, host: Writing, drive: Callable[[], Awaitable[None]]) -> None:
+        """Run everything within a batch of the journal; in the end all is durable."""
+        self._records.host = host
+        self._epoch = time.time() - trio.current_time()
+        try:
+            with self._opening:
+                await self._open(host)
+            if not self._opening.cancel_called:
+                await drive()
+        finally:
+            if self._is_open:
+                with trio.CancelScope(shield=True):
+                    try:
+                        await self._close_books(host)
+                    finally:
+                        await self._batch.close()
+        if self._records.failure is not None:
+            raise self._records.failure
+
+    async def _open(self, host: Writing) -> None:
+        try:
+            self._batch = self._records.batch = await self._journal.open_batch(
+                self._identity.name,
+                target=self._identity.target,
+                settings=self._identity.settings,
+            )
+        except BaseException:
+            host.start_nothing("its journal was not opened")
+            raise
+        self._is_open = True
+        try:
+            self._origin = await self._batch.origin()
+            await self._charge_earlier_sessions()
+        except BaseException:
+            host.start_nothing("its journal could not be read")
+            raise
+
+    async def _charge_earlier_sessions(self) -> None:
+        """Have the budgets around this fan-out go on with what earlier sessions left of them."""
+        accounts, _ = current_accounts()
+        work = (self._journal.name, self._identity.name)
+        if accounts.not_charged(work):
+            totals = await self._batch.totals()
+            accounts.charge_earlier(Usage(totals.tokens, units(totals.cost_usd)), work)
+
+    async def _close_books(self, host: Writing) -> None:
+        """Give back what was begun ahead, and hand on what there is once all is durable."""
+        records = self._records
+        records.has_clerk = True  # This; and nothing that could end is in flight any more.
+        left = self._feed.take_waiting()
+        records.record_ended()
+        while records.under_way or records.has_durable:
+            records.hand_on()
+            if records.under_way:
+                await records.news.wait()
+                records.news = trio.Event()
+                left += self._feed.take_waiting()
+                records.record_ended()
+        for job in sorted(left, key=lambda job: job.index):
+            host.hand_on(host.skip(job))
+
+    def give_up(self) -> None:
+        """Stop opening the journal: nobody wants it any more."""
+        self._opening.cancel()
+
+    # The clerk --------------------------------------------------------------------------------
+
+    def begin(self, host: Writing) -> None:
+        """Start the clerk."""
+        self._records.has_clerk = True
+        host.nursery.start_soon(self._keep_books, host, name=f"journal of {self._identity.name}")
+
+    def looked(self) -> None:
+        """Let the clerk look, too."""
+        self._records.news.set()
+
+    def is_over(self) -> None:
+        """Let the clerk look, and maybe end."""
+        self._records.news.set()
+
+    async def _keep_books(self, host: Writing) -> None:
+        """Hand on what is durable, read what is kept, and start what there is room for."""
+        _waiting_for: object = host.in_words
+        records, feed = self._records, self._feed
+        try:
+            while True:
+                records.hand_on()
+                if records.failure is not None:
+                    raise records.failure
+                if not host.over:
+                    host.fill()
+                    host.base.run(feed.look, host)
+                    if feed.is_dry:
+                        host.fill()
+                records.record_ended()
+                if feed.room.kept and not host.over and host.places() > 0:
+                    await self._read_kept(host)
+                    continue
+                host.wake_owner()
+                idle = not (host.in_flight or records.under_way or records.news.is_set())
+                if host.over and idle:
+                    return
+                await records.news.wait()
+                # Items that ended together have just been followed by others. These begin first:
+                # the books can be kept while they wait for something, and not before they do.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                # harness: shared (only the one task that keeps the books waits for news)
+                records.news = trio.Event()
+        finally:
+            records.has_clerk = False
+            records.record_ended()
+
+    async def _read_kept(self, host: Writing) -> None:
+        """Read the results of items that are done, and hand them on."""
+        # More may be looked up meanwhile. Cancelled, these are still there.
+        jobs = self._feed.room.to_read(host.places())
+        stored = await self._batch.read([job.entry for job in jobs])
+        self._feed.room.read()
+        for job, one in zip(jobs, stored, strict=True):
+            result = self._result_of(job, one)
+            host.kept(result)
+            host.hand_on(result)
+
+    def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
+        value = stored.value
+        if stored.status != "ok":
+            value = JournaledError(stored.error_type or "Error", stored.error_message or "")
+        ended_at = stored.ended_at - self._epoch
+        return Result(
+            job.index,
+            job.key,
+            job.item,
+            None,
+            stored.status,
+            value,
+            stored.attempts,
+            ended_at - stored.seconds,
+            ended_at,
+            stored.degraded,
+        )
+
+    def in_words(self) -> str:
+        """Return what waits for the journal, to follow other words; empty if nothing does."""
+        words = ""
+        if unwritten := self._records.host.unwritten:
+            words += f", {unwritten:,} on their way to the journal"
+        room = self._feed.room
+        if suspects := len(room.suspects) + (room.suspect is not None):
+            words += f", {suspects:,} to run alone, since their process died before"
+        return words
+
+    # Before a start, and between its attempts ---------------------------------------------------
+
+    def recorded(self, function: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
+        """Return what calls the function for an attempt that is on disk, and encodes its value."""
+        return functools.partial(self._call, function)
+
+    async def _call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Encoded:
+        run = current_run()
+        assert run._item_index is not None
+        job = self._feed.jobs[run._item_index]
+        attempt = job.spare() or await self._records.begin_another(job)
+        attempt.called = True
+        job.owed = False
+        self._mark(run, job, attempt)
+        try:
+            awaitable = function(item)
+            if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
+                # A mistake in the program, and no failure of the item that could be kept.
+                self._records.fail(not_awaitable_error(function, awaitable))
+                await trio.sleep_forever()
+            value = await awaitable
+            if type(value) is CoroutineType:
+                raise forgotten_await_error(function, value)
+            encoded = Encoded(*self._batch.encode(value))
+        except Exception:
+            attempt.failed = True
+            raise
+        attempt.answered = True
+        return encoded
+
+    def metered(self, job: Job, fallback: Callable[[Any, Exception], Any]) -> Callable[..., Any]:
+        """Return the fallback; what it uses counts as used for the last attempt."""
+        assert isinstance(job, JournaledJob)
+        meter = job.by_fallback = Recorded(0)
+
+        def call(item: Any, error: Exception) -> Any:
+            self._mark(current_run(), job, meter)
+            return fallback(item, error)
+
+        return call
+
+    def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
+        """Have a run of an item tell what is used in it, and its effects keep their keys.
+
+        Those have to be the same in every process.
+        """
+        add_meter(run, meter)
+        assert run._locals is not None
+        run._locals[LASTING_KEY] = f"{self._origin}:{job.entry.id}"
+
+    def may_retry(self, job: Job, error: Exception) -> bool:
+        """Return whether the item may have another attempt, over all processes."""
+        assert isinstance(job, JournaledJob)
+        if isinstance(error, JournalValueError):
+            return False  # The same function would return such a value again.
+        most = self._batch.max_attempts
+        return most is None or is_rate_limit(error) or job.counted() < most
+
+    def retries(self, job: Job, error: Exception) -> None:
+        """Record how a try ended that another one follows."""
+        assert isinstance(job, JournaledJob)
+        if is_rate_limit(error) and job.open:
+            # The attempt goes on with the next call.
+            job.open[0].called = job.open[0].failed = False
+            return
+        decided, beside = job.take_open("failed")
+        self._records.end_beside(job.entry, beside)
+        if decided is not None:
+            status: AttemptStatus = "timed_out" if isinstance(error, RunTimedOut) else "failed"
+            error_type, message = told(error)
+            ending = decided.ending(
+                status, final=False, error_type=error_type, error_message=message
+            )
+            self._records.end(job.entry, decided.number, ending)
+
+    # After an end -----------------------------------------------------------------------------
+
+    def decide(self, job: Job, status: ResultStatus, value: Any) -> tuple[ResultStatus, Any, int]:
+        """Return how an item ended, its value as it comes back from the journal, its attempts."""
+        assert isinstance(job, JournaledJob)
+        assert status != "skipped", "an item that has a job was started"
+        del self._feed.jobs[job.index]
+        if job.alone:
+            self._feed.room.suspect = None
+        text: str | None = None
+        if status == "ok":
+            try:
+                if type(value) is not Encoded:  # It is the fallback's.
+                    value = Encoded(*self._batch.encode(value))
+                text, value = value.text, value.value
+            except JournalValueError as error:
+                status, value, job.degraded = "failed", error, False
+        decided, beside = job.take_open(status)
+        if beside or job.failure is not None:
+            self._records.end_beside(job.entry, beside)
+            self._records.record_ended()  # What is given back counts no more, below.
+        if decided is not None and job.by_fallback is not None:
+            decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
+        if status == "ok":
+            job.owed = False
+        # What a function makes of a cancel says nothing about its item, whatever it raises.
+        done = status == "ok" or not (
+            status == "cancelled" or job.owed or is_cancelled() or self._is_out_of_budget(value)
+        )
+        job.verdict = Verdict(done, decided, text)
+        # What was cancelled doesn't count in the journal; here it says what was done.
+        return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
+
+    def write(self, job: Job, result: Result[Any]) -> None:
+        """Record the end of an item; the result is handed on once that is durable."""
+        assert isinstance(job, JournaledJob)
+        assert job.verdict is not None
+        done, decided, text = job.verdict
+        status, value = result.status, result._ended_with
+        assert status != "skipped"
+        # The whole item's, also if the attempt that decided was not its first.
+        seconds = result.ended_at - result.started_at
+        if not done:
+            if decided is None:
+                self._records.pass_on(result)
+                return
+            # The failed attempt counts, though it isn't the end of its item.
+            how: AttemptStatus = status if job.owed else "cancelled"
+            ending = decided.ending(how, final=False, seconds=seconds)
+            self._records.keep(result, job.entry, decided.number, ending)
+            return
+        error_type: str | None = None
+        message: str | None = None
+        if status == "ok":
+            self._feed.room.item_seconds.add(seconds)
+        else:
+            error_type, message = told(value)
+        used = decided or job.by_fallback
+        tokens, cost_usd = (0, 0.0) if used is None else (used.tokens, used.cost_usd)
+        # By position: with names it takes twice as long, and there is one per item.
+        ending = Ending(
+            status, True, job.degraded, seconds, text, error_type, message, tokens, cost_usd
+        )
+        self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
+
+    def _is_out_of_budget(self, value: Any) -> bool:
+        """Return whether an item found a budget used up that it shares with others.
+
+        Then it isn't done: a later session may have a larger one.
+        """
+        if not isinstance(value, BudgetExceeded | BaseExceptionGroup):
+            return False
+        mine = f"{self._records.host.run.path}/"
+        return any(mine.startswith(f"{one.run_path}/") for one in budget_refusals(value))

@@ -1,0 +1,173 @@
+"""What a journaled fan-out records, and how its results wait until that is durable.
+
+Attempts and their ends are written down by many at a time. An end is only noted where it happens;
+the clerk (`harness.fanout._journal_ledger`) hands all that was noted in one step of trio's loop to
+the journal together, and the journal calls back once for them. Per item this is nothing but a place
+in a list; at a thousand items a second more than that would show.
+
+The journal calls back between two steps of trio's loop, where no code of the user's may run. So
+callbacks only take notes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from harness.errors import JournaledError, JournalError
+from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
+from harness.fanout._journal_job import JournaledJob, Recorded
+from harness.fanout._ledger import Writing
+from harness.fanout._result import Result
+
+
+class Records:
+    """What one fan-out has on its way to a journal."""
+
+    def __init__(self) -> None:
+        self.batch: Batch
+        """The journal's part for this fan-out, once it is open."""
+        self.host: Writing
+        """The fan-out, once it begins."""
+        self.under_way = 0
+        """Records that the journal has not called back for."""
+        self.failure: Exception | None = None
+        """What ends everything: the journal can't be written, or an item can't be kept in it."""
+        self.news = trio.Event()
+        """Set when there is something to do for the clerk."""
+        self.has_clerk = False
+        """Whether there is one. After a cut there is none, while items still end."""
+        self._ended: list[tuple[Entry, int | None, Ending]] = []
+        """What has ended and is not on its way to the journal yet."""
+        self._decided: list[Result[Any]] = []
+        """The results among it: those of items that have ended for good."""
+        self._durable: list[Result[Any]] = []
+        """Results that are to be handed on: they are durable, or have nothing that could be."""
+
+    @property
+    def has_durable(self) -> bool:
+        """Whether there are results to be handed on."""
+        return bool(self._durable)
+
+    def fail(self, error: Exception) -> None:
+        """End everything with an error that no item is to blame for."""
+        if self.failure is None:
+            self.failure = error
+        self.host.start_no_more()
+
+    def begin(
+        self,
+        entries: list[Entry],
+        begun: Callable[[BaseException | None], None],
+        *,
+        alone: bool = False,
+    ) -> list[int]:
+        """Record an attempt at each of some items; ``begun`` is called once that is durable.
+
+        Raises:
+          JournalError: if it can't be recorded.
+        """
+
+        def then(error: BaseException | None) -> None:
+            begun(error)
+            self._called_back(error)
+
+        numbers = self.batch.begin_nowait(entries, then, alone=alone)
+        self.under_way += 1
+        return numbers
+
+    async def begin_another(self, job: JournaledJob) -> Recorded:
+        """Record one more attempt at an item, and return it once that is durable.
+
+        Checkpoint: always.
+
+        Cancellation: the attempt is recorded all the same; it stays open, and was not called.
+        """
+        _waiting_for = "its journal"
+        durable = trio.Event()
+        self.record_ended()  # How the attempt before ended comes before this one.
+        try:
+            [number] = self.begin([job.entry], lambda error: durable.set(), alone=job.alone)
+        except JournalError as error:
+            self.fail(error)
+            await trio.sleep_forever()  # Until the clerk, which raises it, has ended everything.
+        attempt = Recorded(number)
+        job.open.append(attempt)
+        await durable.wait()
+        if self.failure is not None:
+            await trio.sleep_forever()
+        return attempt
+
+    def end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
+        """Give back attempts that decided nothing: not called, or beside the one that counts."""
+        for one in attempts:
+            status: AttemptStatus = "cancelled" if one.called else "unstarted"
+            self.end(entry, one.number, one.ending(status, final=False))
+
+    def keep(self, result: Result[Any], entry: Entry, number: int | None, ending: Ending) -> None:
+        """Note an ending, and hand the result on once that is durable."""
+        self._decided.append(result)
+        self.host.unwritten += 1
+        self.end(entry, number, ending)
+
+    def pass_on(self, result: Result[Any]) -> None:
+        """Hand a result on, in its turn, that there is nothing to record of."""
+        self._durable.append(result)
+
+    def end(self, entry: Entry, number: int | None, ending: Ending) -> None:
+        """Note how an attempt ended."""
+        self._ended.append((entry, number, ending))
+        if self.has_clerk:
+            self.news.set()
+        else:
+            self.record_ended()
+
+    def record_ended(self) -> None:
+        """Record all that was noted."""
+        if not self._ended:
+            return
+        # harness: shared (both are taken and replaced in one step)
+        ended, self._ended = self._ended, []
+        decided, self._decided = self._decided, []
+        host = self.host
+
+        def then(error: BaseException | None) -> None:
+            host.unwritten -= len(decided)
+            if error is None:
+                self._durable += decided
+            self._called_back(error)
+
+        try:
+            self.batch.end_nowait(ended, then)
+        except JournalError as error:
+            host.unwritten -= len(decided)
+            self.fail(error)
+        else:
+            self.under_way += 1
+
+    def hand_on(self) -> None:
+        """Hand on what is durable."""
+        durable, self._durable = self._durable, []
+        for result in durable:
+            self.host.hand_on(result)
+
+    def _called_back(self, error: BaseException | None) -> None:
+        """Note that a record is durable, or can't be made so. Called outside of any task."""
+        self.under_way -= 1
+        if error is not None and self.failure is None:
+            assert isinstance(error, Exception)
+            self.failure = error
+        self.news.set()
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """Return the name and the words of an error, whatever its own ``__str__`` does."""
+    if isinstance(error, JournaledError):
+        return error.type_name, error.message
+    try:
+        words = str(error)
+    except Exception as broken:
+        words = f"(its message can't be shown: {type(broken).__name__})"
+    return type(error).__name__, words

@@ -1,0 +1,261 @@
+"""Everything that a fan-out, a pipeline or a router was asked for: one frozen value.
+
+It is made at the door, by the public call, and checked there, before anything runs. All that is
+below takes it as it is. So an option has its type, its default and its check in this file, and a
+name that is wrong is found by a type checker wherever it stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+import attrs
+
+from harness._arguments import check_count, check_seconds
+from harness.fanout._feed import Feed
+from harness.fanout._ledger import Ledger
+from harness.fanout._source import Source
+from harness.fanout._tries import ONE_ATTEMPT
+from harness.policies import Attempt, FailFast, JoinPolicy, Priority
+from harness.policies._attempt import check_attempt
+from harness.policies._join import check_policy
+from harness.policies._priority import as_priority
+from harness.runs._functions import check_callable, name_of, refuse_mismatch
+
+FAIL_FAST = FailFast()
+LIMIT = 100
+"""Items in flight unless told otherwise: many for a provider, few for a machine."""
+
+
+class Books(NamedTuple):
+    """The parts of an engine that know a journal."""
+
+    feed: Feed
+    """Which item is next, of those that aren't done."""
+
+    ledger: Ledger
+    """What is recorded of each."""
+
+
+class Journal(Protocol):
+    """A durable record that fan-outs write to."""
+
+    def books(self, plan: Plan, source: Source) -> Books:
+        """Return what an engine needs to write here.
+
+        Asked of the journal, so that a program without one never loads any of it.
+
+        Args:
+          plan: What the fan-out was asked for.
+          source: Its items.
+        """
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What was asked for. The public calls say what each option means to a user.
+
+    Raises:
+      TypeError: if an option has the wrong type.
+      ValueError: if a number is out of range, or two options exclude each other.
+    """
+
+    call: str
+    """The public call, as errors name it: ``fan_out``."""
+
+    function: Callable[[Any], Awaitable[Any]]
+    """What is called with each item."""
+
+    name: str | None = None
+    """The name of its run; None for `named`."""
+
+    named: str = ""
+    """What it is called for want of a name; by default after the function."""
+
+    policy: JoinPolicy = FAIL_FAST
+
+    limit: int = LIMIT
+    """How many items may be in flight when it begins."""
+
+    within: float | None = None
+
+    each: Attempt | Callable[[Any], Attempt] = ONE_ATTEMPT
+
+    key: Callable[[Any], Any] | None = None
+
+    priority: Priority | Callable[[Any], float] | None = None
+    """As given; see `order`."""
+
+    journal: Journal | None = None
+
+    ordered: bool = False
+
+    window: int | None = None
+    """As given; see `room`."""
+
+    streamed: bool = False
+    """Whether results are read as they come. Else all of them are gathered."""
+
+    usual_room: int | None = None
+    """The room of a stream without ``window``; None: as much as its limit needs."""
+
+    keep: bool = False
+
+    order: Priority | None = attrs.field(init=False)
+    """Which of the items read ahead is next; None: they are taken in input order."""
+
+    def __attrs_post_init__(self) -> None:
+        self._check_counts()
+        self._check_functions()
+        order = self.priority
+        if order is not None:
+            order = as_priority(f"{self.call}(priority=...)", order)
+        object.__setattr__(self, "order", order)
+        if self.ordered and order is not None:
+            raise ValueError(
+                f"{self.call}() takes either ordered=True or priority=, not both: results in input "
+                "order would wait for items that priorities put off; leave one of them out"
+            )
+        if self.journal is not None:
+            self._check_journal()
+
+    @property
+    def run_name(self) -> str:
+        """What the run is called."""
+        return self.name or self.named or name_of(self.function)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """What happens to every item; None if a function is asked about each, or has its key."""
+        return self.each if self.key is None and isinstance(self.each, Attempt) else None
+
+    @property
+    def room(self) -> float:
+        """How many items may be pulled whose results nobody has read."""
+        if self.window is not None:
+            return self.window
+        if not self.streamed:
+            return math.inf
+        if self.usual_room is not None:
+            return self.usual_room
+        return self.limit + max(self.limit, 0 if self.order is None else self.order.lookahead)
+
+    def attempt_for(self, item: Any) -> Attempt:
+        """Return what happens to an item.
+
+        Raises:
+          TypeError: if the caller's function returned something else.
+          ValueError: if it returned an attempt that can't be carried out.
+        """
+        return attempt_for(item, self.each, where="a fan-out")
+
+    def _check_counts(self) -> None:
+        check_policy(f"{self.call}(policy=...)", self.policy)
+        check_count(
+            f"{self.call}(limit=...)",
+            self.limit,
+            advice="say how many items may be in flight at once",
+        )
+        if self.within is not None:
+            check_seconds(f"{self.call}(within=...)", self.within, advice="None is for no limit")
+        if self.window is not None:
+            usual = (
+                "twice the limit"
+                if self.usual_room is None
+                else "twice the room in the stages and buffers"
+            )
+            check_count(f"{self.call}(window=...)", self.window, advice=f"None is for {usual}")
+        if self.name is not None and (not isinstance(self.name, str) or not self.name):
+            raise TypeError(
+                f"{self.call}(name=...) takes a name for people, not {self.name!r}; "
+                "leave it out for the function's name"
+            )
+
+    def _check_functions(self) -> None:
+        check_each(f"{self.call}(each=...)", self.each)
+        for option, function in (("key", self.key), ("each", self.each)):
+            if inspect.iscoroutinefunction(function):
+                raise TypeError(
+                    f"{self.call}({option}=...) takes a plain function of the item, not the async "
+                    f"function {name_of(function)}: it is asked before the item starts, which must "
+                    "not wait"
+                )
+        if self.key is not None and not callable(self.key):
+            raise TypeError(
+                f"{self.call}(key=...) takes a function of the item, not {self.key!r}; "
+                "write key=lambda item: item.id"
+            )
+
+    def _check_journal(self) -> None:
+        if not hasattr(self.journal, "books"):
+            raise TypeError(
+                f"{self.call}(journal=...) takes an open journal, not {self.journal!r}; write "
+                "async with harness.journal.open_journal(path) as journal:"
+            )
+        if self.key is None:
+            raise TypeError(
+                f"{self.call}(journal=...) needs key=: an item is found again by its key, and its "
+                "place in the input may be another one next time; write key=lambda item: item.id"
+            )
+
+
+def check_function(call: str, fn: Any, *, items: int = 1) -> None:
+    """Refuse what can't be called with so many items (one, or none), before anything runs.
+
+    Raises:
+      TypeError: if ``fn`` is a coroutine, an async generator, not callable, or takes no argument.
+    """
+    check_callable(call, fn)
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"{call} takes an async function that returns a value, not the generator function "
+            f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
+        )
+    what, parameters = ("one item", "item") if items else ("no argument", "")
+    refuse_mismatch(
+        call, fn, what, parameters, advice=", or give it the others with functools.partial"
+    )
+
+
+def check_each(where: str, each: Any) -> None:
+    """Refuse what is neither an `Attempt` nor a function that could return one.
+
+    Raises:
+      TypeError: naming ``where``.
+      ValueError: if it is an attempt that can't be carried out; naming ``where``.
+    """
+    if isinstance(each, Attempt):
+        check_attempt(where, each)
+    elif not callable(each) or isinstance(each, type):
+        raise TypeError(
+            f"{where} takes an Attempt, or a function of the item that returns one, not "
+            f"{each!r}; write each=harness.Attempt(...)"
+        )
+
+
+def attempt_for(item: Any, each: Attempt | Callable[[Any], Attempt], *, where: str) -> Attempt:
+    """Return what happens to an item.
+
+    Args:
+      item: The item.
+      each: An attempt, or the caller's function of the item.
+      where: Whose ``each`` it is, as errors name it: ``a fan-out``.
+
+    Raises:
+      TypeError: if the caller's function returned something else.
+      ValueError: if it returned an attempt that can't be carried out.
+    """
+    if isinstance(each, Attempt):
+        return each
+    attempt = each(item)
+    if not isinstance(attempt, Attempt):
+        raise TypeError(
+            f"each= of {where} is a function that must return an Attempt for an item, and returned "
+            f"{attempt!r}"
+        )
+    check_attempt(f"each= of {where}", attempt)
+    return attempt

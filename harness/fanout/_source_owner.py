@@ -1,0 +1,128 @@
+"""Pull an async source, and close it, in one task: its owner.
+
+The cancel scopes of a generator belong to the task that entered them, so no other may resume it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from harness.fanout._feed import Feed, Room
+from harness.fanout._source import AsyncSource, Exhausted
+from harness.runs._cleanup import cleanup_deadline
+
+
+class Pulling(Room, Protocol):
+    """The fan-out that a source is pulled for."""
+
+    def no_more_items(self) -> None:
+        """Note that the source has been read to its end."""
+
+    def source_failed(self, error: Exception) -> None:
+        """Note that it can't be read further."""
+
+    def start_no_more(self) -> None:
+        """Start nothing more."""
+
+
+class SourceOwner:
+    """Pulls the items of one async source into a feed, as there is room."""
+
+    def __init__(self, source: AsyncSource, feed: Feed, base: contextvars.Context) -> None:
+        self._source = source
+        self._feed = feed
+        self._base = base
+        self._parked: trio.lowlevel.Task | None = None
+        """The task that pulls, while it waits for room."""
+        self._pulling: trio.CancelScope | None = None
+        """Its scope while it waits for an item, for a stop to cancel."""
+
+    def wake(self) -> None:
+        """Look again whether there is room."""
+        task, self._parked = self._parked, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def interrupt(self) -> None:
+        """Wait for no further item: the fan-out is over."""
+        if self._pulling is not None:
+            self._pulling.cancel()
+        self.wake()
+
+    async def own(self, host: Pulling) -> None:
+        """Pull items one after another, as there is room, and close the source at the end.
+
+        One scope around it all, and none around a single pull: a generator may hold scopes of its
+        own open while it yields, and scopes have to nest. For the same reason it is closed inside
+        that scope; unless a stop has cancelled the scope, and a generator has ended with that.
+        """
+        interrupted = False
+        try:
+            with trio.CancelScope() as scope:
+                try:
+                    await self._pull_all(host, scope)
+                except Exhausted:
+                    host.no_more_items()
+                except Exception as error:
+                    host.source_failed(error)
+                finally:
+                    self._pulling = None
+                    host.start_no_more()
+                    interrupted = scope.cancel_called
+                    if not interrupted:
+                        scope.deadline, scope.shield = cleanup_deadline(), True
+                        await self._close(host)
+        finally:
+            if interrupted:
+                with trio.CancelScope(deadline=cleanup_deadline(), shield=True):
+                    await self._close(host)
+
+    async def _pull_all(self, host: Pulling, scope: trio.CancelScope) -> None:
+        """Pull items until none is wanted, or all that came has been started.
+
+        Raises:
+          Exhausted: if there are no more.
+          Exception: what the source raised.
+        """
+        feed = self._feed
+        try:
+            while await self._room(host):
+                self._pulling = scope
+                item = await self._source.next()
+                self._pulling = None
+                self._base.run(feed.put, item)
+                feed.came(host)
+        except Exception as end:
+            self._pulling = None
+            feed.end(end)
+            host.start_next()
+            while feed.waiting and not host.over:
+                await self._park()
+            raise
+
+    async def _room(self, host: Pulling) -> bool:
+        """Wait until another item may be pulled; return False when none ever may."""
+        while not host.over:
+            if self._feed.may_pull(host):
+                return True
+            await self._park()
+        return False
+
+    async def _park(self) -> None:
+        _waiting_for = "an item to end, or a result to be read"
+        self._parked = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    async def _close(self, host: Pulling) -> None:
+        try:
+            await self._source.close()
+        except Exception as error:
+            host.source_failed(error)

@@ -1,0 +1,178 @@
+"""The work of an engine whose items walk: through a pipeline, or along a track.
+
+Each item is one run and one task from end to end; attempts are made inside of it. What a fan-out
+calls its limit is for a pipeline what may be at the entry. So an item stops counting against it
+when it has room behind the first stage, and not only when it ends; all else is the engine's: what
+is in flight and unread stays below the window, the items are pulled lazily, and every item ends as
+one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+import trio
+
+from harness.fanout import FanOutStatistics, Hedges
+from harness.fanout._engine import Engine
+from harness.fanout._job import Job
+from harness.flow._attempts import NotAsync
+from harness.flow._gate import Walker
+from harness.runs import Run
+from harness.runs._carry import carry_out
+from harness.runs._current import current
+from harness.runs._run import Ending
+
+
+class WalkingJob(Job, Walker):
+    """An item that is on its way itself."""
+
+
+class Way(Protocol):
+    """What items walk: the stages of a pipeline, or the tracks of a router."""
+
+    counts: Callable[[], FanOutStatistics]
+    """How many items are in flight."""
+
+    def begin(self, host: Walks) -> None:
+        """Take the time from now on; ``host`` starts the walkers."""
+
+    def walk(self, walker: Any) -> Coroutine[Any, Any, Any]:
+        """Take a walker to the end of its way; return what comes out."""
+        ...
+
+    def left(self, walker: Walker) -> None:
+        """Hear that an item has ended."""
+
+    def look(self) -> None:
+        """Let go what waits for something that can't come any more."""
+
+    def end(self) -> None:
+        """Take the time no longer, and let go of the host."""
+
+    @property
+    def items_set_out(self) -> int:
+        """Items whose task has begun, where somebody has to know."""
+        ...
+
+    @property
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        ...
+
+
+class Walks:
+    """Takes each item along a way, in a run of its own."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self._walk = way.walk
+        self.looked = way.look
+        """Lets go what waits for items that can't come any more."""
+        self._engine: Engine
+        self._now: Callable[[], float]
+
+    # What the engine asks ---------------------------------------------------------------------
+
+    def begin(self, engine: Engine) -> None:
+        """Belong to an engine whose run, context and nursery are there."""
+        self._engine = engine
+        self._now = engine.run._above.tree.now
+        self._way.counts = engine.statistics
+        self._way.begin(self)
+
+    def carry(self, job: Job) -> Coroutine[Any, Any, None]:
+        """Return what calls the function with the job, which it may note things on."""
+        return carry_out(self, job, self._walk, job)
+
+    def begin_run(self, job: Job) -> Run:
+        """Return the run of an item that sets out now."""
+        now = job.started_at = self._now()
+        run = Run(job.name, self._engine.run, now)
+        run._item_index = job.index
+        job.run_id = run.id
+        job.attempts = 1  # Counted as it begins; stages count those beyond.
+        return run
+
+    # Any: that the job is a `WalkingJob` is known here, and asking would take its time per item.
+    def end_run(self, job: Any, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
+        """End the item; return what the task has still to do."""
+        engine = self._engine
+        if job.past_entry:
+            engine.limit -= 1
+        self._way.left(job)
+        if engine.end(job, status, result, run._ended_at or 0.0):
+            current.set(engine.run)
+            return engine.settle()
+        return None
+
+    def end(self) -> None:
+        """Let go of everything: whoever keeps the way, keeps numbers only."""
+        self._way.end()
+
+    @property
+    def hedges(self) -> Hedges:
+        """The attempts that were started beside another one, and what they brought."""
+        return self._way.hedges
+
+    # What the way asks of its host --------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """The run that the items are below."""
+        return self._engine.run
+
+    @property
+    def decided(self) -> bool:
+        """Whether everything is being cut short."""
+        return self._engine.cut is not None or self._engine.decided
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        return self._engine.why_cut()
+
+    def more_may_come(self) -> bool:
+        """Return whether an item may still set out: one that isn't pulled, or is only started.
+
+        A window that is full keeps anything from being pulled. That is for good if the reader
+        waits for a result itself.
+        """
+        engine = self._engine
+        dry = engine.over or (engine.starving and engine.in_flight + engine.unread >= engine.window)
+        return not dry or engine.in_flight > self._way.items_set_out
+
+    def give_back(self, walker: Walker) -> None:
+        """Count an item no more against the entry, and let the next one in."""
+        if walker.past_entry:
+            return
+        walker.past_entry = True
+        self._engine.limit += 1
+        self._engine.start_next()
+
+    def start_task(
+        self,
+        nursery: trio.Nursery | None,
+        function: Callable[..., Awaitable[Any]],
+        *args: Any,
+        name: str | None = None,
+    ) -> None:
+        """Start a task of the engine's in the context that was copied when it was started.
+
+        In a ``nursery``, such as that of the outputs of an item, it gets the context at hand: what
+        holds around the item, a reservation for instance, holds for its outputs too.
+        """
+        if nursery is not None:
+            nursery.start_soon(function, *args, name=name)
+            return
+        # In a copy: the source may have ended just now, and is read inside the context itself.
+        engine = self._engine
+        engine.base.copy().run(engine.nursery.start_soon, function, *args, name=name)
+
+    def crash(self, error: NotAsync) -> None:
+        """End everything with a mistake in the program."""
+        self.start_task(None, _fail, TypeError(str(error)))
+
+
+async def _fail(error: Exception) -> None:
+    raise error
