@@ -58,8 +58,13 @@ class Work(Protocol):
         """Return what is run in the item's task; it ends with `Engine.end`."""
         ...
 
-    def looked(self) -> None:
-        """Hear that an item has ended or a result was read, after what could start was started."""
+    @property
+    def looked(self) -> Callable[[], None] | None:
+        """Hears that an item has ended or a result was read, after what could start was started.
+
+        None if nobody wants to hear it, as is known from `begin` on.
+        """
+        ...
 
     def end(self) -> None:
         """Hear that everything has ended."""
@@ -115,6 +120,7 @@ class Engine:
         self.nursery: trio.Nursery
         self._carry: Callable[[Job], Coroutine[Any, Any, None]]
         """What works on an item; a bound method, which takes a while to be made anew."""
+        self._looked: Callable[[], None] | None = None
         self._attempt = plan.attempt
         """What happens to every item, where there is no function to ask about each."""
         self.cut: str | None = None
@@ -174,6 +180,7 @@ class Engine:
                 self.nursery = nursery
                 self._work.begin(self)
                 self._carry = self._work.carry
+                self._looked = self._work.looked
                 # Not before: what is asked of a fan-out that was cancelled here needs the above.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if self._plan.within is not None:
@@ -272,7 +279,8 @@ class Engine:
             self._owner.wake()
         if self._ledger is not None:
             self._ledger.looked()
-        self._work.looked()
+        if self._looked is not None:
+            self._looked()
 
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""
@@ -314,7 +322,8 @@ class Engine:
             await trio.lowlevel.wait_task_rescheduled(cancelled)
         # Here, in a task, and not in the moment when it is over: that may be inside a cancel, while
         # trio walks over its tasks and none may be started.
-        self._work.looked()
+        if self._looked is not None:
+            self._looked()
 
     # The next two run once per item, and every call in them counts.
 

@@ -142,6 +142,9 @@ class OwnRun:
 class ItemWork:
     """Works on the items of one fan-out, one task each."""
 
+    looked = None
+    """Nobody here waits for other items."""
+
     def __init__(
         self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
     ) -> None:
@@ -165,9 +168,6 @@ class ItemWork:
             items_started=lambda: engine.started,
             closing=engine.closing,
         )
-
-    def looked(self) -> None:
-        """Do nothing: nobody here waits for other items."""
 
     @property
     def hedges(self) -> Hedges:

@@ -358,7 +358,7 @@ class Flow:
 
     def left(self, walker: Walker) -> None:
         """Hear that an item has ended."""
-        if self.gathers and walker.position:  # It has arrived somewhere, so it was counted.
+        if walker.position:  # It has arrived somewhere, so it was counted.
             self.items_set_out -= 1
 
     def look(self) -> None:

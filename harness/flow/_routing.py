@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -101,8 +101,9 @@ class Routing:
         default: str | None,
     ) -> None:
         self.clock: Clock = Clock()
+        self.gathers: Sequence[int] = ()
+        """Nowhere do items wait for others."""
         self.items_set_out = 0
-        """None is counted, as nobody has to know."""
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT

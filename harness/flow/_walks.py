@@ -9,7 +9,7 @@ one result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -43,13 +43,18 @@ class Way(Protocol):
         ...
 
     def left(self, walker: Walker) -> None:
-        """Hear that an item has ended."""
+        """Hear that an item has ended; where items wait for others."""
 
     def look(self) -> None:
         """Let go what waits for something that can't come any more."""
 
     def end(self) -> None:
         """Take the time no longer, and let go of the host."""
+
+    @property
+    def gathers(self) -> Sequence[int]:
+        """The places where items wait for others, so that it matters who may still come."""
+        ...
 
     @property
     def items_set_out(self) -> int:
@@ -68,7 +73,7 @@ class Walks:
     def __init__(self, way: Way) -> None:
         self._way = way
         self._walk = way.walk
-        self.looked = way.look
+        self.looked: Callable[[], None] | None = None
         """Lets go what waits for items that can't come any more."""
         self._engine: Engine
         self._now: Callable[[], float]
@@ -81,6 +86,7 @@ class Walks:
         self._now = engine.run._above.tree.now
         self._way.counts = engine.statistics
         self._way.begin(self)
+        self.looked = self._way.look if self._way.gathers else None
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
         """Return what calls the function with the job, which it may note things on."""
@@ -101,7 +107,8 @@ class Walks:
         engine = self._engine
         if job.past_entry:
             engine.limit -= 1
-        self._way.left(job)
+        if self._way.gathers:
+            self._way.left(job)
         if engine.end(job, status, result, run._ended_at or 0.0):
             current.set(engine.run)
             return engine.settle()

@@ -187,13 +187,11 @@ async def test_a_function_that_is_not_async_ends_everything_at_once(
             with pytest.raises(
                 TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
             ):
-                await Pipeline(stage(echo, limit=1), stage(one, limit=1)).run(
-                    range(3), policy=policy
-                )
+                await Pipeline(stage(echo, limit=1), one).run(range(3), policy=policy)
         with pytest.raises(
             TypeError, match=r"stage 'parse': .*plain_function\(\) returned 0 where"
         ):
-            await Pipeline(stage(echo, limit=1), stage(one, limit=1))(0)
+            await Pipeline(stage(echo, limit=1), one)(0)
 
 
 async def test_a_type_error_of_the_function_is_the_item_s_failure() -> None:
