@@ -15,8 +15,30 @@ from harness.cli._target import load_module, load_target
 from harness.testing import audit as auditing
 from harness.testing.audit import RULES, Finding, Format, audit_paths, report
 
+_HELP = """Find what runs share by accident: in the code, and in what a run leaves behind.
 
-@click.command("audit", short_help="Find state that outlives a run.")
+A PATH is a file or a folder. Its files are read, and never imported.
+
+A MODULE is imported, and its code is read like that of a PATH. With a FUNCTION (by default
+'agent', if the module has one and INPUTS beside it), that is run once for each input, on a
+virtual clock, and what it leaves in the module's objects is reported as well.
+
+A comment silences what is shared on purpose, and says why:
+
+\b
+    ROUTES = {}  # harness: shared (filled at import, constant after that)
+
+\b
+Examples:
+  harness audit src
+  harness audit src tests --format sarif > audit.sarif
+  harness audit support.agents:triage --input '"My card has not arrived"'
+
+Exit status: 0 nothing found, 1 findings, 2 wrong usage.
+"""
+
+
+@click.command("audit", help=_HELP)
 @click.argument("targets", nargs=-1, required=True, metavar="PATH|MODULE[:FUNCTION]...")
 @click.option(
     "--format",
@@ -34,28 +56,7 @@ from harness.testing.audit import RULES, Finding, Format, audit_paths, report
     "several times. By default each value of the module's INPUTS.",
 )
 def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> int:
-    r"""Find what runs share by accident: in the code, and in what a run leaves behind.
-
-    A PATH is a file or a folder. Its files are read, and never imported.
-
-    A MODULE is imported, and its code is read like that of a PATH. With a FUNCTION (by default
-    'agent', if the module has one and INPUTS beside it), that is run once for each input, on a
-    virtual clock, and what it leaves in the module's objects is reported as well.
-
-    A comment silences what is shared on purpose, and says why:
-
-    \b
-        ROUTES = {}  # harness: shared (filled at import, constant after that)
-
-    Examples:
-
-    \b
-        harness audit src
-        harness audit src tests --format sarif > audit.sarif
-        harness audit support.agents:triage --input '"My card has not arrived"'
-
-    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
-    """
+    """Run the command, and return the exit status."""
     values = [_value(text) for text in inputs]
     paths: list[str] = []
     from_runs: list[Finding] = []

@@ -82,7 +82,7 @@ bad input, 130 if interrupted.
 """
 
 
-@click.command("batch", help=_HELP, short_help="Run a function on every record of a file.")
+@click.command("batch", help=_HELP)
 @input_options
 @work_options
 @journal_options

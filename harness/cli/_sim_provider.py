@@ -19,7 +19,7 @@ from harness.testing.provider import (
 )
 
 
-@click.command("sim-provider", short_help="Simulate a provider, with limits and faults.")
+@click.command("sim-provider")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
 @click.option("--port", default=0, help="The port; by default one that is free.")
 @click.option("--rpm", type=float, help="Most requests a minute.")

@@ -99,8 +99,9 @@ def test_missing_extra_is_named(
 
 def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of ours must not look like a missing extra."""
+    program = import_afresh("harness.cli._target", monkeypatch)
     with pytest.raises(ImportError, match="_target"):
-        import_afresh("harness.cli._target", monkeypatch)
+        program.main(["batch", "agent.py:run", "--input", "in.csv", "--output", "out.jsonl"])
 
 
 def test_program_runs_as_a_module() -> None:
