@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness import models
 from harness.cli._errors import InputError
-from harness.cli._models import check_model, model_named
+from harness.cli._models import model_named
 from harness.cli._options import BatchOptions
-from harness.cli._records import Format
 from harness.cli._target import Target
 from harness.errors import ModelError
 from harness.limits import Limiter
@@ -33,41 +32,6 @@ def agent_in(target: Target) -> Agent[Any] | None:
         return None
     agent_class: type[Agent[Any]] = module.Agent
     return target if isinstance(target, agent_class) else None
-
-
-def check_agent(options: BatchOptions, form: Format, target: Target) -> None:
-    """Refuse options that don't go with the target.
-
-    Raises:
-      InputError: if a function is given ``--prompt`` or ``--model``; if an agent is given records
-        with fields and no ``--prompt``, or ``--tokens``; if ``--model`` names none, or one
-        without a price for ``--budget-usd``.
-    """
-    if agent_in(target) is None:
-        for option, given in (("--prompt", options.prompt), ("--model", options.model)):
-            if given is not None:
-                raise InputError(
-                    f"{option} {given} is for agents, and {options.target} is a function; leave "
-                    "it out, or name an agent"
-                )
-        return
-    if options.prompt is None and form == "csv":
-        raise InputError(
-            f"{options.target} is an agent, which takes text, and the records of CSV have fields; "
-            "add --prompt FIELD"
-        )
-    if options.prompt is not None and form == "lines":
-        raise InputError(
-            f"--prompt {options.prompt} names a field, and plain lines have none; leave it out: "
-            "each line is a prompt"
-        )
-    if options.tokens is not None:
-        raise InputError(
-            f"--tokens {options.tokens} is for functions: the model of an agent counts its own "
-            "tokens; leave it out"
-        )
-    if options.model is not None:
-        check_model(options.model, in_dollars=options.budget_usd is not None)
 
 
 @asynccontextmanager

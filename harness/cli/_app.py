@@ -21,7 +21,9 @@ def app() -> None:
 
 for command in (
     LaterCommand("audit", "harness.cli._audit:audit", "Find state that outlives a run."),
-    LaterCommand("batch", "harness.cli._batch:batch", "Run a function on every record of a file."),
+    LaterCommand(
+        "batch", "harness.cli._options:batch", "Run a function on every record of a file."
+    ),
     completion,
     LaterCommand(
         "journal",

@@ -317,6 +317,11 @@ def _priority_of(record: Record) -> float:
     return record.priority
 
 
+def tokens_of(record: Record) -> int:
+    """Return how many tokens a record uses, as one of its fields says."""
+    return record.tokens
+
+
 def _is_worth_another_attempt(error: Exception) -> bool:
     """Tell whether the same call may end otherwise; a bad record stays bad."""
     return not isinstance(error, BadRecordError | UnwritableValueError | InputError)
