@@ -96,7 +96,7 @@ def option(
     metavar: str | None,
     help: str,
     *,
-    type: Any = str,
+    type: Any = None,
     read: Callable[[Any], Any] | None = None,
     default: Any = None,
     shows_default: bool = True,
@@ -112,9 +112,9 @@ def option(
     Args:
       metavar: What the help calls the value; None: as click calls its type.
       help: What it is for.
-      type: What click makes of the text that is given.
+      type: What click makes of the text that is given; None: as ``default`` is, else a text.
       read: What we make of that, or raise `click.BadParameter`.
-      default: What is taken if nothing is given.
+      default: What is taken if nothing is given; a text if there is ``read``.
       shows_default: Whether the help says so.
       required: Whether it has to be given.
       many: Whether it may be given several times; the attribute is a tuple of the values.

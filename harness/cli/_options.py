@@ -126,7 +126,6 @@ class BatchOptions:
     seed: int = option(
         None,
         "Another seed draws another sample; the same seed draws the same one.",
-        type=int,
         default=0,
     )
 
@@ -136,7 +135,7 @@ class BatchOptions:
         "N",
         "Run at most N items at once.",
         read=count("say how many items may run at once"),
-        default=100,
+        default="100",
         plan="{:,} at once",
     )
     prompt: str | None = option(
@@ -178,7 +177,7 @@ class BatchOptions:
         "N",
         "Make at most N attempts per item, with growing delays between them.",
         read=count("1 is a single attempt without a retry"),
-        default=1,
+        default="1",
         plan=lambda most: "one attempt each" if most == 1 else f"up to {most} attempts",
     )
     hedge: Hedge | None = option(
@@ -279,7 +278,7 @@ class BatchOptions:
         "SECONDS",
         "After Ctrl-C, how long what is in flight may take to finish.",
         read=seconds("0 cancels at once", zero=True),
-        default=30.0,
+        default="30.0",
     )
 
     # What is remembered.
