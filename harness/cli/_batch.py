@@ -40,6 +40,7 @@ from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, load_target
 from harness.errors import JournalError
+from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
 """Of a file, up to so much is read before any of it is started, if records have priorities."""
@@ -156,19 +157,23 @@ def _run_into_output(
     *,
     kept: int,
 ) -> Report:
+    limiter = limiter_of(options)
     work = Work(
         function=target,
         policy=policy_named(options.policy, skip_bad=options.skip_bad),
         limit=options.limit,
-        timeout=options.timeout,
-        attempts=options.retry,
-        hedge=options.hedge,
+        attempt=Attempt(
+            timeout=options.timeout,
+            retry=Retry(options.retry),
+            hedge=options.hedge,
+            # An agent reserves for each call of its model.
+            limiter=None if agent_in(target) is not None else limiter,
+            tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
+        ),
         by_priority=options.priority is not None,
-        limiter=limiter_of(options),
-        reserves_itself=agent_in(target) is not None,
+        limiter=limiter,
         # Only to warn by, and --quiet wants no warnings.
         tokens_per_minute=None if options.quiet else options.tpm,
-        tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
         ordered=options.ordered,
         grace=options.grace,
         budget=options.budget,
