@@ -7,7 +7,6 @@ agent's model may be one that has to be opened, which a module can't do that onl
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -25,32 +24,18 @@ if TYPE_CHECKING:
     from harness.agents import Agent
 
 
-def agent_in(target: Target) -> Agent[Any] | None:
-    """Return the target if it is an agent, else None; without loading what agents need."""
-    module = sys.modules.get("harness.agents._agent")
-    if module is None:
-        return None
-    agent_class: type[Agent[Any]] = module.Agent
-    return target if isinstance(target, agent_class) else None
-
-
 @asynccontextmanager
-async def open_target(
-    options: BatchOptions, target: Target, limiter: Limiter | None
+async def open_agent(
+    options: BatchOptions, agent: Agent[Any], limiter: Limiter | None
 ) -> AsyncIterator[Target]:
-    """Make a batch's function of the target, for the time of a block.
+    """Make a batch's function of an agent, for the time of a block.
 
-    A function stays as it is. For an agent it is one that runs the agent and returns its output;
-    the agent's model, or the one that ``--model`` names, is open and keeps ``limiter``. So are the
-    models of the agents that it hands tasks to.
+    It runs the agent and returns its output. The agent's model, or the one that ``--model`` names,
+    is open and keeps ``limiter``. So are the models of the agents that it hands tasks to.
 
     Raises:
       InputError: if a model can't be opened, or limited.
     """
-    agent = agent_in(target)
-    if agent is None:
-        yield target
-        return
     async with AsyncExitStack() as stack:
         if options.model is not None:
             named = await stack.enter_async_context(model_named(options.model, limiter))

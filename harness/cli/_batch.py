@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, closing, contextmanager, redirect_stdout
+from contextlib import (
+    chdir,
+    closing,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+)
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,15 +24,14 @@ import attrs
 import click
 import trio
 
-from harness.cli._agents import agent_in, open_target
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
+from harness.cli._later import named
 from harness.cli._limits import limiter_of
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
-from harness.cli._models import check_model
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
 from harness.cli._output import Output, unfinished_beside
@@ -38,7 +43,7 @@ from harness.cli._run import Work, first_of, policy_named, run_batch, tokens_of
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
-from harness.cli._target import Target, load_target
+from harness.cli._target import Target, agent_in, load_target
 from harness.errors import JournalError
 from harness.policies import Attempt, Retry
 
@@ -58,8 +63,6 @@ def run(options: BatchOptions) -> int:
             target = load_target(options.target)
             is_agent = agent_in(target) is not None
             refuse(options, Facts(form=options.form, is_agent=is_agent))
-            if options.model is not None:
-                check_model(options.model, in_dollars=options.budget_usd is not None)
             fields = fields_of(options)
             if is_agent and options.prompt is None:
                 fields.append(RecordField(PROMPT, None))
@@ -210,10 +213,13 @@ async def _read_and_run(
     display: Display,
 ) -> Report:
     report: Report | None = None
+    opened = nullcontext(work.function)
+    if (agent := agent_in(work.function)) is not None:
+        opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
         async with journal_for(options) as journal:
             async with (
-                open_target(options, work.function, work.limiter) as function,
+                opened as function,
                 open_source(read, name=name) as source,
             ):
                 work = attrs.evolve(work, function=function, journal=journal)

@@ -21,6 +21,7 @@ from harness.policies import Budget, Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
+_MODEL = re.compile(r"(sim|(openai|anthropic|local):(?s:.+))\Z")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
@@ -164,7 +165,26 @@ class BatchOptions:
         "For an agent: the model to run it with, in place of its own: openai:NAME, anthropic:NAME, "
         "local:PATH of a GGUF file, or sim, which is simulated and costs nothing. Keys come from "
         "the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY).",
-        refusals=[_FOR_AGENTS],
+        refusals=[
+            _FOR_AGENTS,
+            _refused(
+                lambda options, facts: (
+                    facts.is_agent is True and not _MODEL.match(f"{options.model}")
+                ),
+                "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
+                "or sim",
+            ),
+            _refused(
+                lambda options, facts: (
+                    options.budget_usd is not None
+                    and facts.is_agent is True
+                    and f"{options.model}".startswith(("openai:", "anthropic:"))
+                ),
+                "--budget-usd can't be kept with {option} {value}, whose price nobody knows; use "
+                "--budget-tokens, or leave out --model and give the agent's own model "
+                "price=Price(...)",
+            ),
+        ],
         is_setting=True,
     )
     timeout: float | None = option(
