@@ -8,13 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import (
-    chdir,
-    closing,
-    contextmanager,
-    nullcontext,
-    redirect_stdout,
-)
+from contextlib import chdir, closing, nullcontext, redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,7 +53,9 @@ def run(options: BatchOptions) -> int:
         _check_files(options, input_)
         reading = Reading(size_bytes=input_.size_bytes, at_most=options.first)
         stdout = sys.stdout
-        with _stdout_kept_for_lines(options), logging_to_stderr(options.log_level):
+        # While lines go there, what the user's code prints goes to standard error.
+        printed = sys.stderr if options.output == STANDARD_STREAM else stdout
+        with redirect_stdout(printed), logging_to_stderr(options.log_level):
             target = load_target(options.target)
             is_agent = agent_in(target) is not None
             refuse(options, Facts(form=options.form, is_agent=is_agent))
@@ -93,16 +89,6 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
         raise InputError(
             f"--summary and --output both name {options.summary!r}; give each its own file"
         )
-
-
-@contextmanager
-def _stdout_kept_for_lines(options: BatchOptions) -> Iterator[None]:
-    """While lines go to standard output, send what the user's code prints to standard error."""
-    if options.output == STANDARD_STREAM:
-        with redirect_stdout(sys.stderr):
-            yield
-    else:
-        yield
 
 
 def _records(
@@ -218,10 +204,7 @@ async def _read_and_run(
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
         async with journal_for(options) as journal:
-            async with (
-                opened as function,
-                open_source(read, name=name) as source,
-            ):
+            async with opened as function, open_source(read, name=name) as source:
                 work = attrs.evolve(work, function=function, journal=journal)
                 report = await run_batch(work, source, reading, lines, display)
     except JournalError as error:
