@@ -117,7 +117,7 @@ def batch(**options: Any) -> BatchOptions:
 
 
 def test_a_journal_goes_on_only_with_the_settings_it_was_begun_with() -> None:
-    """What changes the answers, or which record is which; with one more, older journals are refused."""
+    """What changes the answers, or which record is which. One more refuses older journals."""
     assert list(settings_of(batch())) == [
         "--format",
         "--key",
