@@ -45,10 +45,9 @@ class ClockHold:
             all the same.
         """
         clock = trio.lowlevel.current_clock()
-        testing = sys.modules.get("trio.testing")
-        self._clock: MockClock | None = None
-        if testing is not None and isinstance(clock, testing.MockClock):
-            self._clock = clock
+        virtual: type[MockClock] | None
+        virtual = getattr(sys.modules.get("trio.testing"), "MockClock", None)
+        self._clock = clock if virtual is not None and isinstance(clock, virtual) else None
         self._patience_seconds = patience_seconds
         self._under_way = 0
         self._holding: trio.CancelScope | None = None

@@ -263,7 +263,11 @@ class BatchOptions:
                 "or none",
             ),
             _refused(
-                lambda options, facts: facts.form == "lines" and isinstance(options.tokens, str),
+                lambda options, facts: (
+                    facts.is_agent is False
+                    and facts.form == "lines"
+                    and isinstance(options.tokens, str)
+                ),
                 "{option} {value} names a field, and plain lines have none; give a number, or say "
                 "--format jsonl or csv",
             ),
