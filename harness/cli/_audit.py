@@ -52,15 +52,14 @@ class AuditOptions:
 
     targets: tuple[str, ...] = argument("PATH|MODULE[:FUNCTION]...", many=True)
     format: Format = option(
-        None,
         "How the findings are written.",
         type=click.Choice(["text", "json", "sarif"]),
         default="text",
     )
     input: list[Any] = option(
-        "JSON",
         "What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given several "
         "times. By default each value of the module's INPUTS.",
+        "JSON",
         many=True,
         read=lambda texts: [_value(text) for text in texts],
     )

@@ -93,8 +93,8 @@ def flag(help: str, *, refusals: Sequence[Refusal[Any]] = ()) -> Any:
 
 
 def option(
-    metavar: str | None,
     help: str,
+    metavar: str | None = None,
     *,
     type: Any = None,
     read: Callable[[Any], Any] | None = None,
@@ -110,8 +110,8 @@ def option(
     """Declare an option with a value; the attribute is the value, None if there is none.
 
     Args:
-      metavar: What the help calls the value; None: as click calls its type.
       help: What it is for.
+      metavar: What the help calls the value; None: as click calls its type.
       type: What click makes of the text that is given; None: as ``default`` is, else a text.
       read: What we make of that, or raise `click.BadParameter`.
       default: What is taken if nothing is given; a text if there is ``read``.

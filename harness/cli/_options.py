@@ -92,22 +92,18 @@ class BatchOptions:
     # What is read.
 
     input: str = option(
-        "FILE",
-        "Where the records are read from; - is standard input.",
-        type=FILE,
-        required=True,
+        "Where the records are read from; - is standard input.", "FILE", type=FILE, required=True
     )
     format: Format | None = option(
-        None,
         "Format of the input: a JSON value per line, CSV with a first row of names, or plain "
         "lines. By default the suffix decides (.jsonl, .ndjson, .csv, else lines).",
         type=click.Choice(["jsonl", "csv", "lines"]),
         is_setting=True,
     )
     key: str | None = option(
-        "FIELD",
         "The field that names a record; each value may be there once. By default records are "
         "counted, from 0.",
+        "FIELD",
         field=KEY,
         refusals=[_NAMES_NO_FIELD],
         is_setting=True,
@@ -117,32 +113,30 @@ class BatchOptions:
         "that is missing or there twice always ends the batch."
     )
     first: int | None = option(
-        "N", "Read the first N records only.", read=count("say how many records to read")
+        "Read the first N records only.", "N", read=count("say how many records to read")
     )
     sample: int | None = option(
-        "N",
         "Run N records drawn at random from those read. All of them are read first.",
+        "N",
         read=count("say how many records to draw"),
     )
     seed: int = option(
-        None,
-        "Another seed draws another sample; the same seed draws the same one.",
-        default=0,
+        "Another seed draws another sample; the same seed draws the same one.", default=0
     )
 
     # How it is run.
 
     limit: int = option(
-        "N",
         "Run at most N items at once.",
+        "N",
         read=count("say how many items may run at once"),
         default="100",
         plan="{:,} at once",
     )
     prompt: str | None = option(
-        "FIELD",
         "For an agent: the field that holds the prompt. Plain lines and JSON strings are prompts "
         "themselves.",
+        "FIELD",
         field=PROMPT,
         refusals=[
             _FOR_AGENTS,
@@ -161,10 +155,10 @@ class BatchOptions:
         is_setting=True,
     )
     model: str | None = option(
-        "MODEL",
         "For an agent: the model to run it with, in place of its own: openai:NAME, anthropic:NAME, "
         "local:PATH of a GGUF file, or sim, which is simulated and costs nothing. Keys come from "
         "the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY).",
+        "MODEL",
         refusals=[
             _FOR_AGENTS,
             _refused(
@@ -188,31 +182,31 @@ class BatchOptions:
         is_setting=True,
     )
     timeout: float | None = option(
-        "SECONDS",
         "Give each attempt that long.",
+        "SECONDS",
         read=seconds("leave it out if an attempt may take any time", zero=False),
         plan="{:g} s per attempt",
     )
     retry: int = option(
-        "N",
         "Make at most N attempts per item, with growing delays between them.",
+        "N",
         read=count("1 is a single attempt without a retry"),
         default="1",
         plan=lambda most: "one attempt each" if most == 1 else f"up to {most} attempts",
     )
     hedge: Hedge | None = option(
-        "SECONDS|pNN",
         "Start a second attempt beside one that takes longer than that, and take the answer that "
         "comes first; p95 is longer than 95 % of the attempts before. A second attempt is made for "
         "one item in ten at most.",
+        "SECONDS|pNN",
         read=hedge,
         plan=_late,
     )
     priority: str | None = option(
-        "FIELD",
         "Start the records with the largest number in this field first, among the 100 that are "
         "read ahead. None is overtaken by more than 100 others. By default they start in the order "
         "of the input.",
+        "FIELD",
         field=PRIORITY,
         refusals=[
             _NAMES_NO_FIELD,
@@ -225,15 +219,15 @@ class BatchOptions:
         plan="the largest {} first",
     )
     rpm: int | None = option(
-        "N",
         "Make at most N calls in any minute.",
+        "N",
         read=count("say how many calls the provider allows in a minute"),
         plan="{:,} calls a minute",
     )
     tpm: int | None = option(
-        "N",
         "Use at most N tokens in any minute. Needs --tokens, unless the target is an agent, which "
         "counts its own.",
+        "N",
         read=count("say how many tokens the provider allows in a minute"),
         refusals=[
             _refused(
@@ -245,9 +239,9 @@ class BatchOptions:
         plan="{:,} tokens a minute",
     )
     tokens: int | str | None = option(
-        "N|FIELD",
         "How many tokens a record uses, input and output: a number for all, or the field that "
         "holds it. Needs --tpm.",
+        "N|FIELD",
         read=tokens,
         field=TOKENS,
         plan=_each,
@@ -274,33 +268,32 @@ class BatchOptions:
         ],
     )
     concurrent: int | None = option(
-        "N",
         "Make at most N calls at once. Unlike --limit it doesn't hold back what waits for another "
         "limit or for a retry.",
+        "N",
         read=count("say how many calls the provider allows at once"),
         plan="{:,} calls at once",
     )
     budget_tokens: int | None = option(
-        "N",
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
         "and harness.shared.reserve_budget() report.",
+        "N",
         read=count("say how many tokens the batch may use in all"),
     )
     budget_usd: float | None = option(
-        "X",
         "Cost at most X dollars in all, counted in the same way. Needs models with a price.",
+        "X",
         read=dollars,
     )
     policy: PolicyName = option(
-        None,
         "After a failed item go on with the others, or stop.",
         type=click.Choice(["best-effort", "fail-fast"]),
         default="best-effort",
         plan="{}",
     )
     grace: float = option(
-        "SECONDS",
         "After Ctrl-C, how long what is in flight may take to finish.",
+        "SECONDS",
         read=seconds("0 cancels at once", zero=True),
         default="30.0",
     )
@@ -308,9 +301,9 @@ class BatchOptions:
     # What is remembered.
 
     journal: str | None = option(
-        "FILE",
         "Record there what is done, so that the batch can be resumed after it was interrupted or "
         "killed. Records are known again by their --key. A postgresql:// address works too.",
+        "FILE",
         type=click.Path(),
     )
     resume: bool = flag(
@@ -329,17 +322,17 @@ class BatchOptions:
         ],
     )
     max_attempts: int | None = option(
-        "N",
         "Set an item aside as failed after N attempts over all sessions, those that ended the "
         "process counted too. By default it is tried in every session.",
+        "N",
         read=count("say after how many attempts an item is set aside"),
         refusals=[_WITHOUT_JOURNAL],
     )
     code_version: str | None = option(
-        "TEXT",
         "Record with the journal what the code is called, such as 2026-11 or a commit. It is "
         "refused to go on with another one, as what has changed in a function or in a prompt can't "
         "be seen from outside.",
+        "TEXT",
         refusals=[_WITHOUT_JOURNAL],
         is_setting=True,
     )
@@ -351,8 +344,8 @@ class BatchOptions:
     # What is written and shown.
 
     output: str = option(
-        "FILE",
         "Where the results are written, a JSON object per line; - is standard output.",
+        "FILE",
         type=FILE,
         required=True,
     )
@@ -362,11 +355,10 @@ class BatchOptions:
         "item ends. Not together with --priority."
     )
     summary: str | None = option(
-        "FILE", "Also write the summary there, as JSON.", type=click.Path()
+        "Also write the summary there, as JSON.", "FILE", type=click.Path()
     )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(
-        None,
         "Show log records of this level and above, each with its run.",
         type=click.Choice(LEVELS),
         default="warning",

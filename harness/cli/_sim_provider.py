@@ -40,41 +40,34 @@ class SimProviderOptions:
     Prints where it listens, serves until Ctrl-C, then prints what it counted.
     """
 
-    host: str = option(None, "A loopback address.", default="127.0.0.1")
-    port: int = option(
-        None, "The port; by default one that is free.", default=0, shows_default=False
-    )
-    rpm: float | None = option(None, "Most requests a minute.", type=float)
-    tpm: float | None = option(None, "Most tokens a minute.", type=float)
-    rpd: float | None = option(None, "Most requests in 24 hours.", type=float)
+    host: str = option("A loopback address.", default="127.0.0.1")
+    port: int = option("The port; by default one that is free.", default=0, shows_default=False)
+    rpm: float | None = option("Most requests a minute.", type=float)
+    tpm: float | None = option("Most tokens a minute.", type=float)
+    rpd: float | None = option("Most requests in 24 hours.", type=float)
     judged: Judged = option(
-        None,
         "Over what the limits per minute are judged.",
         type=click.Choice(["bucket", "second", "minute"]),
         default="bucket",
     )
-    reply: str | None = option(None, "The text of every answer; by default the prompt.")
+    reply: str | None = option("The text of every answer; by default the prompt.")
     seed: int = option(
-        None, "Another seed, other requests are hit by faults.", default=0, shows_default=False
+        "Another seed, other requests are hit by faults.", default=0, shows_default=False
     )
     error: list[tuple[int, float]] = option(
-        "STATUS=PROBABILITY",
         "Fail some requests, such as 500=0.1. May be given several times.",
+        "STATUS=PROBABILITY",
         many=True,
         read=lambda texts: [_error(text) for text in texts],
     )
-    cut: float = option(
-        None, "Probability that the connection is cut.", default=0.0, shows_default=False
-    )
+    cut: float = option("Probability that the connection is cut.", default=0.0, shows_default=False)
     malformed: float = option(
-        None, "Probability that the JSON breaks off.", default=0.0, shows_default=False
+        "Probability that the JSON breaks off.", default=0.0, shows_default=False
     )
-    hang: float = option(
-        None, "Probability that no answer comes.", default=0.0, shows_default=False
-    )
+    hang: float = option("Probability that no answer comes.", default=0.0, shows_default=False)
     latency: float | tuple[float, float] = option(
-        "SECONDS|LOW..HIGH",
         "How long answers take to begin, such as 0.2 or 0.1..0.5.",
+        "SECONDS|LOW..HIGH",
         read=_latency,
         default="0",
         shows_default=False,

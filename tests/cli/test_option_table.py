@@ -35,16 +35,16 @@ class Tea:
 
     kind: str = argument()
     sugar_lumps: int = option(
-        "N",
         "How sweet.",
+        "N",
         read=count("leave it out for one"),
         default="1",
         plan="{:,} lumps",
         is_setting=True,
     )
     guest: str | None = option(
-        "FIELD",
         "Who is first.",
+        "FIELD",
         field=PRIORITY,
         refusals=[
             Refusal(lambda tea, facts: facts.form == "lines", "{option} {value} names a field"),
