@@ -9,14 +9,21 @@ use that function aren't disturbed: the one with the shortest cushion is served 
 Why not by way of the clock's ``autojump_threshold``: those who hold it at the same time would have
 to agree on whose value comes back, and tests set it as well. And the task can be seen: so the
 testing kit, which moves its clock by itself, knows that a program waits for real time.
+
+`trio.testing` imports pytest where that is installed, which takes longer than all of harness. So it
+is looked up, not imported: as long as nobody has imported it, no clock is a `MockClock`.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from typing import TYPE_CHECKING
 
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 _without_end: trio.lowlevel.RunVar[int] = trio.lowlevel.RunVar(
     "harness: clock held without end", default=0
@@ -38,7 +45,9 @@ class ClockHold:
             all the same.
         """
         clock = trio.lowlevel.current_clock()
-        self._clock = clock if isinstance(clock, MockClock) else None
+        virtual: type[MockClock] | None
+        virtual = getattr(sys.modules.get("trio.testing"), "MockClock", None)
+        self._clock = clock if virtual is not None and isinstance(clock, virtual) else None
         self._patience_seconds = patience_seconds
         self._under_way = 0
         self._holding: trio.CancelScope | None = None
@@ -60,6 +69,7 @@ class ClockHold:
             self._holding = None
 
     async def _hold(self, scope: trio.CancelScope, clock: MockClock) -> None:
+        wait_all_tasks_blocked = sys.modules["trio.testing"].wait_all_tasks_blocked
         endless = self._patience_seconds == math.inf
         _without_end.set(_without_end.get() + endless)
         try:

@@ -7,7 +7,6 @@ agent's model may be one that has to be opened, which a module can't do that onl
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -15,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness import models
 from harness.cli._errors import InputError
-from harness.cli._models import check_model, model_named
+from harness.cli._models import model_named
 from harness.cli._options import BatchOptions
-from harness.cli._records import Format
 from harness.cli._target import Target
 from harness.errors import ModelError
 from harness.limits import Limiter
@@ -26,67 +24,18 @@ if TYPE_CHECKING:
     from harness.agents import Agent
 
 
-def agent_in(target: Target) -> Agent[Any] | None:
-    """Return the target if it is an agent, else None; without loading what agents need."""
-    module = sys.modules.get("harness.agents._agent")
-    if module is None:
-        return None
-    agent_class: type[Agent[Any]] = module.Agent
-    return target if isinstance(target, agent_class) else None
-
-
-def check_agent(options: BatchOptions, form: Format, target: Target) -> None:
-    """Refuse options that don't go with the target.
-
-    Raises:
-      InputError: if a function is given ``--prompt`` or ``--model``; if an agent is given records
-        with fields and no ``--prompt``, or ``--tokens``; if ``--model`` names none, or one
-        without a price for ``--budget-usd``.
-    """
-    if agent_in(target) is None:
-        for option, given in (("--prompt", options.prompt), ("--model", options.model)):
-            if given is not None:
-                raise InputError(
-                    f"{option} {given} is for agents, and {options.target} is a function; leave "
-                    "it out, or name an agent"
-                )
-        return
-    if options.prompt is None and form == "csv":
-        raise InputError(
-            f"{options.target} is an agent, which takes text, and the records of CSV have fields; "
-            "add --prompt FIELD"
-        )
-    if options.prompt is not None and form == "lines":
-        raise InputError(
-            f"--prompt {options.prompt} names a field, and plain lines have none; leave it out: "
-            "each line is a prompt"
-        )
-    if options.tokens is not None:
-        raise InputError(
-            f"--tokens {options.tokens} is for functions: the model of an agent counts its own "
-            "tokens; leave it out"
-        )
-    if options.model is not None:
-        check_model(options.model, in_dollars=options.budget_usd is not None)
-
-
 @asynccontextmanager
-async def open_target(
-    options: BatchOptions, target: Target, limiter: Limiter | None
+async def open_agent(
+    options: BatchOptions, agent: Agent[Any], limiter: Limiter | None
 ) -> AsyncIterator[Target]:
-    """Make a batch's function of the target, for the time of a block.
+    """Make a batch's function of an agent, for the time of a block.
 
-    A function stays as it is. For an agent it is one that runs the agent and returns its output;
-    the agent's model, or the one that ``--model`` names, is open and keeps ``limiter``. So are the
-    models of the agents that it hands tasks to.
+    It runs the agent and returns its output. The agent's model, or the one that ``--model`` names,
+    is open and keeps ``limiter``. So are the models of the agents that it hands tasks to.
 
     Raises:
       InputError: if a model can't be opened, or limited.
     """
-    agent = agent_in(target)
-    if agent is None:
-        yield target
-        return
     async with AsyncExitStack() as stack:
         if options.model is not None:
             named = await stack.enter_async_context(model_named(options.model, limiter))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+import rich  # noqa: F401  # Without all of the extra no command runs, whether it needs rich or not.
 
 from harness._version import __version__
-from harness.cli._audit import audit
-from harness.cli._batch import batch
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion
 from harness.cli._errors import EXIT_INTERRUPTED, EXIT_OK
-from harness.cli._journal_command import journal
-from harness.cli._sim_provider import sim_provider
+from harness.cli._later import LaterCommand
 
 
 @click.group(name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,11 +19,24 @@ def app() -> None:
     """Run many AI agents at once, and trust every result."""
 
 
-app.add_command(audit)
-app.add_command(batch)
-app.add_command(completion)
-app.add_command(journal)
-app.add_command(sim_provider)
+for command in (
+    LaterCommand("audit", "harness.cli._audit:audit", "Find state that outlives a run."),
+    LaterCommand(
+        "batch", "harness.cli._options:batch", "Run a function on every record of a file."
+    ),
+    completion,
+    LaterCommand(
+        "journal",
+        "harness.cli._journal_command:journal",
+        "Look into a journal, or change what the next session does.",
+    ),
+    LaterCommand(
+        "sim-provider",
+        "harness.cli._sim_provider:sim_provider",
+        "Simulate a provider, with limits and faults.",
+    ),
+):
+    app.add_command(command)
 
 
 def run_app(arguments: Sequence[str] | None) -> int:

@@ -11,30 +11,24 @@ import attrs
 import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
+from harness.cli._option_table import argument, command, option
 from harness.cli._target import load_module, load_target
 from harness.testing import audit as auditing
 from harness.testing.audit import RULES, Finding, Format, audit_paths, report
 
 
-@click.command("audit", short_help="Find state that outlives a run.")
-@click.argument("targets", nargs=-1, required=True, metavar="PATH|MODULE[:FUNCTION]...")
-@click.option(
-    "--format",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="How the findings are written.",
-)
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="JSON",
-    help="What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given "
-    "several times. By default each value of the module's INPUTS.",
-)
-def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> int:
-    r"""Find what runs share by accident: in the code, and in what a run leaves behind.
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
+        ) from error
+
+
+@attrs.frozen(kw_only=True)
+class AuditOptions:
+    """Find what runs share by accident: in the code, and in what a run leaves behind.
 
     A PATH is a file or a folder. Its files are read, and never imported.
 
@@ -47,29 +41,44 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
     \b
         ROUTES = {}  # harness: shared (filled at import, constant after that)
 
-    Examples:
-
     \b
-        harness audit src
-        harness audit src tests --format sarif > audit.sarif
-        harness audit support.agents:triage --input '"My card has not arrived"'
+    Examples:
+      harness audit src
+      harness audit src tests --format sarif > audit.sarif
+      harness audit support.agents:triage --input '"My card has not arrived"'
 
     Exit status: 0 nothing found, 1 findings, 2 wrong usage.
     """
-    values = [_value(text) for text in inputs]
+
+    targets: tuple[str, ...] = argument("PATH|MODULE[:FUNCTION]...", many=True)
+    format: Format = option(
+        "How the findings are written.",
+        type=click.Choice(["text", "json", "sarif"]),
+        default="text",
+    )
+    input: list[Any] = option(
+        "What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given several "
+        "times. By default each value of the module's INPUTS.",
+        "JSON",
+        many=True,
+        read=lambda texts: [_value(text) for text in texts],
+    )
+
+
+def _run(options: AuditOptions) -> int:
     paths: list[str] = []
     from_runs: list[Finding] = []
-    modules = [target for target in targets if not _is_path(target)]
-    if values and not any(":" in target for target in modules):
+    modules = [target for target in options.targets if not _is_path(target)]
+    if options.input and not any(":" in target for target in modules):
         raise InputError("--input is for a MODULE:FUNCTION, and none of the targets names one")
-    for target in targets:
+    for target in options.targets:
         if target not in modules:
             paths.append(target)
             continue
         name, _, function = target.partition(":")
         module = load_module(name)
         paths += _files_of(module, name)
-        given: Any = values or list(getattr(module, "INPUTS", ()))
+        given: Any = options.input or list(getattr(module, "INPUTS", ()))
         if not function and hasattr(module, "INPUTS") and callable(getattr(module, "agent", None)):
             function = "agent"
         if not function:
@@ -85,7 +94,7 @@ def audit(targets: tuple[str, ...], format: Format, inputs: tuple[str, ...]) -> 
         findings = [*audit_paths(paths), *from_runs]
     except FileNotFoundError as error:
         raise InputError(f"{error}; a target is a file, a folder or a module") from error
-    click.echo(report(findings, format, RULES), nl=False)
+    click.echo(report(findings, options.format, RULES), nl=False)
     return EXIT_FAILED if findings else EXIT_OK
 
 
@@ -100,15 +109,6 @@ def _is_path(target: str) -> bool:
             "write it as module:function, or the path alone"
         )
     return name.endswith(".py") or os.sep in target or "/" in target
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InputError(
-            f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
-        ) from error
 
 
 def _files_of(module: Any, name: str) -> list[str]:
@@ -126,3 +126,6 @@ def _shown(path: str) -> str:
         return str(Path(path).resolve().relative_to(Path.cwd())) or "."
     except ValueError:
         return path
+
+
+audit = command("audit", AuditOptions, _run)

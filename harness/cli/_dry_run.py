@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harness.cli._limits import long_wait_text, plan_text
+from harness.cli._limits import long_wait_text
+from harness.cli._option_table import plan_of
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format, Record
 from harness.cli._source import Reading
-from harness.policies import Hedge
 
 RECORDS_SHOWN = 3
 """How many records are read to be shown."""
@@ -20,7 +20,6 @@ _FORMAT_NAMES: dict[Format, str] = {"jsonl": "JSONL", "csv": "CSV", "lines": "pl
 
 def describe(
     options: BatchOptions,
-    form: Format,
     reading: Reading,
     records: Sequence[Record],
     *,
@@ -30,29 +29,18 @@ def describe(
 
     Args:
       options: What the command line says.
-      form: How the input is written.
       reading: How much there is of it.
       records: The first of it.
       known: How the items of the journal ended, in words; None if there are none.
     """
-    limits = [f"{options.limit:,} at once"]
-    if options.timeout is not None:
-        limits.append(f"{options.timeout:g} s per attempt")
-    limits.append("one attempt each" if options.retry == 1 else f"up to {options.retry} attempts")
-    if options.hedge is not None:
-        limits.append(_late(options.hedge))
-    limits += plan_text(options)
-    limits.append(options.policy)
-    if options.priority is not None:
-        limits.append(f"the largest {options.priority} first")
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
         [
             f"would run {options.target}{_with_model(options)}",
-            f"  on      {_amount(options, reading)} of {options.input_path} "
-            f"({_FORMAT_NAMES[form]})",
-            f"  with    {', '.join(limits)}",
-            f"  into    {options.output_path}, {order}",
+            f"  on      {_amount(options, reading)} of {options.input} "
+            f"({_FORMAT_NAMES[options.form]})",
+            f"  with    {', '.join(plan_of(options))}",
+            f"  into    {options.output}, {order}",
             *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),
@@ -67,7 +55,7 @@ def _with_model(options: BatchOptions) -> str:
 
 
 def _journal(options: BatchOptions, known: str | None) -> list[str]:
-    if options.journal_path is None:
+    if options.journal is None:
         return []
     return [f"  journal {options.journal_shown}, {'new' if known is None else f'with {known}'}"]
 
@@ -81,13 +69,6 @@ def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
     else:
         largest = max((record.tokens for record in records), default=0)
     return [f"warning: {long_wait_text(largest, options.tpm)}"] if largest > options.tpm else []
-
-
-def _late(hedge: Hedge) -> str:
-    if hedge.after is not None:
-        return f"a second attempt after {hedge.after:g} s"
-    assert hedge.percentile is not None
-    return f"a second attempt for the slowest {100 * (1 - hedge.percentile):g} %"
 
 
 def _amount(options: BatchOptions, reading: Reading) -> str:

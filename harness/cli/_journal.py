@@ -14,9 +14,10 @@ from typing import Any
 
 from harness.cli._errors import InputError
 from harness.cli._files import STANDARD_STREAM
+from harness.cli._option_table import settings_of
 from harness.cli._options import BatchOptions
 from harness.cli._output import unfinished_beside
-from harness.cli._records import Format, Record
+from harness.cli._records import Record
 from harness.errors import (
     JournalError,
     JournalFormatError,
@@ -41,33 +42,19 @@ def check_journal(options: BatchOptions) -> int:
       How many results it has that are kept.
 
     Raises:
-      InputError: if an option needs another one, the journal is one of the other files, can't be
-        read, or has the batch already and ``--resume`` isn't given.
+      InputError: if the journal is one of the other files, can't be read, or has the batch already
+        and ``--resume`` isn't given.
     """
-    path = options.journal_path
+    path = options.journal
     if path is None:
-        for option, given in (
-            ("--resume", options.resume),
-            ("--retry-failed", options.retry_failed),
-            ("--force", options.force),
-            ("--max-attempts", options.max_attempts is not None),
-            ("--code-version", options.code_version is not None),
-        ):
-            if given:
-                raise InputError(
-                    f"{option} says how to go on with a journal, and none is given; "
-                    "add --journal FILE"
-                )
         return 0
-    if not options.resume and options.retry_failed:
-        raise InputError("--retry-failed needs --resume: it is about what failed before")
     if path in ("", STANDARD_STREAM):
         raise InputError(f"--journal takes a file, or a postgresql:// address, not {path!r}")
     for option, other in (
-        ("--input", options.input_path),
-        ("--output", options.output_path),
-        ("--output", unfinished_beside(options.output_path)),
-        ("--summary", options.summary_path),
+        ("--input", options.input),
+        ("--output", options.output),
+        ("--output", unfinished_beside(options.output)),
+        ("--summary", options.summary),
     ):
         if other not in (None, STANDARD_STREAM):
             refuse_journal_file(path, str(other), option)
@@ -132,7 +119,7 @@ def totals_in(path: str) -> Totals | None:
 
 def known_in_words(options: BatchOptions) -> str | None:
     """Return how the items of a batch's journal ended; None if there are none."""
-    totals = None if options.journal_path is None else totals_in(options.journal_path)
+    totals = None if options.journal is None else totals_in(options.journal)
     if totals is None or not totals.items:
         return None
     return f"{totals.items:,} items ({ended_in_words(totals)})"
@@ -168,21 +155,6 @@ def _count(count: int, what: str) -> str:
     return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def settings_of(options: BatchOptions, form: Format) -> dict[str, Any]:
-    """Return what a batch must have in common with its earlier sessions.
-
-    What changes the answers, or which record is which. How fast it goes, how often it is tried and
-    where the records come from may change.
-    """
-    return {
-        "--format": form,
-        "--key": options.key,
-        "--prompt": options.prompt,
-        "--model": options.model,
-        "--code-version": options.code_version,
-    }
-
-
 def target_of(options: BatchOptions) -> str:
     """Return the name of the target, the same from whatever folder it is run."""
     place, _, name = options.target.rpartition(":")
@@ -190,20 +162,18 @@ def target_of(options: BatchOptions) -> str:
 
 
 @asynccontextmanager
-async def journal_for(
-    options: BatchOptions, form: Format
-) -> AsyncIterator[IdentifiedJournal | None]:
+async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal | None]:
     """Open the journal of a batch, if there is to be one, for the time of a block.
 
     Raises:
       InputError: if it can't be opened as the command line says.
     """
-    if options.journal_path is None:
+    if options.journal is None:
         yield None
         return
     try:
         async with open_journal(
-            options.journal_path,
+            options.journal,
             max_attempts=options.max_attempts,
             retry_failed=options.retry_failed,
             force=options.force,
@@ -214,7 +184,7 @@ async def journal_for(
             # The function that is called is a batch's own, so it doesn't say which batch it is.
             yield journal.identified(
                 target=target_of(options),
-                settings=settings_of(options, form),
+                settings={**settings_of(options), "--format": options.form},
                 content=_content_of,
             )
     except (JournalLockedError, JournalFormatError) as error:

@@ -37,7 +37,7 @@ _FAILURES_SHOWN = 20
 _COLUMNS = ("key", "status", "value", "error", "attempts", "seconds", "degraded")
 
 
-@click.group("journal", short_help="Look into a journal, or change what the next session does.")
+@click.group("journal")
 def journal() -> None:
     """Look into the journal of a batch, or change what the next session does.
 
@@ -109,7 +109,7 @@ def _time(seconds: float) -> str:
     return strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
 
 
-@journal.command("export")
+@journal.command("export", short_help="Write the items of a batch as JSONL or CSV.")
 @_file
 @_batch
 @click.option(
@@ -214,7 +214,7 @@ def _error(item: JournalItem) -> str | None:
     return None if item.error_type is None else f"{item.error_type}: {item.error_message or ''}"
 
 
-@journal.command("retry")
+@journal.command("retry", short_help="Have items tried again by the next session.")
 @_file
 @click.argument("keys", nargs=-1)
 @click.option("--failed", is_flag=True, help="All items that failed or timed out.")
@@ -233,7 +233,7 @@ def retry(file: str, keys: tuple[str, ...], failed: bool, batch_name: str | None
     return EXIT_OK
 
 
-@journal.command("forget")
+@journal.command("forget", short_help="Delete items, and all that is recorded of them.")
 @_file
 @click.argument("keys", nargs=-1)
 @_batch

@@ -4,39 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.cli._errors import InputError
 from harness.cli._options import BatchOptions
-from harness.cli._records import Format
 from harness.limits import Limiter, LimiterStatistics
-
-
-def check_limits(options: BatchOptions, form: Format, *, counts_its_own: bool) -> None:
-    """Refuse limits that can't be kept with what else the command line says.
-
-    Args:
-      options: The command line.
-      form: The format of the input.
-      counts_its_own: Whether the target says itself how many tokens its calls use, as agents do.
-
-    Raises:
-      InputError: if ``--tpm`` and ``--tokens`` aren't given together, or ``--tokens`` names a
-        field of plain lines.
-    """
-    if options.tpm is not None and options.tokens is None and not counts_its_own:
-        raise InputError(
-            f"--tpm {options.tpm} needs --tokens: say how many tokens a record uses, input and "
-            "output together, as a number or as the field that holds it"
-        )
-    if options.tokens is not None and options.tpm is None:
-        raise InputError(
-            f"--tokens {options.tokens} says what a record takes of --tpm, which is not given; "
-            "give both or none"
-        )
-    if isinstance(options.tokens, str) and form == "lines":
-        raise InputError(
-            f"--tokens {options.tokens} names a field, and plain lines have none; give a number, "
-            "or say --format jsonl or csv"
-        )
 
 
 def limiter_of(options: BatchOptions) -> Limiter | None:
@@ -49,23 +18,6 @@ def limiter_of(options: BatchOptions) -> Limiter | None:
         tokens_per_minute=options.tpm,
         concurrent=options.concurrent,
     )
-
-
-def plan_text(options: BatchOptions) -> list[str]:
-    """Return what is limited, in words, before anything has run."""
-    parts: list[str] = []
-    if options.rpm is not None:
-        parts.append(f"{options.rpm:,} calls a minute")
-    if options.tpm is not None:
-        each = "" if options.tokens is None else f", {_each(options.tokens)}"
-        parts.append(f"{options.tpm:,} tokens a minute{each}")
-    if options.concurrent is not None:
-        parts.append(f"{options.concurrent:,} calls at once")
-    return parts
-
-
-def _each(tokens: int | str) -> str:
-    return f"{tokens:,} for each" if isinstance(tokens, int) else f"for each what {tokens!r} says"
 
 
 def long_wait_text(tokens: int, per_minute: int) -> str:

@@ -13,30 +13,12 @@ from harness.errors import ModelError
 from harness.limits import Limiter
 from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, open_provider
 
-FORMS = "openai:NAME, anthropic:NAME, local:PATH or sim"
 SIMULATED = "sim"
 
 REFERENCES_AT_MOST = 20
 """References within a schema that are followed, one inside the other; it may refer to itself."""
 
 _CLASSES = {"openai": "OpenAIModel", "anthropic": "AnthropicModel", "local": "LocalModel"}
-
-
-def check_model(text: str, *, in_dollars: bool = False) -> None:
-    """Refuse what names no model, or one whose price is asked for and isn't known.
-
-    Raises:
-      InputError: if ``text`` has none of the forms; if a budget ``in_dollars`` is to be kept with a
-        provider's model.
-    """
-    kind, _, name = text.partition(":")
-    if text != SIMULATED and (kind not in _CLASSES or not name):
-        raise InputError(f"--model {text!r} names no model; write {FORMS}")
-    if in_dollars and kind in ("openai", "anthropic"):
-        raise InputError(
-            f"--budget-usd can't be kept with --model {text}, whose price nobody knows; use "
-            "--budget-tokens, or leave out --model and give the agent's own model price=Price(...)"
-        )
 
 
 @asynccontextmanager

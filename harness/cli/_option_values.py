@@ -1,4 +1,4 @@
-"""Turn what stands behind an option into its value, or refuse it in the newcomer's words.
+"""Turn what is given for an option into its value, or refuse it in the newcomer's words.
 
 What can be refused without looking at a file is refused here, while the command line is read.
 """
@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 
 from harness.policies import Hedge
 
-_Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
+FILE = click.Path(allow_dash=True)
+"""A file, or ``-`` for a standard stream."""
 
 
-def count(advice: str) -> _Callback:
+def count(advice: str) -> Callable[[str], int]:
     """Take a whole number from 1 upwards; an error ends with ``advice``."""
 
-    def check(context: click.Context, parameter: click.Parameter, given: str | None) -> int | None:
-        if given is None:
-            return None
+    def read(given: str) -> int:
         try:
             number = int(given)
         except ValueError:
@@ -31,37 +28,25 @@ def count(advice: str) -> _Callback:
             raise click.BadParameter(f"{given} is not a whole number from 1 upwards; {advice}")
         return number
 
-    return check
+    return read
 
 
-def seconds(advice: str, *, zero: bool) -> _Callback:
+def seconds(advice: str, *, zero: bool) -> Callable[[str], float]:
     """Take seconds, above 0 or from ``zero`` upwards; an error ends with ``advice``."""
 
-    def check(
-        context: click.Context, parameter: click.Parameter, given: str | None
-    ) -> float | None:
-        if given is None:
-            return None
-        try:
-            seconds = float(given)
-        except ValueError:
-            seconds = math.nan
+    def read(given: str) -> float:
+        seconds = _number(given)
         if seconds > 0 or (zero and seconds == 0):
             return seconds
         allowed = "from 0 upwards" if zero else "above 0"
         raise click.BadParameter(f"{given} is not a number of seconds {allowed}; {advice}")
 
-    return check
+    return read
 
 
-def dollars(context: click.Context, parameter: click.Parameter, given: str | None) -> float | None:
+def dollars(given: str) -> float:
     """Take an amount of money above 0."""
-    if given is None:
-        return None
-    try:
-        amount = float(given.removeprefix("$"))
-    except ValueError:
-        amount = math.nan
+    amount = _number(given.removeprefix("$"))
     if 0 < amount < math.inf:
         return amount
     raise click.BadParameter(
@@ -69,15 +54,10 @@ def dollars(context: click.Context, parameter: click.Parameter, given: str | Non
     )
 
 
-def hedge(context: click.Context, parameter: click.Parameter, given: str | None) -> Hedge | None:
+def hedge(given: str) -> Hedge:
     """Take seconds after which an attempt is late, or a percentile such as p95."""
-    if given is None:
-        return None
     is_percentile = given[:1] in ("p", "P")
-    try:
-        number = float(given[1:] if is_percentile else given)
-    except ValueError:
-        number = math.nan
+    number = _number(given[1:] if is_percentile else given)
     if is_percentile and 0 < number < 100:
         return Hedge(percentile=number / 100)
     if not is_percentile and 0 < number < math.inf:
@@ -88,12 +68,8 @@ def hedge(context: click.Context, parameter: click.Parameter, given: str | None)
     )
 
 
-def tokens(
-    context: click.Context, parameter: click.Parameter, given: str | None
-) -> int | str | None:
+def tokens(given: str) -> int | str:
     """Take a number of tokens, or the name of a field: what reads as a number is one."""
-    if given is None:
-        return None
     try:
         number = float(given)
     except ValueError:
@@ -106,12 +82,9 @@ def tokens(
     return int(number)
 
 
-def complete_files(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Let the shell complete names of files."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-FILE = click.Path(allow_dash=True)
-"""A file, or ``-`` for a standard stream."""
+def _number(given: str) -> float:
+    """Return what reads as a number, NaN for what doesn't."""
+    try:
+        return float(given)
+    except ValueError:
+        return math.nan

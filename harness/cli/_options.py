@@ -1,138 +1,383 @@
-"""What the command line of a batch says, as one value."""
+"""The options of ``harness batch``: each is declared here, and acts where its attribute is read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import attrs
+import click
 
-from harness.cli._records import Format
+from harness.cli._files import STANDARD_STREAM
+from harness.cli._later import named
+from harness.cli._log import LEVELS
+from harness.cli._option_table import Facts, Refusal, argument, command, flag, option
+from harness.cli._option_values import FILE, count, dollars, hedge, seconds, tokens
+from harness.cli._record_fields import KEY, PRIORITY, PROMPT, TOKENS
+from harness.cli._records import Format, format_of
 from harness.policies import Budget, Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
-
+_MODEL = re.compile(r"(sim|(openai|anthropic|local):(?s:.+))\Z")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
+
+
+def _refused(when: Callable[[BatchOptions, Facts], bool], words: str) -> Refusal[BatchOptions]:
+    return Refusal(when, words)
+
+
+_NAMES_NO_FIELD = _refused(
+    lambda options, facts: facts.form == "lines",
+    "{option} {value} names a field, and plain lines have none; leave it out, "
+    "or say --format jsonl or csv",
+)
+_WITHOUT_JOURNAL = _refused(
+    lambda options, facts: options.journal is None,
+    "{option} says how to go on with a journal, and none is given; add --journal FILE",
+)
+_FOR_AGENTS = _refused(
+    lambda options, facts: facts.is_agent is False,
+    "{option} {value} is for agents, and {options.target} is a function; leave it out, "
+    "or name an agent",
+)
+
+
+def _late(hedge: Hedge) -> str:
+    if hedge.percentile is None:
+        return f"a second attempt after {hedge.after:g} s"
+    return f"a second attempt for the slowest {100 * (1 - hedge.percentile):g} %"
+
+
+def _each(tokens: int | str) -> str:
+    return f"{tokens:,} for each" if isinstance(tokens, int) else f"for each what {tokens!r} says"
 
 
 @attrs.frozen(kw_only=True)
 class BatchOptions:
-    """What the command line of one batch says."""
+    """Run an async function on every record of a file, many at once.
 
-    target: str
-    """The function, as ``module:function`` or ``path.py:function``."""
+    TARGET is module:function or path.py:function. The function is called with one record: a dict
+    for CSV, the parsed value for JSONL, a str for plain lines. Or it is an agent, which is run with
+    a record's --prompt; its output is the value.
 
-    prompt: str | None
-    """The field that an agent is prompted with; None: the record is the prompt."""
+    Each item becomes one line of the output when it ends, failed or not, with the fields key,
+    index, status, value, error, attempts and seconds.
 
-    model: str | None
-    """The model that an agent is run with; None: its own."""
+    \b
+    Examples:
+      harness batch agent.py:triage --input tickets.csv --output results.jsonl
+      harness batch app.agents:triage --input tickets.jsonl --key id --limit 50 \\
+          --timeout 60 --retry 3 --output results.jsonl
+      harness batch agent.py:triage --input tickets.csv --output out.jsonl --dry-run
+      harness batch agent.py:triage --input tickets.csv --key id --journal run.db --output out.jsonl
+      harness batch app.py:agent --input tickets.csv --prompt text --model openai:gpt-4o-mini \\
+          --rpm 500 --output out.jsonl
+      head -20 questions.txt | harness batch agent.py:answer --input - --output -
 
-    input_path: str
-    """Where records come from; ``-`` is standard input."""
+    \b
+    Ctrl-C stops softly: nothing more is started, and what is in flight may finish
+    within --grace. A second Ctrl-C cancels that as well. With --journal the same
+    command goes on from there, with --resume; also after it was killed.
 
-    format: Format | None
-    """How they are written; None: as the suffix says."""
+    \b
+    Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage or
+    bad input, 130 if interrupted.
+    """
 
-    key: str | None
-    """The field that names a record; None: records are counted."""
+    target: str = argument()
 
-    skip_bad: bool
-    """Whether a record that can't be read is a failed result instead of the end."""
+    # What is read.
 
-    first: int | None
-    """How many records to read; None: all."""
+    input: str = option(
+        "Where the records are read from; - is standard input.", "FILE", type=FILE, required=True
+    )
+    format: Format | None = option(
+        "Format of the input: a JSON value per line, CSV with a first row of names, or plain "
+        "lines. By default the suffix decides (.jsonl, .ndjson, .csv, else lines).",
+        type=click.Choice(["jsonl", "csv", "lines"]),
+        is_setting=True,
+    )
+    key: str | None = option(
+        "The field that names a record; each value may be there once. By default records are "
+        "counted, from 0.",
+        "FIELD",
+        field=KEY,
+        refusals=[_NAMES_NO_FIELD],
+        is_setting=True,
+    )
+    skip_bad: bool = flag(
+        "Write a record that can't be read as a failed result, instead of stopping at it. A key "
+        "that is missing or there twice always ends the batch."
+    )
+    first: int | None = option(
+        "Read the first N records only.", "N", read=count("say how many records to read")
+    )
+    sample: int | None = option(
+        "Run N records drawn at random from those read. All of them are read first.",
+        "N",
+        read=count("say how many records to draw"),
+    )
+    seed: int = option(
+        "Another seed draws another sample; the same seed draws the same one.", default=0
+    )
 
-    sample: int | None
-    """How many of those to draw; None: all."""
+    # How it is run.
 
-    seed: int
-    """What `sample` draws with."""
+    limit: int = option(
+        "Run at most N items at once.",
+        "N",
+        read=count("say how many items may run at once"),
+        default="100",
+        plan="{:,} at once",
+    )
+    prompt: str | None = option(
+        "For an agent: the field that holds the prompt. Plain lines and JSON strings are prompts "
+        "themselves.",
+        "FIELD",
+        field=PROMPT,
+        refusals=[
+            _FOR_AGENTS,
+            _refused(
+                lambda options, facts: facts.is_agent is True and facts.form == "lines",
+                "{option} {value} names a field, and plain lines have none; leave it out: each "
+                "line is a prompt",
+            ),
+            Refusal(
+                lambda options, facts: facts.is_agent is True and facts.form == "csv",
+                "{options.target} is an agent, which takes text, and the records of CSV have "
+                "fields; add --prompt FIELD",
+                if_given=False,
+            ),
+        ],
+        is_setting=True,
+    )
+    model: str | None = option(
+        "For an agent: the model to run it with, in place of its own: openai:NAME, anthropic:NAME, "
+        "local:PATH of a GGUF file, or sim, which is simulated and costs nothing. Keys come from "
+        "the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY).",
+        "MODEL",
+        refusals=[
+            _FOR_AGENTS,
+            _refused(
+                lambda options, facts: (
+                    facts.is_agent is True and not _MODEL.match(f"{options.model}")
+                ),
+                "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
+                "or sim",
+            ),
+            _refused(
+                lambda options, facts: (
+                    options.budget_usd is not None
+                    and facts.is_agent is True
+                    and f"{options.model}".startswith(("openai:", "anthropic:"))
+                ),
+                "--budget-usd can't be kept with {option} {value}, whose price nobody knows; use "
+                "--budget-tokens, or leave out --model and give the agent's own model "
+                "price=Price(...)",
+            ),
+        ],
+        is_setting=True,
+    )
+    timeout: float | None = option(
+        "Give each attempt that long.",
+        "SECONDS",
+        read=seconds("leave it out if an attempt may take any time", zero=False),
+        plan="{:g} s per attempt",
+    )
+    retry: int = option(
+        "Make at most N attempts per item, with growing delays between them.",
+        "N",
+        read=count("1 is a single attempt without a retry"),
+        default="1",
+        plan=lambda most: "one attempt each" if most == 1 else f"up to {most} attempts",
+    )
+    hedge: Hedge | None = option(
+        "Start a second attempt beside one that takes longer than that, and take the answer that "
+        "comes first; p95 is longer than 95 % of the attempts before. A second attempt is made for "
+        "one item in ten at most.",
+        "SECONDS|pNN",
+        read=hedge,
+        plan=_late,
+    )
+    priority: str | None = option(
+        "Start the records with the largest number in this field first, among the 100 that are "
+        "read ahead. None is overtaken by more than 100 others. By default they start in the order "
+        "of the input.",
+        "FIELD",
+        field=PRIORITY,
+        refusals=[
+            _NAMES_NO_FIELD,
+            _refused(
+                lambda options, facts: options.ordered,
+                "--ordered and --priority don't go together: lines in the order of the input would "
+                "wait for records that priorities put off; leave one of them out",
+            ),
+        ],
+        plan="the largest {} first",
+    )
+    rpm: int | None = option(
+        "Make at most N calls in any minute.",
+        "N",
+        read=count("say how many calls the provider allows in a minute"),
+        plan="{:,} calls a minute",
+    )
+    tpm: int | None = option(
+        "Use at most N tokens in any minute. Needs --tokens, unless the target is an agent, which "
+        "counts its own.",
+        "N",
+        read=count("say how many tokens the provider allows in a minute"),
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is False and options.tokens is None,
+                "{option} {value} needs --tokens: say how many tokens a record uses, input and "
+                "output together, as a number or as the field that holds it",
+            )
+        ],
+        plan="{:,} tokens a minute",
+    )
+    tokens: int | str | None = option(
+        "How many tokens a record uses, input and output: a number for all, or the field that "
+        "holds it. Needs --tpm.",
+        "N|FIELD",
+        read=tokens,
+        field=TOKENS,
+        plan=_each,
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: the model of an agent counts its own tokens; "
+                "leave it out",
+            ),
+            _refused(
+                lambda options, facts: facts.is_agent is False and options.tpm is None,
+                "{option} {value} says what a record takes of --tpm, which is not given; give both "
+                "or none",
+            ),
+            _refused(
+                lambda options, facts: (
+                    facts.is_agent is False
+                    and facts.form == "lines"
+                    and isinstance(options.tokens, str)
+                ),
+                "{option} {value} names a field, and plain lines have none; give a number, or say "
+                "--format jsonl or csv",
+            ),
+        ],
+    )
+    concurrent: int | None = option(
+        "Make at most N calls at once. Unlike --limit it doesn't hold back what waits for another "
+        "limit or for a retry.",
+        "N",
+        read=count("say how many calls the provider allows at once"),
+        plan="{:,} calls at once",
+    )
+    budget_tokens: int | None = option(
+        "Use at most N tokens in all, former sessions of a journal included. Counts what models "
+        "and harness.shared.reserve_budget() report.",
+        "N",
+        read=count("say how many tokens the batch may use in all"),
+    )
+    budget_usd: float | None = option(
+        "Cost at most X dollars in all, counted in the same way. Needs models with a price.",
+        "X",
+        read=dollars,
+    )
+    policy: PolicyName = option(
+        "After a failed item go on with the others, or stop.",
+        type=click.Choice(["best-effort", "fail-fast"]),
+        default="best-effort",
+        plan="{}",
+    )
+    grace: float = option(
+        "After Ctrl-C, how long what is in flight may take to finish.",
+        "SECONDS",
+        read=seconds("0 cancels at once", zero=True),
+        default="30.0",
+    )
 
-    limit: int
-    """How many items run at once."""
+    # What is remembered.
 
-    priority: str | None
-    """The field that says how urgent a record is; None: they start in the order of the input."""
+    journal: str | None = option(
+        "Record there what is done, so that the batch can be resumed after it was interrupted or "
+        "killed. Records are known again by their --key. A postgresql:// address works too.",
+        "FILE",
+        type=click.Path(),
+    )
+    resume: bool = flag(
+        "Go on with what the journal has: what is done isn't run again. The output is written "
+        "anew, what the journal has first, and replaced when the batch is over.",
+        refusals=[_WITHOUT_JOURNAL],
+    )
+    retry_failed: bool = flag(
+        "When resuming, try again what failed or timed out. By default that is kept.",
+        refusals=[
+            _WITHOUT_JOURNAL,
+            _refused(
+                lambda options, facts: not options.resume,
+                "{option} needs --resume: it is about what failed before",
+            ),
+        ],
+    )
+    max_attempts: int | None = option(
+        "Set an item aside as failed after N attempts over all sessions, those that ended the "
+        "process counted too. By default it is tried in every session.",
+        "N",
+        read=count("say after how many attempts an item is set aside"),
+        refusals=[_WITHOUT_JOURNAL],
+    )
+    code_version: str | None = option(
+        "Record with the journal what the code is called, such as 2026-11 or a commit. It is "
+        "refused to go on with another one, as what has changed in a function or in a prompt can't "
+        "be seen from outside.",
+        "TEXT",
+        refusals=[_WITHOUT_JOURNAL],
+        is_setting=True,
+    )
+    force: bool = flag(
+        "Go on with a journal although the target or the settings have changed since.",
+        refusals=[_WITHOUT_JOURNAL],
+    )
 
-    timeout: float | None
-    """Seconds for each attempt; None: any."""
+    # What is written and shown.
 
-    retry: int
-    """Attempts per item."""
+    output: str = option(
+        "Where the results are written, a JSON object per line; - is standard output.",
+        "FILE",
+        type=FILE,
+        required=True,
+    )
+    overwrite: bool = flag("Replace files that are already there.")
+    ordered: bool = flag(
+        "Write in the order of the input, when resuming too. By default a line is written when its "
+        "item ends. Not together with --priority."
+    )
+    summary: str | None = option(
+        "Also write the summary there, as JSON.", "FILE", type=click.Path()
+    )
+    quiet: bool = flag("Show neither progress nor summary, only errors.")
+    log_level: str = option(
+        "Show log records of this level and above, each with its run.",
+        type=click.Choice(LEVELS),
+        default="warning",
+    )
+    dry_run: bool = flag(
+        "Check everything, show what would run and the first records, and run nothing."
+    )
 
-    hedge: Hedge | None
-    """When to start a second attempt beside one that is late; None: never."""
-
-    rpm: int | None
-    """Calls a minute; None: any."""
-
-    tpm: int | None
-    """Tokens a minute; None: any."""
-
-    concurrent: int | None
-    """Calls at once; None: any."""
-
-    tokens: int | str | None
-    """How many tokens each record uses, or the field that says so."""
-
-    budget_tokens: int | None
-    """Tokens that all of it may use; None: any."""
-
-    budget_usd: float | None
-    """Dollars that all of it may cost; None: any."""
-
-    policy: PolicyName
-    """What a failed item does to the others."""
-
-    grace: float
-    """Seconds for what is in flight, after Ctrl-C."""
-
-    journal_path: str | None
-    """Where it is recorded what is done; None: nowhere."""
-
-    resume: bool
-    """Whether to go on with what the journal has."""
-
-    retry_failed: bool
-    """Whether what failed in a former session is tried again."""
-
-    force: bool
-    """Whether to go on although the code or the settings have changed."""
-
-    code_version: str | None
-    """What the user calls the code as it is now; None: nothing."""
-
-    max_attempts: int | None
-    """Attempts per item over all sessions; None: any."""
-
-    output_path: str
-    """Where lines go; ``-`` is standard output."""
-
-    overwrite: bool
-    """Whether existing files are replaced."""
-
-    ordered: bool
-    """Whether lines come in the order of the input."""
-
-    summary_path: str | None
-    """Where the summary goes as JSON; None: nowhere."""
-
-    quiet: bool
-    """Whether only errors are shown."""
-
-    log_level: str
-    """Which log records are shown."""
-
-    dry_run: bool
-    """Whether to show what would run instead of running it."""
+    @property
+    def form(self) -> Format:
+        """How the input is written: as is said, or as its name says."""
+        if self.format is not None:
+            return self.format
+        return "lines" if self.input == STANDARD_STREAM else format_of(self.input)
 
     @property
     def journal_shown(self) -> str | None:
         """The journal as it may be shown: an address without its password."""
-        path = self.journal_path
+        path = self.journal
         return None if path is None else _PASSWORD.sub(r"\1@", path)
 
     @property
@@ -141,3 +386,11 @@ class BatchOptions:
         if self.budget_tokens is None and self.budget_usd is None:
             return None
         return Budget(tokens=self.budget_tokens, cost_usd=self.budget_usd)
+
+
+def _run(options: BatchOptions) -> int:
+    status: int = named("harness.cli._batch:run")(options)  # What it needs takes long to import.
+    return status
+
+
+batch = command("batch", BatchOptions, _run)

@@ -33,7 +33,7 @@ from harness.errors import FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Budget, FailFast, Hedge, Retry, budget_refusals
+from harness.policies import Attempt, BestEffort, Budget, FailFast, budget_refusals
 from harness.runs import open_run
 
 BUDGET = "budget"
@@ -55,11 +55,8 @@ class Work:
     limit: int
     """How many items run at once."""
 
-    timeout: float | None
-    """Seconds for each attempt."""
-
-    attempts: int
-    """How often an item is tried."""
+    attempt: Attempt
+    """What happens to one item. A record that can't be read is tried once, and waits for nobody."""
 
     ordered: bool
     """Whether results come in the order of the input."""
@@ -67,20 +64,11 @@ class Work:
     grace: float
     """Seconds for what is in flight, when the batch is stopped."""
 
-    hedge: Hedge | None = None
-    """When to start a second attempt beside one that is late."""
-
     by_priority: bool = False
     """Whether the most urgent of the records read ahead is started first."""
 
     limiter: Limiter | None = None
-    """What each call reserves from."""
-
-    reserves_itself: bool = False
-    """Whether the function reserves from `limiter` itself; else it is done for each attempt."""
-
-    tokens: int | Callable[[Record], int] | None = None
-    """How many tokens a record uses."""
+    """What is told of the limits; the attempts' own, unless the function reserves from it."""
 
     journal: IdentifiedJournal | None = None
     """Where it is recorded what is done."""
@@ -144,12 +132,11 @@ class _Batch:
     async def run(self) -> None:
         """Run it to its end, whatever that is."""
         work = self._work
-        unlimited = Attempt(
-            timeout=work.timeout,
-            retry=Retry(work.attempts, on=_is_worth_another_attempt),
-            hedge=work.hedge,
-        )
-        limited = attrs.evolve(unlimited, limiter=work.limiter, tokens=work.tokens)
+        retry = work.attempt.retry
+        if retry is not None:
+            retry = attrs.evolve(retry, on=_is_worth_another_attempt)
+        limited = attrs.evolve(work.attempt, retry=retry)
+        unlimited = attrs.evolve(limited, limiter=None, tokens=None)
 
         def each(record: Record) -> Attempt:
             if record.problem is not None:
@@ -166,7 +153,7 @@ class _Batch:
                         self._source,
                         policy=work.policy,
                         limit=work.limit,
-                        each=unlimited if work.limiter is None or work.reserves_itself else each,
+                        each=unlimited if limited.limiter is None else each,
                         key=_key_of,
                         priority=_priority_of if work.by_priority else None,
                         journal=work.journal,
@@ -204,7 +191,8 @@ class _Batch:
         if record.problem is not None:
             raise BadRecordError(f"line {record.line}: {record.problem}")
         value = record.value
-        if self._work.attempts > 1 or self._work.hedge is not None:
+        attempt = self._work.attempt
+        if attempt.hedge is not None or (attempt.retry is not None and attempt.retry.attempts > 1):
             # An attempt that changes its record must not change the next attempt's.
             value = copy.deepcopy(value)
         tally = self._report.tally
@@ -217,7 +205,7 @@ class _Batch:
 
     def _warn_of_long_waits(self, record: Record) -> None:
         """Say it once, at the first record that takes more tokens than a minute has."""
-        allowed, tokens = self._work.tokens_per_minute, self._work.tokens
+        allowed, tokens = self._work.tokens_per_minute, self._work.attempt.tokens
         if self._warned or allowed is None or tokens is None:
             return
         takes = tokens if isinstance(tokens, int) else tokens(record)
@@ -314,6 +302,11 @@ def _key_of(record: Record) -> str:
 
 def _priority_of(record: Record) -> float:
     return record.priority
+
+
+def tokens_of(record: Record) -> int:
+    """Return how many tokens a record uses, as one of its fields says."""
+    return record.tokens
 
 
 def _is_worth_another_attempt(error: Exception) -> bool:

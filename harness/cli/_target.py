@@ -24,9 +24,12 @@ import traceback
 import types
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.cli._errors import InputError
+
+if TYPE_CHECKING:
+    from harness.agents import Agent
 
 Target: TypeAlias = Callable[[Any], Awaitable[Any]]
 """What a batch calls with each record."""
@@ -49,6 +52,15 @@ def load_target(text: str) -> Target:
     value = _look_up(module, place, name)
     _check(value, module, text, name)
     return value  # type: ignore[no-any-return]  # `_check` has made sure.
+
+
+def agent_in(target: Target) -> Agent[Any] | None:
+    """Return the target if it is an agent, else None; without loading what agents need."""
+    module = sys.modules.get("harness.agents._agent")
+    if module is None:
+        return None
+    agent_class: type[Agent[Any]] = module.Agent
+    return target if isinstance(target, agent_class) else None
 
 
 def _is_path(place: str) -> bool:

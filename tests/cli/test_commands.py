@@ -99,8 +99,9 @@ def test_missing_extra_is_named(
 
 def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of ours must not look like a missing extra."""
+    program = import_afresh("harness.cli._target", monkeypatch)
     with pytest.raises(ImportError, match="_target"):
-        import_afresh("harness.cli._target", monkeypatch)
+        program.main(["batch", "agent.py:run", "--input", "in.csv", "--output", "out.jsonl"])
 
 
 def test_program_runs_as_a_module() -> None:
@@ -113,3 +114,59 @@ def test_library_does_not_load_the_command_line() -> None:
         "import sys, harness\nprint(sorted({'click', 'rich', 'harness.cli'} & set(sys.modules)))\n"
     )
     assert python("-c", program) == "[]\n"
+
+
+LOADED = """
+import contextlib, io, sys
+from harness.cli import main
+
+with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+folders = {name.split(".")[1] for name in sys.modules if name.startswith("harness.")}
+dear = {"h11", "msgspec", "pytest", "rich.console", "trio.testing"} & set(sys.modules)
+always = {"cli", "errors", "fanout", "policies", "runs"}
+assert always <= folders
+print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "loaded"),
+    [
+        ("--help", ""),
+        ("--version", ""),
+        ("completion bash", ""),
+        ("batch --help", ""),
+        ("journal --help", "journal shared"),
+        ("audit --help", "testing"),
+        ("audit agent.py", "testing"),
+        ("sim-provider --help", "testing"),
+        (
+            "batch agent.py:echo --input in.txt --output out.jsonl --journal run.db",
+            "journal limits rich.console shared",
+        ),
+        ("journal show run.db", "journal shared"),
+    ],
+)
+def test_a_command_imports_what_it_needs_and_no_more(
+    command: str, loaded: str, tmp_path: Path
+) -> None:
+    """Who asks for help, or presses a key for a completion, waits for nothing else.
+
+    And none imports pytest, as `trio.testing` does where it is installed.
+    """
+    (tmp_path / "agent.py").write_text("async def echo(record):\n    return record\n")
+    (tmp_path / "in.txt").write_text("one\n")
+    arguments = [sys.executable, "-c", LOADED, *command.split()]
+    ran = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == loaded.split()
+
+
+def test_completing_an_option_loads_no_more_than_help() -> None:
+    program = (
+        "import os\n"
+        "os.environ |= {'_HARNESS_COMPLETE': 'bash_complete', 'COMP_CWORD': '2',"
+        " 'COMP_WORDS': 'harness batch --su'}\n"
+    )
+    assert python("-c", program + LOADED) == "\n"

@@ -21,7 +21,7 @@ from harness.cli._run import Work, policy_named, run_batch
 from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report, summary_text
 from harness.cli._writer import LineWriter
-from harness.policies import BestEffort
+from harness.policies import Attempt, BestEffort, Retry
 
 
 class Said:
@@ -59,13 +59,17 @@ async def run(
     **given: Any,
 ) -> Ran:
     """Run a batch on ``values``; then the source fails, waits for ever, or ends."""
+    attempt = Attempt(
+        retry=Retry(given.pop("attempts", 1)),
+        **{name: given.pop(name) for name in ("timeout", "hedge", "tokens") if name in given},
+        limiter=given.get("limiter"),
+    )
     work = Work(
         **{
             "function": function,
             "policy": BestEffort(),
             "limit": 100,
-            "timeout": None,
-            "attempts": 1,
+            "attempt": attempt,
             "ordered": False,
             "grace": 30.0,
             **given,
@@ -139,8 +143,7 @@ async def test_line_is_written_when_its_item_ends(autojump_clock: MockClock) -> 
         function=look,
         policy=BestEffort(),
         limit=10,
-        timeout=None,
-        attempts=1,
+        attempt=Attempt(),
         ordered=False,
         grace=0,
     )
@@ -389,8 +392,7 @@ async def test_output_that_fails_ends_the_batch(autojump_clock: MockClock) -> No
         function=count,
         policy=BestEffort(),
         limit=5,
-        timeout=None,
-        attempts=1,
+        attempt=Attempt(),
         ordered=False,
         grace=0,
     )

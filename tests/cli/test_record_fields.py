@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from harness.cli._errors import InputError
-from harness.cli._keys import with_keys
+from harness.cli._record_fields import KEY, RecordField, with_fields
 from harness.cli._records import Record
+
+ID = [RecordField(KEY, "id")]
 
 
 def keyed(*values: Any, problem: str | None = None) -> list[str | None]:
     records = (Record(i, i + 1, value, str(i), problem) for i, value in enumerate(values))
-    return [record.key for record in with_keys(records, "id", source="tickets.jsonl")]
+    return [record.key for record in with_fields(records, ID, source="tickets.jsonl")]
 
 
 def test_keys_are_text() -> None:
@@ -50,7 +52,7 @@ def test_records_before_the_missing_key_come_out_first() -> None:
     records = (Record(i, i, {"id": i} if i < 3 else {}, str(i)) for i in range(10))
     seen = []
     with pytest.raises(InputError):
-        for record in with_keys(records, "id", source="x"):
+        for record in with_fields(records, ID, source="x"):
             seen.append(record.key)
     assert seen == ["0", "1", "2"]
 

@@ -1,0 +1,211 @@
+"""Read off each record what the command line asks for: its key, its prompt, numbers.
+
+A batch that passed over a record without one of these could not be trusted, so such a record ends
+it, by its line. Of each key only a digest is kept: the memory per record is the same for short keys
+and long ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from harness.cli._errors import InputError
+from harness.cli._records import Record
+
+_DIGEST_BYTES = 16
+_NAMES_SHOWN = 8
+
+
+@attrs.frozen(kw_only=True)
+class FieldKind:
+    """What a field is read for, and what may be in it."""
+
+    attribute: str
+    """The attribute of a record that takes what was read."""
+
+    convert: Callable[[Any], Any]
+    """Returns what is taken of a field's value; None if it is no such value."""
+
+    subject: str
+    """Begins a complaint about what is in the field, such as ``the key {} is``."""
+
+    missing: str
+    """Says that there is no such field."""
+
+    advice: str
+    """What to do then, as the end of a sentence."""
+
+    shown: Callable[[Any], str] = repr
+    """Says what is there instead."""
+
+    unreadable: Any = None
+    """What a record gets that can't be read."""
+
+    unique: bool = False
+    """Whether no two records may have the same."""
+
+
+@attrs.frozen
+class RecordField:
+    """One thing to be read off every record."""
+
+    kind: FieldKind
+    """What it is."""
+
+    name: str | None
+    """The field that holds it; None: the record itself."""
+
+    def read(self, record: Record, *, source: str) -> Any:
+        """Return what the field of a record holds.
+
+        Args:
+          record: A record that could be read.
+          source: The input, for the error.
+
+        Raises:
+          InputError: if there is no such field, or something else in it.
+        """
+        value = record.value
+        if self.name is not None:
+            value = value.get(self.name) if isinstance(value, dict) else None
+        read = self.kind.convert(value)
+        if read is None:
+            raise InputError(
+                f"{source}, line {record.line}: {self._complaint(record.value)}; {self.kind.advice}"
+            )
+        return read
+
+    def _complaint(self, value: Any) -> str:
+        if self.name is None:
+            more = "" if isinstance(value, str) else ", and an agent takes text; add --prompt FIELD"
+            return f"the record is {self.kind.shown(value)}{more}"
+        if not isinstance(value, dict):
+            return f"the record is no JSON object, so it has no field {self.name!r}"
+        if self.name not in value:
+            names = ", ".join(map(repr, list(value)[:_NAMES_SHOWN])) or "none"
+            return f"{self.kind.missing.format(repr(self.name))}; the record's fields are {names}"
+        return f"{self.kind.subject.format(repr(self.name))} {self.kind.shown(value[self.name])}"
+
+
+def with_fields(
+    records: Iterable[Record], fields: Sequence[RecordField], *, source: str
+) -> Iterator[Record]:
+    """Yield ``records`` with what is read off their ``fields``.
+
+    A record that can't be read keeps its place.
+
+    Raises:
+      InputError: at a record whose field is missing or holds something else, or holds what an
+        earlier record has there and only one may have.
+    """
+    seen: set[bytes] = set()
+    unreadable = {field.kind.attribute: field.kind.unreadable for field in fields}
+    for record in records:
+        if record.problem is not None:
+            yield attrs.evolve(record, **unreadable)
+            continue
+        read: dict[str, Any] = {}
+        for field in fields:
+            read[field.kind.attribute] = found = field.read(record, source=source)
+            if field.kind.unique and not _is_new(found, seen):
+                raise InputError(
+                    f"{source}, line {record.line}: {field.kind.subject.format(repr(field.name))} "
+                    f"{found!r}, as in an earlier record; a {field.kind.attribute} names one "
+                    "record, so choose another field or remove one of them"
+                )
+        yield attrs.evolve(record, **read)
+
+
+def _is_new(text: str, seen: set[bytes]) -> bool:
+    known = len(seen)
+    seen.add(
+        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    )
+    return len(seen) > known
+
+
+# Kinds ------------------------------------------------------------------------------------------
+
+
+def _key(found: Any) -> str | None:
+    if isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found):
+        return str(found)
+    return found if isinstance(found, str) and found else None
+
+
+def _text(found: Any) -> str | None:
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def _number(found: Any) -> float | None:
+    """Return a number, also one that is written as text as in CSV; None if it is none."""
+    if isinstance(found, bool) or not isinstance(found, (int, float, str)):
+        return None
+    try:
+        number = float(found)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def _count(found: Any) -> int | None:
+    number = _number(found)
+    return math.ceil(number) if number is not None and 0 <= number < math.inf else None
+
+
+def _sort(found: Any) -> str:
+    if isinstance(found, dict):
+        return "a JSON object"
+    is_empty = found is None or (isinstance(found, str) and not found.strip())
+    return "empty" if is_empty else f"of type {type(found).__name__}"
+
+
+KEY = FieldKind(
+    attribute="key",
+    convert=_key,
+    subject="the key {} is",
+    missing="the key {} is missing",
+    advice="a key is text or a number that every record has, so choose another field, or leave "
+    "--key out to count the records",
+    shown=_sort,
+    unique=True,
+)
+"""What names a record: a result is found again by it."""
+
+PROMPT = FieldKind(
+    attribute="value",
+    convert=_text,
+    subject="the prompt {} is",
+    missing="there is no field {} to prompt with",
+    advice="every record needs a prompt, so correct it, or write a function that makes the prompt "
+    "and awaits agent.run(prompt)",
+    shown=_sort,
+)
+"""What an agent is asked."""
+
+PRIORITY = FieldKind(
+    attribute="priority",
+    convert=_number,
+    subject="the priority {} is",
+    missing="the priority {} is missing",
+    advice="a priority is a number that every record has, the larger the sooner, so choose another "
+    "field, or leave --priority out to keep the order",
+    unreadable=math.inf,  # Before all others: that it fails is then known soon.
+)
+"""How urgent a record is."""
+
+TOKENS = FieldKind(
+    attribute="tokens",
+    convert=_count,
+    subject="the tokens {} are",
+    missing="the tokens {} are missing",
+    advice="tokens are a number from 0 upwards that every record has, so choose another field, or "
+    "give --tokens a number for all",
+    unreadable=0,
+)
+"""How many tokens a record uses."""
