@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CHANGES = sorted((ROOT / "docs" / "changes").glob("*.md"))
-PROSE = [*PAGES, *CHANGES, *sorted(ROOT.glob("[CS]*.md"))]
+PROSE = [*PAGES, *CHANGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]*)[^`]*$")
 COMMENT = re.compile(r"^<!-- (?P<said>.*?) -->$")
 
