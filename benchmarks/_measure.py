@@ -1,10 +1,10 @@
-"""How a benchmark measures, and the row that it gives to the table.
+"""How a benchmark measures, and the row it adds to the table.
 
 Method: one process, no I/O, CPU time. In each round every case runs once, in turn, and every other
-round in reverse order; so a machine that slows down meanwhile slows all of them. A ratio is taken
-inside a round, and the median over all rounds is what counts. Many short rounds are better than a
-few long ones. Garbage is collected before each measurement, and what was alive before the first is
-left out of all collections, so that a case pays for its own garbage only.
+round in reverse order, so a machine that slows down in the meantime slows all of them. Ratios are
+taken within a round, and the median over all rounds counts. Many short rounds are better than a few
+long ones. Garbage is collected before each measurement, and what was alive before the first is left
+out of all collections, so that a case pays only for its own garbage.
 
 Compare ratios; don't compare two machines.
 """
@@ -66,7 +66,7 @@ def _as_printed(measured: float) -> float:
 
 
 def for_comparison(what: str, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row that promises nothing and stands beside those that do."""
+    """Return a row that promises nothing, for comparison with those that do."""
     return Row(what, "–", measured, None, note, unit)
 
 
@@ -115,7 +115,7 @@ def interleaved(benches: Mapping[str, Bench], *, count: int, rounds: int) -> Sam
 
 @contextmanager
 def own_garbage_only() -> Iterator[None]:
-    """Leave what is alive out of all collections in the block, such as what peers have imported."""
+    """Keep the collector off whatever is alive already, such as what peers have imported."""
     gc.collect()
     gc.freeze()
     try:
@@ -146,8 +146,8 @@ def timed_statement(
 ) -> Bench:
     """Return the bench that times a statement too short for a call around it.
 
-    It is written out ten times, so the loop around it hardly counts. It can't be charged for
-    garbage: `timeit` switches the collector off.
+    It is repeated ten times in the source, so the loop around it hardly counts. It isn't charged
+    for garbage: `timeit` switches the collector off.
 
     Args:
       statement: What is timed.
@@ -166,7 +166,7 @@ def timed_statement(
 
 @asynccontextmanager
 async def nested_runs(depth: int) -> AsyncIterator[None]:
-    """Open so many runs, one inside the other."""
+    """Open this many runs, one inside another."""
     async with AsyncExitStack() as stack:
         for level in range(depth):
             await stack.enter_async_context(harness.open_run(f"level-{level}"))
@@ -174,7 +174,7 @@ async def nested_runs(depth: int) -> AsyncIterator[None]:
 
 
 def timed_in_asyncio(function: Callable[[int], Coroutine[Any, Any, object]]) -> Bench:
-    """Return the bench that does the same for a function of asyncio."""
+    """Return the bench that does the same for an asyncio function."""
 
     async def main(count: int) -> float:
         with cpu_time() as spent:

@@ -1,8 +1,8 @@
 """The same work with other libraries, written as their users would write it.
 
 They come with the extra ``bench``; without it `MISSING` is true and nothing here may be called.
-`AIOSTREAM_MISSING` is the same for that library alone, and so is `SIMLOOM_MISSING`: it needs
-Python 3.12 at least.
+`AIOSTREAM_MISSING` and `SIMLOOM_MISSING` are the same for those libraries alone; simloom needs
+Python 3.12.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -70,6 +70,6 @@ async def aiostream_two_maps(
 def simloom_schedules_until_failure(
     main: Callable[[], Coroutine[Any, Any, None]], most_schedules: int, seed: int
 ) -> int:
-    """Return how many schedules simloom runs, in its default manner, until one fails."""
+    """Return how many schedules simloom runs, by default, until one fails."""
     explored = simloom.explore(main, runs=most_schedules, start_seed=seed * 10_000)
     return int(explored.runs) if explored.failures else most_schedules

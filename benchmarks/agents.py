@@ -1,9 +1,9 @@
-"""What does a run of an agent cost, without the model?
+"""What does an agent run cost, without the model?
 
-The model is scripted and answers after one checkpoint, so all that is measured is ours: the run,
-the loop, the records, and in a tool turn the task, the validation and the result. The budgets are
-CPU time per run, as model calls take seconds; a bare loop that does the same by hand is shown
-beside it. Cost at 10,000 at once against 10 shows whether a run looks at the other ones.
+The model is scripted and answers after one checkpoint, so everything measured is ours: the run, the
+loop, the records, and in a tool turn the task, the validation and the result. The budgets are CPU
+time per run, since model calls take seconds; a bare loop that does the same by hand is shown beside
+it. The cost with 10,000 at once against 10 shows whether a run looks at the others.
 
 Run: python -m benchmarks agents
 """
@@ -31,7 +31,7 @@ KIB = 1024
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure one run after the other, many at once, and how large a waiting one is."""
+    """Measure runs one after another, many at once, and the size of a waiting one."""
     samples = interleaved(SERIAL, count=30 if quick else 500, rounds=3 if quick else 15)
     for case, budget in (("one call", 200), ("a tool turn", 400)):
         each = samples.each(case)
@@ -177,7 +177,7 @@ AT_ONCE: dict[str, Bench] = {
 async def live_bytes_each(count: int) -> float:
     """Return the bytes per run that Python holds while all of them wait in a tool."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(waiting.run, "Wait.")  # What is made once for all isn't counted.
+        nursery.start_soon(waiting.run, "Wait.")  # What is made only once isn't counted.
         await wait_all_tasks_blocked()
         gc.collect()
         tracemalloc.start()

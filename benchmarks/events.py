@@ -1,7 +1,7 @@
-"""What does it cost a run to tell something, with nobody listening and with a reader?
+"""What does it cost a run to emit an event, with nobody listening and with a reader?
 
-The floor of telling nobody is to look at a bare context variable; that of telling a reader is a
-trio channel. One task does both ends: it emits an event and reads it.
+With nobody listening the floor is reading a bare context variable; with a reader it is a trio
+channel. One task does both ends: it emits an event and reads it.
 
 Run: python -m benchmarks events
 """

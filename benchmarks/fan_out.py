@@ -1,8 +1,8 @@
 """What does an item of a fan-out cost, against plain trio and against other libraries?
 
-Every case runs the same body, one checkpoint, for every item; where there is a limit it is 100.
-The floors keep no results, know no keys and copy no contexts: they are the least that a program
-could do. The peers do what their users would write; those on asyncio use its own checkpoint.
+Every case runs the same body, one checkpoint, for every item; where there is a limit it is 100. The
+floors keep no results, have no keys and copy no contexts: they are the least that a program could
+do. The peers do what their users would write; those on asyncio use its own checkpoint.
 
 Run: python -m benchmarks fan_out
 """
@@ -125,7 +125,7 @@ async def start_soon(count: int) -> None:
 
 
 async def chain_scopes(count: int) -> None:
-    """Keep a hundred tasks alive, each with a cancel scope: who ends starts the next one."""
+    """Keep a hundred tasks alive, each with a cancel scope: one that ends starts the next."""
     items = iter(range(count))
 
     def start_next() -> None:

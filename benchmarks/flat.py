@@ -1,8 +1,8 @@
 """Does memory stay flat when very many items go through one fan-out?
 
-A process of its own pushes the items through `open_fan_out` and reads each result. What counts is
-by how much its peak memory grows after the first tenth of the items: a leak of only eight bytes per
-item would show as 7 MiB in a million.
+A separate process pushes the items through `open_fan_out` and reads each result. What counts is how
+much its peak memory grows after the first tenth of the items: a leak of just eight bytes per item
+would show as 7 MiB in a million.
 
 Run: python -m benchmarks flat
 """
@@ -65,13 +65,13 @@ def peak_memory_bytes() -> int:
             peak = next(line for line in status if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024
     except (OSError, StopIteration):
-        # Not Linux. There it would not do: a new process starts with the peak of its parent.
+        # Not Linux, where it wouldn't work: a new process starts with its parent's peak.
         peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak_rss if sys.platform == "darwin" else peak_rss * 1024
 
 
 def main() -> None:
-    """Be the process of its own."""
+    """Be the separate process."""
     early_bytes, late_bytes = trio.run(stream, int(sys.argv[1]))
     print(late_bytes - early_bytes, late_bytes, time.process_time())
 

@@ -1,8 +1,8 @@
 """What does a pipeline cost, against a fan-out of one body, and against workers over channels?
 
 Every case takes its items through two stages of one checkpoint each, eight at a time in each. The
-fan-out calls both stages in one body, so it has no backpressure between them. The workers are what
-a trio program would write by hand: they keep the values in input order, and know nothing of
+fan-out calls both stages in one body, so there is no backpressure between them. The workers are
+what you would write by hand in trio: they keep the values in input order, and know nothing of
 failures, keys and runs. The peer on asyncio uses its own checkpoint.
 
 Run: python -m benchmarks flow

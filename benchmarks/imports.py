@@ -1,8 +1,8 @@
 """How much longer does it take to import harness than to import what it needs?
 
-Each import has a new interpreter, started in turn, that reports the CPU time of the import alone.
-The floor is to import the three packages that the core stands on. All find their modules compiled:
-in a folder of our own, as not every environment lets Python keep them.
+Each import gets a new interpreter, started in turn, that reports the CPU time of the import alone.
+The floor is importing the three packages that the core needs. All find their modules compiled, in a
+folder of our own, since not every environment lets Python keep them.
 
 Run: python -m benchmarks imports
 """
@@ -45,7 +45,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
 
 
 def import_seconds(packages: str, compiled: str, count: int) -> float:
-    """Return the CPU seconds of importing packages in so many new interpreters."""
+    """Return the CPU seconds of importing packages, each time in a new interpreter."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-X", f"pycache_prefix={compiled}"]
     return sum(

@@ -1,25 +1,25 @@
 """What does it cost to have every result on disk?
 
-Records that are awaited until they are durable, a second, with 1, 8 and 64 runs that each wait for
-one at a time; against one commit per record on the same disk, the same row written with SQLite in
-a plain loop. It is a ratio since disks differ by a hundred times. A record is the end of an attempt
-with a small value.
+Records awaited until they are durable, per second, with 1, 8 and 64 runs that each wait for one at
+a time, against one commit per record on the same disk: the same row written with SQLite in a plain
+loop. It is a ratio because disks differ a hundredfold. A record is the end of an attempt with a
+small value.
 
-With one run there is nothing to share, so that row shows what the way to the thread and back costs:
-two threads are woken, which takes 55 µs in all where the processors are awake, and 110 µs where
-they sleep between two records, as on a machine that does nothing else. So one run is also compared
-with that way and nothing else: a thread that makes each row of a queue durable, and tells trio.
+With one run there is nothing to share, so that row shows the cost of the way to the thread and
+back: two threads are woken, which takes 55 µs in all where the processors are awake, and 110 µs
+where they sleep between two records, as on an otherwise idle machine. So one run is also compared
+with that way alone: a thread that makes each row of a queue durable, and tells trio.
 
-With 64 the time that one record takes is shown too: 99 of 100 take less. A record that comes while
-a commit is under way waits for that one and its own, so the time of two commits (99 of 100 of the
-floor's take less than that) is the disk's and is taken off.
+With 64 runs the time of one record is shown too, as its 99th percentile. A record that comes while
+a commit is under way waits for that one and its own, so the time of two commits (the floor's 99th
+percentile) is the disk's and is subtracted.
 
-And the whole: `fan_out` over items of 10 ms at limit 100, with a journal and without. There a
-processor is busy for more than half of the time, and the journal's thread needs a second one; so
-anything else that runs on the machine counts twice. Of interleaved rounds the fastest of each is
-taken. What a batch costs once, some 15 ms, is a hundredth of its 8,000 items; of 2,000 it would be
-five. Most of that is the first wave, which ends before anything shows that items are so short that
-attempts are worth recording ahead.
+And the whole: `fan_out` over items of 10 ms at limit 100, with a journal and without. That keeps a
+processor busy for more than half of the time, and the journal's thread needs a second one, so
+anything else running on the machine counts twice. The fastest of the interleaved rounds of each is
+taken. The fixed cost of a batch, about 15 ms, is 1 % with 8,000 items; with 2,000 it would be 5 %.
+Most of it is the first wave, which ends before anything shows that items are so short that attempts
+are worth recording ahead.
 
 Method: wall time, in a temporary folder (set TMPDIR to measure another disk), cases interleaved,
 medians of the ratios.
@@ -134,7 +134,7 @@ def fan_out_beside(fresh: Iterator[Path], *, items: int, rounds: int) -> Iterato
 
 
 async def fan_out_seconds(count: int, path: Path | None) -> float:
-    """Return how long a fan-out over so many items takes, with a journal there or without."""
+    """Return how long a fan-out over this many items takes, with a journal or without."""
     items = [{"id": number, "text": "My card has not arrived."} for number in range(count)]
 
     async def classify(item: dict[str, object]) -> dict[str, object]:
@@ -223,13 +223,13 @@ async def by_a_bare_thread(path: Path, seconds: float) -> Measured:
 
 
 def summed_up(took: list[float], elapsed: float) -> Measured:
-    """Return what so many records came to, each of which took so long."""
+    """Return what these records came to, given how long each took."""
     took.sort()
     return Measured(len(took) / elapsed, took[len(took) * 99 // 100])
 
 
 async def awaited(path: Path, *, runs: int, seconds: float) -> Measured:
-    """Return how many records a second so many tasks await, each one at a time."""
+    """Return the records per second of this many tasks, each awaiting one at a time."""
     took: list[float] = []
     async with open_journal(path) as journal:
         batch = await journal.open_batch("bench", target="bench", settings={})

@@ -1,12 +1,12 @@
 """What does a reservation cost, alone and with a long line behind it?
 
-Reserve and settle, against the nearest thing that trio has: acquiring and releasing
-`trio.CapacityLimiter`. The ratio is one of rates: 0.7 means that a limiter does 7 reservations
-while the floor does 10 acquisitions. With waiters, 1,000 tasks stand in line for one place, which
-each holds for one checkpoint, in both; the place comes on top of the dimensions.
+Reserve and settle, against the nearest thing in trio: acquiring and releasing a
+`trio.CapacityLimiter`. The ratio is one of rates: 0.7 means that a limiter makes 7 reservations
+while the floor makes 10 acquisitions. In line, 1,000 tasks wait in both for one place, which each
+holds for one checkpoint; the place comes on top of the dimensions.
 
-Other rate limiters stand beside it, on asyncio. Most let no other task run while there is room,
-which is the larger part of what a reservation costs.
+Other rate limiters, on asyncio, are shown beside it. Most let no other task run while there is
+room, and that is the larger part of what a reservation costs.
 
 Run: python -m benchmarks limits
 """
@@ -57,7 +57,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
 
 
 def beside_peers(*, count: int, rounds: int) -> Iterator[Row]:
-    """Compare one dimension, alone, with other libraries, which run on asyncio."""
+    """Compare one dimension, alone, with other libraries, on asyncio."""
     peers = installed()
     benches = {"harness": timed_in_trio(one_dimension_alone)}
     benches |= {name: timed_in_asyncio(peer) for name, peer in peers.items() if peer is not None}
@@ -136,7 +136,7 @@ async def two_dimensions_in_line(count: int) -> None:
 
 
 async def in_line(body: Callable[[int], Awaitable[None]], count: int) -> None:
-    """Run ``body`` in 1,000 tasks, which do ``count`` rounds together."""
+    """Run ``body`` in 1,000 tasks that do ``count`` rounds between them."""
     async with trio.open_nursery() as nursery:
         for _ in range(WAITERS):
             nursery.start_soon(body, max(1, count // WAITERS))

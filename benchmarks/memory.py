@@ -1,8 +1,8 @@
-"""How much memory does a live run take that only waits?
+"""How much memory does a live run take that is only waiting?
 
-Counted by tracemalloc, over thousands at once: the bytes that Python holds more than before, with
-all of them asleep, divided by their number. The floor is a bare task that sleeps the same way. The
-memory of the process would say less: it grows in steps and shows what was freed before.
+Counted by tracemalloc, over thousands at once: how many more bytes Python holds with all of them
+asleep, divided by their number. The floor is a bare task that sleeps the same way. The memory of
+the process would say less: it grows in steps, and includes what was freed before.
 
 Run: python -m benchmarks memory
 """
@@ -21,7 +21,7 @@ from benchmarks._measure import Row, at_most
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure idle runs of a fan-out."""
     count = 500 if quick else 5_000
-    trio.run(live_bytes_each, fan_out, 10)  # What is made once for all isn't counted.
+    trio.run(live_bytes_each, fan_out, 10)  # What is made only once isn't counted.
     trio.run(live_bytes_each, bare_tasks, 10)
     run_bytes = trio.run(live_bytes_each, fan_out, count)
     task_bytes = trio.run(live_bytes_each, bare_tasks, count)

@@ -1,7 +1,7 @@
 """What does opening a run cost, and reaching its state?
 
-The floors: an empty nursery, an empty cancel scope with a timeout, and a bare context variable.
-All runs are opened inside another run, as most are, and do nothing. What is read and written is
+The floors are an empty nursery, an empty cancel scope with a timeout, and a bare context variable.
+All runs are opened inside another run, as most are, and do nothing. Reading and writing are
 measured in a run at the top and in one ten runs deep.
 
 Run: python -m benchmarks runs

@@ -1,12 +1,12 @@
 """What does a controlled schedule cost, and how soon does a search find a fault?
 
 Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
-the same program on a virtual clock. Both ways of control are measured; the second is only used
-where the first doesn't work with the trio that is installed.
+the same program on a virtual clock. Both ways of control are measured; the second is used only
+where the first doesn't work with the installed trio.
 
-Search: the CPU time until a fault is found, shrinking left out, over several seeds, against
-simloom, which explores programs for asyncio. The programs are the same but for the library. One
-fault shows in many orders; the other needs one task to stand still while others get far.
+Search: the CPU time until a fault is found, without shrinking, over several seeds, against simloom,
+which explores asyncio programs. The programs are the same except for the library. One fault shows
+in many orders; the other needs one task to stand still while others get far ahead.
 
 Run: python -m benchmarks schedules
 """

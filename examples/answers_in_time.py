@@ -1,7 +1,7 @@
 """Ask ten agents one question, and keep the answers that arrive in time.
 
 Shows three things together: a limit on how many agents are asked at once, a time
-limit on the whole, and results that tell who answered, who was cut off and who was
+limit on the whole, and results that say who answered, who was cut off and who was
 never asked.
 
 Run:     python examples/answers_in_time.py
@@ -46,5 +46,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # A clock that jumps over the waiting: the seconds are real to the program only.
+    # A clock that skips the waiting: only the program sees the seconds.
     trio.run(main, clock=MockClock(autojump_threshold=0))

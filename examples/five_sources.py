@@ -1,8 +1,8 @@
-"""Research one question in five sources at once, and say how far the answer can be trusted.
+"""Ask five sources one question at once, and say how far the answer can be trusted.
 
-Shows what has to follow a fan-out: a source that failed is named, sources that say
-the same are one finding, and where they contradict each other a judge decides, with
-the evidence kept for whoever doubts it.
+Shows what comes after a fan-out: a source that failed is named, sources that agree
+become one finding, and where they contradict each other a judge decides. The
+evidence is kept for anyone who doubts it.
 
 Run:     python examples/five_sources.py
 Prints:  answered in 1.3 s; one source after another takes 6.0 s
@@ -53,7 +53,7 @@ async def search(source: str) -> Finding:
 
 
 async def majority(about: str, answers: Sequence[harness.Result[Finding]]) -> str | Undecided:
-    """Decide for what most sources say; a tie is for people to decide."""
+    """Go with what most sources say; leave a tie to people."""
     await trio.sleep(JUDGE_SECONDS)  # Where a model would weigh the evidence.
     counted = Counter(answer.value.says for answer in answers).most_common(2)
     if len(counted) == 2 and counted[0][1] == counted[1][1]:
@@ -89,5 +89,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # A clock that jumps over the waiting: the seconds are real to the program only.
+    # A clock that skips the waiting: only the program sees the seconds.
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -1,9 +1,9 @@
 """Answer the prompts of the triage agent from labelled examples.
 
-This stands where a language model would: a function from the messages of a chat to
+This takes the place of a language model: a function from the messages of a chat to
 what the model says next. It reads the ticket that was asked about last, says which
-category the ticket is like and how sure it is of that, and changes its mind when
-similar tickets are put before it.
+category it is like and how sure it is, and changes its mind when it is shown similar
+tickets.
 """
 
 import json
@@ -49,7 +49,7 @@ class LabelledAnswers:
         return json.dumps({"category": best, "confidence": round(confidence, 3)})
 
     def _scores(self, ticket: str, votes: dict[str, float]) -> dict[str, float]:
-        """Weigh what the ticket is like as a whole and the votes alike; drop the hopeless."""
+        """Give equal weight to the ticket as a whole and to the votes; drop the hopeless."""
         similarities = self.examples.category_similarities(ticket)
         most_similar, all_votes = max(similarities.values()), sum(votes.values())
         scores: dict[str, float] = {}

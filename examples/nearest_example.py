@@ -1,9 +1,9 @@
 """Compare a text with examples that people have labelled.
 
-`LabelledExamples` answers two questions about a text: which category it is like
-as a whole (cheap: a few lookups per word), and which single examples are nearest
-(dearer: every example that shares a feature with it is looked at). Both are the
-cosine of tf-idf vectors over words, pairs of words and pieces of words.
+`LabelledExamples` answers two questions about a text: which category it is like as a
+whole (cheap: a few lookups per word), and which single examples are nearest (more
+expensive: it looks at every example that shares a feature). Both are the cosine of
+tf-idf vectors over words, pairs of words and pieces of words.
 
 It learns when it is made and never changes afterwards, so any number of runs may
 share it. The same examples in the same order give the same numbers on every
@@ -27,9 +27,9 @@ CATEGORY_FIELDS = ("category", "label")
 
 COMMON_SHARE = 0.1
 COMMON_MINIMUM = 50
-# `nearest` skips a feature that stands in more than this share of the examples
-# (but never one in fewer than the minimum): on 10,000 examples such features cost
-# three quarters of the time, and two points of accuracy are all that they add.
+# `nearest` skips a feature that is in more than this share of the examples (but never
+# one in fewer than the minimum): on 10,000 examples such features cost three quarters of
+# the time, and add only two points of accuracy.
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -122,8 +122,8 @@ class LabelledExamples:
         example comes first.
         """
         common = max(COMMON_MINIMUM, int(COMMON_SHARE * len(self._examples)))
-        # A list with a place for every example, although few are touched, takes a
-        # third of the time of a dict: the postings of 10,000 examples are long.
+        # A list with a place for every example takes a third of the time of a dict, although
+        # few places are used: the postings of 10,000 examples are long.
         similarities = [0.0] * len(self._examples)
         for feature, weight in self._vector(text).items():
             postings = self._postings[feature]
@@ -160,7 +160,7 @@ def category_of(record: Mapping[str, Any]) -> str | None:
 
 
 def features(text: str) -> list[str]:
-    """Return what a text is compared by: words, pairs of words, pieces of three letters.
+    """Return the features of a text: words, pairs of words, pieces of three letters.
 
     The pieces make ``recharge`` and ``charged`` meet; the pairs keep ``not arrived``
     apart from ``arrived``.
@@ -175,7 +175,7 @@ def features(text: str) -> list[str]:
 
 
 def _rarity(texts: Sequence[str]) -> dict[str, float]:
-    """Return a weight per feature that is larger the fewer texts have it."""
+    """Return a weight per feature, larger the fewer texts have it."""
     texts_with: Counter[str] = Counter()
     for text in texts:
         texts_with.update(set(features(text)))

@@ -1,8 +1,8 @@
 """Run agents of an asyncio framework, here pydantic-ai, through a fan-out.
 
-Shows what a framework gains that doesn't know trio: one loop in a thread serves all
-runs, each call sees its own run, a tool calls back into trio, and what takes too
-long is cut. The model is simulated, so that it works offline.
+Shows what a framework gains that knows nothing of trio: one loop in a thread serves
+all runs, each call sees its own run, a tool calls back into trio, and whatever takes
+too long is cut. The model is simulated, so that this works offline.
 
 Run:     python examples/pydantic_agents.py     (needs pydantic-ai-slim and openai)
 Prints:  40 questions, 8 at once, by one framework agent in one asyncio loop
@@ -29,7 +29,7 @@ asked: harness.RunLocal[list[str]] = harness.RunLocal(list, name="asked")
 
 async def find_parcel(number: str) -> str:
     """Look a parcel up; the depot never answers for two of them."""
-    asked.get().append(number)  # Of this run alone, though the agent is shared.
+    asked.get().append(number)  # This run's own, though the agent is shared.
     await trio.sleep(60 if number in LOST else 0.001)
     return f"depot {int(number) % 7} (asked in {harness.current_run().path})"
 

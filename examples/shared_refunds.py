@@ -1,4 +1,4 @@
-"""Answer sixty tickets of twelve customers at once, and refund each customer once.
+"""Answer sixty tickets from twelve customers at once, and refund each customer once.
 
 Shows what runs share on purpose: a budget that bounds them together, a cache that
 loads each customer once, payments that are made once however many tickets ask for
@@ -68,5 +68,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # A clock that jumps over the waiting: the seconds are real to the program only.
+    # A clock that skips the waiting: only the program sees the seconds.
     trio.run(main, clock=MockClock(autojump_threshold=0))

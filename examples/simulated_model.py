@@ -4,10 +4,10 @@ The model adds what a real one adds to a program: latency, and requests that fai
 for a moment and succeed when they are sent again. What it says comes from a plain
 function of the messages.
 
-How long a request takes and whether it fails is drawn from the seed, the request
-and how often its sender has failed before; never from the order in which requests
-come in. So a ticket sent alone sees the same model as one among a thousand. All
-waiting is `trio.sleep`, so on a `trio.testing.MockClock` it takes no time.
+How long a request takes and whether it fails depends on the seed, the request and
+how often its sender has failed before, never on the order in which requests come in.
+So a ticket sent alone sees the same model as one among a thousand. All waiting is
+`trio.sleep`, so on a `trio.testing.MockClock` it takes no time.
 """
 
 import random
@@ -21,7 +21,7 @@ MOST_FAILURES_PER_KEY = 2
 # So three attempts at an item always get through, however many requests it sends.
 
 MOST_KEYS_REMEMBERED = 10_000
-# An item that is given up leaves its count behind; the oldest are forgotten.
+# An item that is given up on leaves its count behind; the oldest are forgotten.
 
 
 class Message(TypedDict):
@@ -32,7 +32,7 @@ class Message(TypedDict):
 
 
 class ModelOverloadedError(Exception):
-    """The model can't take the request now; the same request later will do."""
+    """The model can't take the request now; try the same one later."""
 
     status_code = 503
 
@@ -60,10 +60,10 @@ class SimulatedModel:
         """Send the messages, and return the assistant's next one.
 
         Args:
-          messages: The chat so far. What counts is what it holds now: a request that
-            is on its way doesn't change any more.
+          messages: The chat so far, as it is now: later changes don't reach a request
+            that is under way.
           idempotency_key: The same for each attempt at an item, another for each item.
-            By it the model knows a request that is sent again.
+            It lets the model recognise a repeated request.
 
         Raises:
           ModelOverloadedError: for some requests, at most twice under one key.

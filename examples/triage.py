@@ -1,17 +1,17 @@
 """Sort a batch of support tickets into categories, many agents at once.
 
-Each ticket gets a run of its own: the agent asks the model for a category, and
-shows it similar tickets as long as the model isn't sure. Its messages stand in a
-`RunLocal`, so a thousand of these runs side by side never see each other's.
+Each ticket gets its own run: the agent asks the model for a category, and shows it
+similar tickets until the model is sure. Its messages are in a `RunLocal`, so a
+thousand concurrent runs never see each other's.
 
-The model is simulated: it needs no network, takes a while for each answer, and now
-and then fails in a way that a retry cures. What it knows are labelled examples:
+The model is simulated: it needs no network, takes a while to answer, and now and
+then fails in a way that a retry cures. It learns from labelled examples:
 tickets_labelled.csv here, or the CSV file that TRIAGE_EXAMPLES names.
 
 Run:     python examples/triage.py
 Or:      harness batch examples/triage.py:triage --retry 3 --input FILE --output FILE
          on any CSV or JSONL file with a "text" field (and the right answer as
-         "category" or "label", if it is known), or on plain lines
+         "category" or "label", if known), or on plain lines
 Prints:  132 tickets in, 132 results out: 132 ok, 0 not
          7 attempts failed; retries recovered 6 tickets
          1.2 s for runs of 28.0 s in all, 24 times as fast as one by one
@@ -46,13 +46,13 @@ GAPS_SHOWN = 3
 CATEGORIES_SHOWN = 5
 EACH_TICKET = harness.Attempt(
     timeout=10,
-    # Without jitter, so that the times below are the same each time.
+    # Without jitter, so that the times in the header are the same each time.
     retry=harness.Retry(3, first_delay=0.2, jitter=0, on=ModelOverloadedError),
 )
 INSTRUCTIONS = "Sort the support ticket into one of the categories. Say how confident you are."
 
-# Read once, when the module is imported: a wrong path is then one error before
-# anything runs, and no ticket's time is spent on it.
+# Read once, when the module is imported: a wrong path is then a single error before
+# anything runs, and costs no ticket any time.
 EXAMPLES = LabelledExamples.from_csv(
     Path(os.environ.get(EXAMPLES_VARIABLE) or HERE / "tickets_labelled.csv")
 )
@@ -74,14 +74,14 @@ async def triage(record: Mapping[str, Any] | str) -> Answer:
     """Find the category of one ticket.
 
     Args:
-      record: The ticket's text, or a record that has it as ``text``; the right
-        category, where the record states it, is handed on for comparison.
+      record: The ticket's text, or a record that has it as ``text``. If the record
+        states the right category, that is passed on for comparison.
 
     Raises:
       ValueError: if there is no text, or the right category is one that no labelled
         example has.
-      ModelOverloadedError: if the model can't answer now. Call again: nothing of
-        this attempt is left, as its messages end with its run.
+      ModelOverloadedError: if the model can't answer now. Call again: this attempt
+        leaves nothing behind, since its messages end with its run.
 
     Checkpoint: always.
 
@@ -106,7 +106,7 @@ def tell(role: str, content: str) -> None:
 
 
 def extract(chat: Sequence[Message]) -> tuple[str, float]:
-    """Return the category and the confidence that the assistant came to last."""
+    """Return the assistant's latest category and confidence."""
     said = next(message for message in reversed(chat) if message["role"] == "assistant")
     proposal = json.loads(said["content"])
     return proposal["category"], proposal["confidence"]

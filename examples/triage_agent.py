@@ -2,8 +2,8 @@
 
 One agent object serves all tickets. In its first turn the model asks for similar
 tickets, which a tool looks up; in the second it answers with a category. The
-provider is simulated, but the way to it is real: the client library of OpenAI over
-HTTP, a rate limit that the provider enforces, requests that fail now and then.
+provider is simulated, but the way to it is real: OpenAI's client library over HTTP, a
+rate limit that the provider enforces, requests that fail now and then.
 
 Run:     python examples/triage_agent.py
 Or:      python examples/triage_agent.py local     (a small model in this process)
@@ -15,7 +15,7 @@ Prints:  132 tickets in, 132 results out: 132 ok, 0 not
          9 tickets run again alone: 9 got the same answer as together
 
 Which attempts fail and how long it takes depends on the order in which requests
-arrive; what comes out doesn't.
+arrive; the answers don't.
 """
 
 import csv
@@ -108,8 +108,8 @@ def simulated(request: ProviderRequest) -> Answer | str:
 async def main_local() -> None:
     """Sort a few tickets with a small model in this process, and show what it makes of them.
 
-    It has 135 million parameters and was never taught to call tools: what it says is seldom right.
-    What is to be seen is that nothing else changes, and that no reply of a model breaks a batch.
+    It has 135 million parameters and was never taught to call tools, so it is seldom right. The
+    point is that nothing else changes, and that no reply of a model breaks a batch.
     """
     async with LocalModel(local_model_file(), max_output_tokens=40, temperature=0) as model:
         agent = triage_agent(model)

@@ -37,6 +37,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CHANGES = sorted((ROOT / "docs" / "changes").glob("*.md"))
+PROSE = [*PAGES, *CHANGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]*)[^`]*$")
 COMMENT = re.compile(r"^<!-- (?P<said>.*?) -->$")
 
@@ -72,6 +73,16 @@ def blocks_in(page: str) -> Iterator[Block]:
             said = ""
         elif line.strip():
             said = ""
+
+
+def long_lines(page: str) -> list[str]:
+    """Return the lines of prose that could be wrapped at 100 columns and aren't."""
+    prose = re.sub(r"^(`{3,}).*?^\1", "", page, flags=re.MULTILINE | re.DOTALL)
+    return [
+        line
+        for line in prose.splitlines()
+        if len(line) > 100 and not line.startswith(("|", "#", "<!--")) and " " in line.strip()
+    ]
 
 
 def check_output(expected: str, printed: str, where: str) -> None:
@@ -176,6 +187,31 @@ def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
         assert change.read_text(encoding="utf-8").strip()
 
 
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_prose_wraps_at_100_columns(page: Path) -> None:
+    """Diffs and editors show whole lines. Code, tables and what can't be broken may be longer."""
+    assert long_lines(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_changelog_is_made_of_the_changes() -> None:
+    """`towncrier build` moves them there at a release; a draft writes nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "1.2.3"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    said = [line.strip() for line in done.stdout.replace("](docs/", "](../").splitlines()]
+    kinds = [line.removeprefix("### ") for line in said if line.startswith("### ")]
+    assert kinds == [kind for kind in ("Added", "Changed", "Fixed", "Removed") if kind in kinds]
+    for change in CHANGES:
+        if change.name != "README.md":
+            first = change.read_text(encoding="utf-8").splitlines()[0]
+            assert f"- {first}" in said, f"{change.name} is not in the changelog"
+
+
 # The reading of documents can fail ---------------------------------------------------------------
 
 PAGE = """\
@@ -230,6 +266,12 @@ def test_an_error_in_a_page_names_its_line() -> None:
 def test_names_do_not_stay_unless_a_page_says_so() -> None:
     with pytest.raises(NameError):
         run_python_blocks(PAGE.replace("<!-- continues -->", ""), "page.md")
+
+
+def test_long_prose_is_told_apart_from_what_may_be_long() -> None:
+    long = "word " * 30
+    page = f"{long}1\n| {long} |\n```text\n{long}\n```\n````md\n```\n{long}\n```\n````\n- {long}2\n"
+    assert [line[-1] for line in long_lines(page)] == ["1", "2"]
 
 
 def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
