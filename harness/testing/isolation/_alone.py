@@ -14,12 +14,8 @@ import attrs
 
 from harness._words import errors_in_words, repr_of
 from harness.errors import ScheduleError
-from harness.testing.exploration._report import (
+from harness.testing._outputs import (
     ERROR_WORDS_AT_MOST,
-    starts_trio,
-    was_refused_by_trio,
-)
-from harness.testing.isolation._outputs import (
     IncomparableError,
     Outcome,
     by_identity_words,
@@ -28,9 +24,9 @@ from harness.testing.isolation._outputs import (
 )
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
+from harness.testing.schedules import Schedule, ScheduleRun
 from harness.testing.schedules._choosers import Walk
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._other_loops import starts_trio, was_refused_by_trio
 from harness.testing.schedules._search import Attempt
 
 OTHER_ORDERS = 5

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness._words import repr_of
 from harness.testing.isolation._findings import Findings
-from harness.testing.isolation._special import OpaquePart
+from harness.testing.objects import OpaquePart
 
 
 def fix(findings: Findings) -> str:

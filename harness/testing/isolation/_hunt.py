@@ -17,8 +17,7 @@ from harness.testing.isolation._trials import (
     last_is_wrong_in_one_loop,
     try_at_once,
 )
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules import Schedule, ScheduleRun
 from harness.testing.schedules._search import Attempt, Search
 from harness.testing.schedules._shrink import Shrinking
 

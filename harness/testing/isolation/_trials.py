@@ -12,15 +12,14 @@ from typing import Any
 
 import attrs
 
-from harness.testing.isolation._outputs import Comparison, Outcome
+from harness.testing._outputs import Comparison, Outcome
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import AgentFunction, Program
-from harness.testing.isolation._shared_state import SharedState
 from harness.testing.isolation._watch import Broken, OrderWatch
-from harness.testing.schedules._backend import Observer
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._run import run_attempt, run_schedule
-from harness.testing.schedules._schedule import VERSION, Schedule
+from harness.testing.objects import SharedState
+from harness.testing.schedules import Observer, Schedule, ScheduleRun, run_schedule
+from harness.testing.schedules._run import run_attempt
+from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._search import Attempt
 
 IN_ORDER = "o1"

@@ -15,8 +15,7 @@ import trio
 
 from harness._words import error_in_words
 from harness.runs._frames import describe_wait
-from harness.testing.isolation._parts import Part
-from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.objects import Part, Suspect, suspects_of
 from harness.testing.schedules._control import frames_of
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)

@@ -32,12 +32,12 @@ import trio
 
 from harness.limits import Limiter
 from harness.runs import Run, RunLocal
-from harness.testing.isolation._code import (
+from harness.testing.objects._code import (
     is_users_class,
     is_users_function,
 )
-from harness.testing.isolation._named import Named
-from harness.testing.isolation._parts import (
+from harness.testing.objects._named import Named
+from harness.testing.objects._parts import (
     CellPart,
     ClassPart,
     KeyedPart,
@@ -48,8 +48,8 @@ from harness.testing.isolation._parts import (
     is_dunder,
     items_part,
 )
-from harness.testing.isolation._places import Place, function_name, place_of_definition
-from harness.testing.isolation._special import (
+from harness.testing.objects._places import Place, function_name, place_of_definition
+from harness.testing.objects._special import (
     CachePart,
     CountPart,
     LimiterPart,

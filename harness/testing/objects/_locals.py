@@ -20,14 +20,14 @@ import trio
 
 from harness._words import repr_of
 from harness.runs._frames import place
-from harness.testing.isolation._code import is_users_frame
-from harness.testing.isolation._loads import MISSING, Spot, touches
-from harness.testing.isolation._parts import WHOLE, CellPart, Part
-from harness.testing.isolation._places import function_name
-from harness.testing.isolation._reach import Reached, local_place
-from harness.testing.isolation._shared_state import Suspect, suspects_of
-from harness.testing.isolation._special import EnvironmentPart
-from harness.testing.isolation._tracing import LineTrace
+from harness.testing.objects._code import is_users_frame
+from harness.testing.objects._loads import MISSING, Spot, touches
+from harness.testing.objects._parts import WHOLE, CellPart, Part
+from harness.testing.objects._places import function_name
+from harness.testing.objects._reach import Reached, local_place
+from harness.testing.objects._shared_state import Suspect, suspects_of
+from harness.testing.objects._special import EnvironmentPart
+from harness.testing.objects._tracing import LineTrace
 from harness.testing.schedules._control import frames_of
 
 FRAMES_AT_MOST = 1_000

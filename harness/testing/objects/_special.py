@@ -21,8 +21,8 @@ from typing import Any
 import trio
 
 from harness.limits import Limiter
-from harness.testing.isolation._parts import WHOLE, KeyedPart, Part, WholePart
-from harness.testing.isolation._places import Place
+from harness.testing.objects._parts import WHOLE, KeyedPart, Part, WholePart
+from harness.testing.objects._places import Place
 
 LruCache = functools._lru_cache_wrapper
 

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 
 from harness._words import error_in_words
-from harness.testing.isolation._parts import WHOLE, Part
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._special import LimiterPart
+from harness.testing.objects._parts import WHOLE, Part
+from harness.testing.objects._places import Place
+from harness.testing.objects._reach import Reached
+from harness.testing.objects._special import LimiterPart
 
 
 @attrs.frozen(eq=False)

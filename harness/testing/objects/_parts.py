@@ -16,7 +16,7 @@ from operator import is_
 from types import CellType, MemberDescriptorType
 from typing import Any, ClassVar
 
-from harness.testing.isolation._places import Place
+from harness.testing.objects._places import Place
 
 
 class Whole(Enum):

@@ -13,10 +13,10 @@ from hypothesis import given
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
-from harness.testing.isolation._parts import MappingPart, Part, items_part
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.objects._parts import MappingPart, Part, items_part
+from harness.testing.objects._places import Place
+from harness.testing.objects._reach import Reached
+from harness.testing.objects._shared_state import SharedState
 from tests.testing.isolation import kinds
 
 KEYS = st.sampled_from("abc")

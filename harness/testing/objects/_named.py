@@ -17,10 +17,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from harness.testing.isolation._code import Import, is_users_file, is_users_module, names_used
-from harness.testing.isolation._parts import KeyedPart, NamesPart, Part, is_dunder
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._special import (
+from harness.testing.objects._code import Import, is_users_file, is_users_module, names_used
+from harness.testing.objects._parts import KeyedPart, NamesPart, Part, is_dunder
+from harness.testing.objects._places import Place
+from harness.testing.objects._special import (
     EnvironmentPart,
     WarningFiltersPart,
     global_random_part,
