@@ -6,12 +6,11 @@ steps of tasks through the lines of code that touch them.
 
 from harness.testing.objects._loads import Spot, Touch, touches
 from harness.testing.objects._locals import LocalsWatch, local_suspects
-from harness.testing.objects._parts import WHOLE, Part
+from harness.testing.objects._parts import WHOLE, OpaquePart, Part
 from harness.testing.objects._places import Place, place_of_definition
 from harness.testing.objects._reach import Reached
 from harness.testing.objects._roots import reach_from
 from harness.testing.objects._shared_state import SharedState, Suspect, suspects_of
-from harness.testing.objects._special import OpaquePart
 from harness.testing.objects._tracing import LineTrace, in_a_thread_of_its_own
 
 __all__ = [

@@ -23,10 +23,9 @@ from harness.runs._frames import place
 from harness.testing.objects._code import is_users_frame
 from harness.testing.objects._loads import MISSING, Spot, touches
 from harness.testing.objects._parts import WHOLE, CellPart, Part
-from harness.testing.objects._places import function_name
-from harness.testing.objects._reach import Reached, local_place
+from harness.testing.objects._places import function_name, local_place
+from harness.testing.objects._reach import Reached
 from harness.testing.objects._shared_state import Suspect, suspects_of
-from harness.testing.objects._special import EnvironmentPart
 from harness.testing.objects._tracing import LineTrace
 from harness.testing.schedules._control import frames_of
 
@@ -208,7 +207,7 @@ class LocalsWatch:
 
 def _names_things(part: Part) -> bool:
     """Tell whether what stands under a part's keys is seen to be read; else only the part is."""
-    return part.names_things and not isinstance(part, EnvironmentPart)
+    return part.names_things and part.reads_show
 
 
 def _is_main(task: trio.lowlevel.Task) -> bool:

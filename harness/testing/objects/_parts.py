@@ -9,8 +9,8 @@ nanoseconds per element.
 from __future__ import annotations
 
 import abc
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 from enum import Enum
 from operator import is_
 from types import CellType, MemberDescriptorType
@@ -34,17 +34,25 @@ class Part(abc.ABC):
     What `take` returns is a copy that nobody changes; `put` makes the thing hold that again.
     """
 
-    __slots__ = ("kind", "place", "thing")
+    __slots__ = ("advice", "kind", "place", "thing")
 
     names_things: ClassVar[bool] = False
     """Whether what stands under its keys are things in their own right, such as attributes."""
 
-    def __init__(self, place: Place, kind: str, thing: Any) -> None:
+    reads_show: ClassVar[bool] = True
+    """Whether a line that reads one of these is seen to: it loads the name from the thing."""
+
+    per_loop: ClassVar[bool] = False
+    """Whether it belongs to one ``trio.run``, and is put back before every one."""
+
+    def __init__(self, place: Place, kind: str, thing: Any, advice: str = "") -> None:
         self.place = place
         self.kind = kind
         """What it is, in words: ``"list"``, ``"class attribute"``."""
         self.thing = thing
         """The object that it is a part of: the list, the instance, the globals of the module."""
+        self.advice = advice
+        """What to do where runs share it; empty if that depends on what they did with it."""
 
     @abc.abstractmethod
     def take(self) -> Any:
@@ -71,6 +79,10 @@ class WholePart(Part):
     """A part without keys: it has changed or it hasn't.
 
     Elements are compared by identity, unless each take makes new ones.
+
+    Args:
+      take: Returns what the thing holds.
+      put: Makes the thing hold that again.
     """
 
     __slots__ = ("_by_value", "_put", "_take")
@@ -80,21 +92,22 @@ class WholePart(Part):
         place: Place,
         kind: str,
         thing: Any,
-        take: Callable[[], Any],
-        put: Callable[[Any], object],
+        take: Callable[[Any], Any],
+        put: Callable[[Any, Any], object],
         *,
         by_value: bool = False,
+        advice: str = "",
     ) -> None:
-        super().__init__(place, kind, thing)
+        super().__init__(place, kind, thing, advice)
         self._by_value = by_value
         self._take = take
         self._put = put
 
     def take(self) -> Any:
-        return self._take()
+        return self._take(self.thing)
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
-        self._put(contents)
+        self._put(self.thing, contents)
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         if type(before) is tuple and not self._by_value:
@@ -139,6 +152,11 @@ class KeyedPart(Part):
             if key not in now or now[key] is not value:
                 self._set(key, value)
 
+    def place_of(self, key: Any) -> Place:
+        if key is WHOLE:
+            return self.place
+        return self.place.attribute(str(key)) if self.names_things else self.place.item(key)
+
     @abc.abstractmethod
     def _set(self, key: Any, value: Any) -> None: ...
 
@@ -160,9 +178,6 @@ class MappingPart(KeyedPart):
     def take(self) -> dict[Any, Any]:
         mapping = self._mapping
         return dict(mapping) if type(mapping) is dict else dict(self._cls.items(mapping))
-
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.item(key)
 
     def _replace(self, contents: dict[Any, Any]) -> None:
         self._cls.clear(self._mapping)  # So that the order comes back, too.
@@ -201,9 +216,6 @@ class NamesPart(KeyedPart):
             return dict(bound)
         return {name: bound[name] for name in self.names if name in bound}
 
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
-
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         keys = super().changed(before, after)
         return () if keys == (WHOLE,) else keys  # The order of names means nothing.
@@ -238,9 +250,6 @@ class SlotsPart(KeyedPart):
                 pass  # Empty.
         return held
 
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
-
     def _set(self, key: Any, value: Any) -> None:
         self._slots[key].__set__(self._instance, value)
 
@@ -264,9 +273,6 @@ class ClassPart(KeyedPart):
 
     def take(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
-
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
 
     def _set(self, key: Any, value: Any) -> None:
         type.__setattr__(self._owner, key, value)
@@ -296,6 +302,9 @@ class CellPart(KeyedPart):
         except ValueError:  # Not bound yet.
             return {}
 
+    def place_of(self, key: Any) -> Place:
+        return self.place
+
     def _set(self, key: Any, value: Any) -> None:
         self._cell.cell_contents = value
 
@@ -306,42 +315,28 @@ class CellPart(KeyedPart):
             pass
 
 
+class OpaquePart(Part):
+    """An object that can't be looked into: only who uses it can be told."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, thing: Any) -> None:
+        cls = type(thing)
+        super().__init__(place, f"{cls.__module__}.{cls.__qualname__}", thing)
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.kind})"
+
+    def take(self) -> None:
+        return None
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        pass
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return ()
+
+
 def is_dunder(name: str) -> bool:
     """Return whether a name is Python's own, such as ``__module__``."""
     return name.startswith("__") and name.endswith("__")
-
-
-def items_part(place: Place, items: Any) -> Part:
-    """Return the part of a list, deque, set, bytearray or array, by the plain class's methods."""
-    kind = type(items).__name__
-    if isinstance(items, list):
-
-        def put_list(contents: Iterable[Any]) -> None:
-            list.__setitem__(items, slice(None), contents)
-
-        return WholePart(place, kind, items, lambda: tuple(list.__iter__(items)), put_list)
-    if isinstance(items, deque):
-
-        def put_deque(contents: Iterable[Any]) -> None:
-            deque.clear(items)
-            deque.extend(items, contents)
-
-        return WholePart(place, kind, items, lambda: tuple(deque.__iter__(items)), put_deque)
-    if isinstance(items, set):
-
-        def put_set(contents: Iterable[Any]) -> None:
-            set.clear(items)
-            set.update(items, contents)
-
-        return WholePart(place, kind, items, lambda: frozenset(set.__iter__(items)), put_set)
-    if isinstance(items, bytearray):
-
-        def put_bytes(contents: Iterable[int]) -> None:
-            bytearray.__setitem__(items, slice(None), contents)
-
-        return WholePart(place, kind, items, lambda: bytes(items), put_bytes)
-
-    def put_array(contents: Any) -> None:
-        items[:] = contents
-
-    return WholePart(place, kind, items, lambda: items[:], put_array)

@@ -9,8 +9,13 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from harness.testing.objects._code import is_users_module
-from harness.testing.objects._places import Place, function_name, place_of_definition
-from harness.testing.objects._reach import Reached, local_place
+from harness.testing.objects._places import (
+    Place,
+    function_name,
+    local_place,
+    place_of_definition,
+)
+from harness.testing.objects._reach import Reached
 
 
 def reach_from(agent_fn: object, inputs: list[Any], caller: FrameType) -> Reached:
