@@ -105,7 +105,7 @@ Held = Iterable[tuple[Any, Place]]
 class Kind:
     """What is known of the objects of some types."""
 
-    types: tuple[type[Any], ...] = ()
+    types: tuple[type[Any], ...] = attrs.field(default=(), kw_only=False)
 
     name: str = ""
     """The full name of one more type, which nobody needs to have imported."""
@@ -173,10 +173,6 @@ def _refill(fill: Callable[[Any, Iterable[Any]], object]) -> Callable[[Any, Iter
     return put
 
 
-def _put_slice(items: Any, contents: Any) -> None:
-    items[:] = contents
-
-
 def _rewrite(buffer: Any, contents: tuple[Any, int]) -> None:
     text, position = contents
     buffer.seek(0)
@@ -227,19 +223,18 @@ class CachePart(Part):
     For somebody who shall have it to himself another cache hangs in its place for a while.
     """
 
-    __slots__ = ("_cache", "_holder", "_key")
+    __slots__ = ("_holder", "_key")
 
     def __init__(self, place: Place, cache: LruCache[Any], holder: KeyedPart, key: Any) -> None:
         super().__init__(
             *(place, "functools cache", cache),
             advice="don't cache what runs change; return a copy, or keep it in a harness.RunLocal",
         )
-        self._cache = cache
         self._holder = holder
         self._key = key
 
     def take(self) -> tuple[LruCache[Any], int]:
-        cache: LruCache[Any] = self._holder.take().get(self._key, self._cache)
+        cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
         return cache, cache.cache_info().misses
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
@@ -253,8 +248,8 @@ class CachePart(Part):
         return () if before[0] is after[0] and before[1] == after[1] else (WHOLE,)
 
     def fresh(self, contents: Any) -> Any:
-        settings = self._cache.cache_parameters()
-        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(self._cache.__wrapped__)
+        settings = self.thing.cache_parameters()
+        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(self.thing.__wrapped__)
         return cache, 0
 
 
@@ -281,27 +276,23 @@ class CountPart(Part):
         start, step = (int(number) if number == int(number) else number for number in (start, step))
         self._holder.put({self._key: itertools.count(start, step)}, [self._key])
 
-    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        return () if before == after else (WHOLE,)
-
 
 class RunVariablePart(Part):
     """A variable that each ``trio.run`` has its own value of; outside of one there is none."""
 
-    __slots__ = ("_unset", "_variable")
+    __slots__ = ("_unset",)
 
     def __init__(self, place: Place, variable: trio.lowlevel.RunVar[Any]) -> None:
         super().__init__(place, "variable of a trio.run", variable)
-        self._variable = variable
         self._unset: trio.lowlevel.RunVarToken[Any] | None = None
 
     def take(self) -> tuple[Any, ...]:
         try:
-            return (self._variable.get(),)
+            return (self.thing.get(),)
         except LookupError:
             if self._unset is None:
                 # Nothing but such a token can take a value away again.
-                self._unset = self._variable.set(None)
+                self._unset = self.thing.set(None)
                 self._reset(self._unset)
             return ()
         except RuntimeError:
@@ -310,7 +301,7 @@ class RunVariablePart(Part):
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         try:
             if contents:
-                self._variable.set(contents[0])
+                self.thing.set(contents[0])
             elif self.take() and self._unset is not None:
                 self._reset(self._unset)
         except RuntimeError:
@@ -321,7 +312,7 @@ class RunVariablePart(Part):
         return () if same else (WHOLE,)
 
     def _reset(self, unset: trio.lowlevel.RunVarToken[Any]) -> None:
-        self._variable.reset(unset)
+        self.thing.reset(unset)
         unset.redeemed = False  # It is needed more than once.
 
 
@@ -331,7 +322,7 @@ class EnvironmentPart(KeyedPart):
     __slots__ = ()
 
     names_things = True
-    reads_show = False
+    keys_are_names = False
 
     def __init__(self) -> None:
         super().__init__(Place("os.environ"), "environment", os.environ, _ONE_PER_PROCESS)
@@ -345,9 +336,6 @@ class EnvironmentPart(KeyedPart):
             return ()
         keys = before.keys() | after.keys()
         return tuple(sorted(key for key in keys if before.get(key) != after.get(key)))
-
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.item(key)
 
     def _set(self, key: Any, value: Any) -> None:
         os.environ[key] = value
@@ -513,40 +501,40 @@ def _at(*names: str, named: bool = False) -> Callable[[Any, Place], Held]:
 # The registry ------------------------------------------------------------------------------------
 
 KINDS = (
-    Kind(types=(types.FunctionType,), look=_function),
-    Kind(types=(types.ModuleType,), look=lambda walk, module, *_: walk.in_module(module)),
-    Kind(types=(types.MethodType,), holds=_at("__self__", "__func__")),
+    Kind((types.FunctionType,), look=_function),
+    Kind((types.ModuleType,), look=lambda walk, module, *_: walk.in_module(module)),
+    Kind((types.MethodType,), holds=_at("__self__", "__func__")),
     Kind(
-        types=(types.BuiltinFunctionType,),
+        (types.BuiltinFunctionType,),
         holds=lambda function, place: (
             () if isinstance(function.__self__, types.ModuleType) else ((function.__self__, place),)
         ),
     ),
     Kind(
-        types=(staticmethod, classmethod, property, functools.cached_property),
+        (staticmethod, classmethod, property, functools.cached_property),
         holds=_at("__func__", "fget", "fset", "fdel", "func"),
     ),
-    Kind(types=(functools.partial, functools.partialmethod), holds=_arguments),
-    Kind(types=(LruCache,), held_part=CachePart, holds=_at("__wrapped__")),
-    Kind(types=(type,), look=_class),
-    Kind(types=(dict,), look=_mapping),
+    Kind((functools.partial, functools.partialmethod), holds=_arguments),
+    Kind((LruCache,), held_part=CachePart, holds=_at("__wrapped__")),
+    Kind((type,), look=_class),
+    Kind((dict,), look=_mapping),
     Kind(
-        types=(list,),
+        (list,),
         part=_whole(
             lambda items: tuple(list.__iter__(items)),
-            lambda items, contents: list.__setitem__(items, slice(None), contents),
+            lambda items, held: list.__setitem__(items, slice(None), held),
         ),
         holds=lambda items, place: _numbered(list.__iter__(items), place),
         attributes=True,
     ),
     Kind(
-        types=(deque,),
+        (deque,),
         part=_whole(lambda items: tuple(deque.__iter__(items)), _refill(deque.extend)),
         holds=lambda items, place: _numbered(deque.__iter__(items), place),
         attributes=True,
     ),
     Kind(
-        types=(set,),
+        (set,),
         part=_whole(lambda items: frozenset(set.__iter__(items)), _refill(set.update)),
         holds=lambda items, place: (
             (value, place) for value in islice(frozenset(set.__iter__(items)), ITEMS_AT_MOST)
@@ -554,34 +542,40 @@ KINDS = (
         attributes=True,
     ),
     Kind(
-        types=(bytearray,),
+        (bytearray,),
         part=_whole(bytes, lambda items, held: bytearray.__setitem__(items, slice(None), held)),
         attributes=True,
     ),
-    Kind(types=(array.array,), part=_whole(lambda items: items[:], _put_slice), attributes=True),
-    Kind(types=(tuple, frozenset), holds=_fixed, attributes=True),
     Kind(
-        types=(types.MappingProxyType,),
+        (array.array,),
+        part=_whole(
+            lambda items: items[:], lambda items, held: items.__setitem__(slice(None), held)
+        ),
+        attributes=True,
+    ),
+    Kind((tuple, frozenset), holds=_fixed, attributes=True),
+    Kind(
+        (types.MappingProxyType,),
         holds=lambda proxy, place: (
             (value, place.item(key)) for key, value in islice(proxy.items(), ITEMS_AT_MOST)
         ),
     ),
-    Kind(types=(contextvars.ContextVar,), holds=_inherited),
-    Kind(types=(trio.lowlevel.RunVar,), part=RunVariablePart),
+    Kind((contextvars.ContextVar,), holds=_inherited),
+    Kind((trio.lowlevel.RunVar,), part=RunVariablePart),
     # The values are each run's own.
-    Kind(types=(RunLocal,), holds=_at("_factory", "_fork")),
-    Kind(types=(Enum,), look=_enum_member),
-    Kind(types=(memoryview,), holds=_at("obj", named=True)),
-    Kind(types=(random.SystemRandom,)),
-    Kind(types=(random.Random,), part=_random_part),
-    Kind(types=(itertools.count,), held_part=CountPart, look=lambda walk, *at: walk.instance(*at)),
-    Kind(types=(Limiter,), part=LimiterPart),
+    Kind((RunLocal,), holds=_at("_factory", "_fork")),
+    Kind((Enum,), look=_enum_member),
+    Kind((memoryview,), holds=_at("obj", named=True)),
+    Kind((random.SystemRandom,)),
+    Kind((random.Random,), part=_random_part),
+    Kind((itertools.count,), held_part=CountPart, look=lambda walk, *at: walk.instance(*at)),
+    Kind((Limiter,), part=LimiterPart),
     Kind(
-        types=(io.StringIO, io.BytesIO),
+        (io.StringIO, io.BytesIO),
         part=_whole(lambda held: (held.getvalue(), held.tell()), _rewrite, by_value=True),
     ),
     Kind(
-        types=(logging.Logger,),
+        (logging.Logger,),
         part=_whole(
             lambda logger: (logger.level, logger.disabled, logger.propagate),
             _put_logger,
@@ -591,13 +585,13 @@ KINDS = (
         # Where it writes to: a handler that a run adds gets the lines of all.
         holds=_at("handlers", "filters", named=True),
     ),
-    Kind(types=(logging.Handler,), look=_handler),
+    Kind((logging.Handler,), look=_handler),
     Kind(name="numpy.ndarray", look=_numbers),
     # Not looked into: what holds nothing of a run's, or would lead into the machinery.
-    Kind(types=(os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
-    Kind(types=(contextvars.Context, contextvars.Token)),
-    Kind(types=(type(threading.Lock()), type(threading.RLock()), threading.Thread)),
-    Kind(types=(trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
+    Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
+    Kind((contextvars.Context, contextvars.Token)),
+    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
 )
 """What is known; the first entry that fits counts. Other objects have attributes at most."""
 
@@ -631,6 +625,15 @@ STATES = (
 )
 
 
+HELD = {
+    cls: (kind.held_part, kind.holds)
+    for kind in KINDS
+    if kind.held_part is not None
+    for cls in kind.types
+}
+"""What is put back by way of what holds it, by type."""
+
+
 def kind_of(cls: type[Any]) -> Kind | None:
     """Return the kind of the objects of a class, if it is known."""
     name = f"{cls.__module__}.{cls.__qualname__}"
@@ -643,11 +646,5 @@ def _things_of(state: ProcessState) -> Iterator[Any]:
         yield from (vars(state.module)[name] for name in state.names if hasattr(state.module, name))
 
 
-_BY_THING = {id(thing): (thing, state) for state in STATES for thing in _things_of(state)}
+BY_THING = {id(thing): (thing, state) for state in STATES for thing in _things_of(state)}
 """States by the ids of objects, which are held here so that their ids stay theirs."""
-
-
-def state_behind(thing: Any) -> ProcessState | None:
-    """Return the state of the process that an object of Python's own is about, if any."""
-    known = _BY_THING.get(id(thing))
-    return None if known is None else known[1]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.testing.objects._code import Import, is_users_file, is_users_module, names_used
-from harness.testing.objects._kinds import STATES, ProcessState, Walk, state_behind
+from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walk
 from harness.testing.objects._parts import NamesPart, is_dunder
 from harness.testing.objects._places import Place
 
@@ -68,10 +68,10 @@ class Named:
 
     def by_thing(self, thing: Any) -> bool:
         """Look at the state of the process that an object of Python's own is about, if any."""
-        state = state_behind(thing)
-        if state is not None:
-            self._state(state)
-        return state is not None
+        known = BY_THING.get(id(thing))
+        if known is not None:
+            self._state(known[1])
+        return known is not None
 
     def _state(self, state: ProcessState) -> None:
         if state.part is None:

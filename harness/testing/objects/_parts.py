@@ -39,8 +39,8 @@ class Part(abc.ABC):
     names_things: ClassVar[bool] = False
     """Whether what stands under its keys are things in their own right, such as attributes."""
 
-    reads_show: ClassVar[bool] = True
-    """Whether a line that reads one of these is seen to: it loads the name from the thing."""
+    keys_are_names: ClassVar[bool] = True
+    """Whether the keys of such things are names in code, so that a line is seen to load one."""
 
     per_loop: ClassVar[bool] = False
     """Whether it belongs to one ``trio.run``, and is put back before every one."""
@@ -62,9 +62,9 @@ class Part(abc.ABC):
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         """Make the part hold ``contents`` again; of a part with keys, only under ``keys``."""
 
-    @abc.abstractmethod
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         """Return the keys under which two takes differ, or `WHOLE`, or nothing."""
+        return () if before == after else (WHOLE,)
 
     def fresh(self, contents: Any) -> Any:
         """Return contents like ``contents`` for somebody who shall have the part to himself."""
@@ -110,11 +110,9 @@ class WholePart(Part):
         self._put(self.thing, contents)
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if type(before) is tuple and not self._by_value:
-            same = len(before) == len(after) and all(map(is_, before, after))
-        else:
-            same = before == after
-        return () if same else (WHOLE,)
+        if type(before) is not tuple or self._by_value:
+            return super().changed(before, after)
+        return () if len(before) == len(after) and all(map(is_, before, after)) else (WHOLE,)
 
 
 class KeyedPart(Part):
@@ -155,7 +153,8 @@ class KeyedPart(Part):
     def place_of(self, key: Any) -> Place:
         if key is WHOLE:
             return self.place
-        return self.place.attribute(str(key)) if self.names_things else self.place.item(key)
+        named = self.names_things and self.keys_are_names
+        return self.place.attribute(str(key)) if named else self.place.item(key)
 
     @abc.abstractmethod
     def _set(self, key: Any, value: Any) -> None: ...
@@ -168,27 +167,26 @@ class KeyedPart(Part):
 class MappingPart(KeyedPart):
     """What a dict holds, through the methods of the plain class: no override may run."""
 
-    __slots__ = ("_cls", "_mapping")
+    __slots__ = ("_cls",)
 
     def __init__(self, place: Place, mapping: dict[Any, Any]) -> None:
         super().__init__(place, type(mapping).__name__, mapping)
-        self._mapping = mapping
         self._cls: type[dict[Any, Any]] = OrderedDict if isinstance(mapping, OrderedDict) else dict
 
     def take(self) -> dict[Any, Any]:
-        mapping = self._mapping
+        mapping = self.thing
         return dict(mapping) if type(mapping) is dict else dict(self._cls.items(mapping))
 
     def _replace(self, contents: dict[Any, Any]) -> None:
-        self._cls.clear(self._mapping)  # So that the order comes back, too.
+        self._cls.clear(self.thing)  # So that the order comes back, too.
         for key, value in contents.items():
             self._set(key, value)
 
     def _set(self, key: Any, value: Any) -> None:
-        self._cls.__setitem__(self._mapping, key, value)
+        self._cls.__setitem__(self.thing, key, value)
 
     def _delete(self, key: Any) -> None:
-        self._cls.pop(self._mapping, key, None)
+        self._cls.pop(self.thing, key, None)
 
 
 class NamesPart(KeyedPart):
@@ -230,7 +228,7 @@ class NamesPart(KeyedPart):
 class SlotsPart(KeyedPart):
     """The slots of an object. A frozen one is put back all the same: the slot is set, not it."""
 
-    __slots__ = ("_instance", "_slots")
+    __slots__ = ("_slots",)
 
     names_things = True
 
@@ -238,24 +236,23 @@ class SlotsPart(KeyedPart):
         self, place: Place, kind: str, instance: object, slots: dict[str, MemberDescriptorType]
     ) -> None:
         super().__init__(place, kind, instance)
-        self._instance = instance
         self._slots = slots
 
     def take(self) -> dict[str, Any]:
         held = {}
         for name, slot in self._slots.items():
             try:
-                held[name] = slot.__get__(self._instance)
+                held[name] = slot.__get__(self.thing)
             except AttributeError:
                 pass  # Empty.
         return held
 
     def _set(self, key: Any, value: Any) -> None:
-        self._slots[key].__set__(self._instance, value)
+        self._slots[key].__set__(self.thing, value)
 
     def _delete(self, key: Any) -> None:
         try:
-            self._slots[key].__delete__(self._instance)
+            self._slots[key].__delete__(self.thing)
         except AttributeError:
             pass
 
@@ -263,23 +260,22 @@ class SlotsPart(KeyedPart):
 class ClassPart(KeyedPart):
     """The attributes of a class, set past whatever its metaclass says about that."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ()
 
     names_things = True
 
     def __init__(self, place: Place, cls: type[Any]) -> None:
         super().__init__(place, "class attribute", cls)
-        self._owner = cls
 
     def take(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
+        return {name: value for name, value in vars(self.thing).items() if not is_dunder(name)}
 
     def _set(self, key: Any, value: Any) -> None:
-        type.__setattr__(self._owner, key, value)
+        type.__setattr__(self.thing, key, value)
 
     def _delete(self, key: Any) -> None:
         try:
-            type.__delattr__(self._owner, key)
+            type.__delattr__(self.thing, key)
         except AttributeError:
             pass
 
@@ -287,18 +283,17 @@ class ClassPart(KeyedPart):
 class CellPart(KeyedPart):
     """A variable of a function that the functions inside of it share, and may bind anew."""
 
-    __slots__ = ("_cell", "name")
+    __slots__ = ("name",)
 
     names_things = True
 
     def __init__(self, place: Place, name: str, cell: CellType) -> None:
         super().__init__(place, "variable", cell)
         self.name = name
-        self._cell = cell
 
     def take(self) -> dict[str, Any]:
         try:
-            return {self.name: self._cell.cell_contents}
+            return {self.name: self.thing.cell_contents}
         except ValueError:  # Not bound yet.
             return {}
 
@@ -306,11 +301,11 @@ class CellPart(KeyedPart):
         return self.place
 
     def _set(self, key: Any, value: Any) -> None:
-        self._cell.cell_contents = value
+        self.thing.cell_contents = value
 
     def _delete(self, key: Any) -> None:
         try:
-            del self._cell.cell_contents
+            del self.thing.cell_contents
         except ValueError:
             pass
 
@@ -332,9 +327,6 @@ class OpaquePart(Part):
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         pass
-
-    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        return ()
 
 
 def is_dunder(name: str) -> bool:

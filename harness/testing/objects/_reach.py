@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from harness.testing.objects._code import is_users_class
-from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, Kind, kind_of
+from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, HELD, Kind, kind_of
 from harness.testing.objects._named import Named
 from harness.testing.objects._parts import KeyedPart, NamesPart, OpaquePart, Part, SlotsPart
 from harness.testing.objects._places import Place
@@ -118,22 +118,15 @@ class Reached:
 
     def hang(self, holder: KeyedPart, key: Any, value: Any, place: Place, levels: int) -> None:
         """Look later at what hangs from a part under a key."""
-        cls = type(value)
-        if cls in ATOMS:
-            return
-        kind = self._kind(cls)
-        if (
-            kind is not None
-            and kind.held_part is not None
-            and cls in kind.types
-            and id(value) not in self.seen
-        ):
-            self.seen[id(value)] = value
-            self.parts.append(kind.held_part(place, value, holder, key))
-            for held, where in kind.holds(value, place):
-                self.push(held, where, levels)
-        else:
+        way = HELD.get(type(value))
+        if way is None or id(value) in self.seen:
             self.push(value, place, levels)
+            return
+        self.seen[id(value)] = value
+        part, holds = way
+        self.parts.append(part(place, value, holder, key))
+        for held, where in holds(value, place):
+            self.push(held, where, levels)
 
     def instance(self, thing: Any, place: Place, levels: int) -> None:
         """Look at an object of no kind that is known."""
@@ -151,13 +144,13 @@ class Reached:
 
     def attributes(self, thing: Any, place: Place, levels: int) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
-        cls = type(thing)
-        slots: dict[str, types.MemberDescriptorType] = {}
-        for base in cls.__mro__:
-            if "__slots__" in vars(base):
-                for name, value in vars(base).items():
-                    if isinstance(value, types.MemberDescriptorType):
-                        slots.setdefault(name, value)
+        slotted = [vars(cls) for cls in type(thing).__mro__ if "__slots__" in vars(cls)]
+        slots = {
+            name: value
+            for names in reversed(slotted)  # So that the class itself has the last word.
+            for name, value in names.items()
+            if isinstance(value, types.MemberDescriptorType)
+        }
         found: list[KeyedPart] = []
         if slots:
             found.append(SlotsPart(place, "attribute", thing, slots))
@@ -167,7 +160,7 @@ class Reached:
             self.parts.append(part)
             for name, value in part.take().items():
                 self.hang(part, name, value, place.attribute(name), levels)
-        return bool(found) or any("__slots__" in vars(base) for base in cls.__mro__)
+        return bool(found or slotted)
 
 
 def _own_attributes(thing: Any) -> dict[str, Any] | None:
