@@ -46,7 +46,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
     "testing": {
         "_asked": 0,
         "_clock": 0,
-        "_outputs": 0,
+        "_outcomes": 0,
         "schedules": 0,
         "objects": 1,
         "audit": 2,
@@ -158,7 +158,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.objects", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
-    ("testing.audit", "harness.testing.schedules._run"): "a loop in a loop is refused in one way",
+    (
+        "testing.audit",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),
@@ -180,7 +183,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.isolation", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
     ),
-    ("testing.isolation", "harness.testing.schedules._run"): (
+    ("testing.isolation", "harness.testing.schedules._run_schedule"): (
         "a trial runs what a search wants to see, and the search is the inside of a folder"
     ),
     ("testing.isolation", "harness.testing.schedules._schedule"): (

@@ -22,7 +22,7 @@ from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._silence import silenced_lines, silences_in
 from harness.testing.objects import SharedState, Suspect, reach_from, suspects_of
 from harness.testing.schedules import run_schedule
-from harness.testing.schedules._run import refuse_inside_trio
+from harness.testing.schedules._run_schedule import refuse_inside_trio
 
 STEPS_AT_MOST = 1_000_000
 """Steps after which a run is taken for one that never ends."""

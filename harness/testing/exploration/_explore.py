@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from harness._arguments import check_count
 from harness.errors import ScheduleError
-from harness.testing.exploration._report import failure, what_went_wrong
+from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
 from harness.testing.schedules import Found, Schedule, ScheduleRun, find_schedule, run_schedule
 from harness.testing.schedules._thread import in_worker_thread

@@ -14,7 +14,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 from harness.testing._asked import asked
-from harness.testing._outputs import Comparison, Equal, IncomparableError
+from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import (
     Candidate,
@@ -26,8 +26,8 @@ from harness.testing.isolation._causes import (
 )
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
-from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
-from harness.testing.isolation._lines import LineWatch
+from harness.testing.isolation._hunt import Caught, hunt_at_once, hunt_in_order, other_schedules
+from harness.testing.isolation._line_watch import LineWatch
 from harness.testing.isolation._program import AgentFunction, run_name
 from harness.testing.isolation._report import report
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, Verdict, trial_of
@@ -148,7 +148,7 @@ def _check(
         if trial is not None:
             return _replay(subject, trial, alone)
         found = hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
-        if isinstance(found, Found):
+        if isinstance(found, Caught):
             raise _failure(subject, found, alone, seed)
         return _isolation(subject, found, alone)
     except IncomparableError as error:
@@ -179,11 +179,11 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
             trial.replay,
         )
     if verdict.failed:
-        raise _failure(subject, Found(trial, verdict, 1), alone, seed=0)
+        raise _failure(subject, Caught(trial, verdict, 1), alone, seed=0)
     return _isolation(subject, 1, alone)
 
 
-def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) -> ScheduleError:
+def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -> ScheduleError:
     """Find out all that can be said about a failing trial, and say it."""
     trial = found.trial
     watch = StepWatch(subject.state.parts)
@@ -273,7 +273,7 @@ def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWa
     return trial.play(subject, [observer])
 
 
-def _first_error(found: Found) -> BaseException | None:
+def _first_error(found: Caught) -> BaseException | None:
     for difference in found.verdict.differences:
         if difference.got.error is not None:
             return difference.got.error

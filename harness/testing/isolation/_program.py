@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from harness.runs import open_run, start_soon
-from harness.testing._outputs import Outcome, returned
+from harness.testing._outcomes import Outcome, returned
 from harness.testing.isolation._watch import member
 from harness.testing.schedules import faultable
 

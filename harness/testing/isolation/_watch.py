@@ -76,7 +76,7 @@ def _halt(task: trio.lowlevel.Task) -> str:
 
 
 @attrs.frozen
-class Broken:
+class OutOfOrder:
     """A declared shared object was found out of order."""
 
     path: str
@@ -90,7 +90,7 @@ class OrderWatch:
     """An observer that asks after every step whether what is shared on purpose is in order."""
 
     def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
-        self.broken: Broken | None = None
+        self.broken: OutOfOrder | None = None
         self._checks = checks
         self._steps = 0
 
@@ -106,7 +106,7 @@ class OrderWatch:
         for path, check in self._checks.items():
             why = out_of_order(check)
             if why is not None:
-                self.broken = Broken(path, run, self._steps, _halt(task), why)
+                self.broken = OutOfOrder(path, run, self._steps, _halt(task), why)
                 return
 
 

@@ -23,7 +23,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from itertools import islice
 from operator import is_
@@ -72,7 +72,7 @@ LruCache = functools._lru_cache_wrapper
 _ONE_PER_PROCESS = "pass it as an argument; there is only one of it in the whole process"
 
 
-class Walk(Protocol):
+class Walker(Protocol):
     """The walk through objects, as far as kinds of objects know it."""
 
     parts: list[Part]
@@ -122,7 +122,7 @@ class Kind:
     attributes: bool = False
     """Whether those of classes that are derived from these types have attributes to look at."""
 
-    look: Callable[[Walk, Any, Place, int], None] | None = None
+    look: Callable[[Walker, Any, Place, int], None] | None = None
     """Looks at one, where it takes more than all of this."""
 
 
@@ -372,7 +372,7 @@ class WarningFiltersPart(Part):
 # What hangs from them ----------------------------------------------------------------------------
 
 
-def _function(walk: Walk, function: types.FunctionType, place: Place, levels: int) -> None:
+def _function(walk: Walker, function: types.FunctionType, place: Place, levels: int) -> None:
     if not is_users_function(function):
         # A wrapper made by a library still closes over the user's function.
         _closure(walk, function, levels, bindings=False)
@@ -390,7 +390,7 @@ def _function(walk: Walk, function: types.FunctionType, place: Place, levels: in
         walk.push(value, place if name == "__wrapped__" else place.attribute(name), levels)
 
 
-def _closure(walk: Walk, function: types.FunctionType, levels: int, *, bindings: bool) -> None:
+def _closure(walk: Walker, function: types.FunctionType, levels: int, *, bindings: bool) -> None:
     code = function.__code__
     # The code's own name: functools.wraps gives a function that of the one it wraps.
     owner = function_name(code.co_qualname.rpartition(".<locals>")[0])
@@ -409,7 +409,7 @@ def _closure(walk: Walk, function: types.FunctionType, levels: int, *, bindings:
             walk.push(value, local_place(name, value, owner), levels)
 
 
-def _class(walk: Walk, cls: type[Any], place: Place, levels: int) -> None:
+def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
     if not is_users_class(cls):
         return
     place = place_of_definition(cls)
@@ -427,7 +427,7 @@ def _class(walk: Walk, cls: type[Any], place: Place, levels: int) -> None:
         walk.push(base, place, levels)
 
 
-def _mapping(walk: Walk, mapping: dict[Any, Any], place: Place, levels: int) -> None:
+def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -> None:
     part = MappingPart(place, mapping)
     walk.parts.append(part)
     for key, value in islice(part.take().items(), ITEMS_AT_MOST):
@@ -438,19 +438,19 @@ def _mapping(walk: Walk, mapping: dict[Any, Any], place: Place, levels: int) -> 
         walk.attributes(mapping, place, levels)
 
 
-def _enum_member(walk: Walk, member: Enum, place: Place, levels: int) -> None:
+def _enum_member(walk: Walker, member: Enum, place: Place, levels: int) -> None:
     if is_users_class(type(member)):
         walk.push(member.value, place.attribute("value"), levels)
         walk.attributes(member, place, levels)
         walk.push(type(member), place, levels)
 
 
-def _handler(walk: Walk, handler: logging.Handler, place: Place, levels: int) -> None:
+def _handler(walk: Walker, handler: logging.Handler, place: Place, levels: int) -> None:
     if is_users_class(type(handler)):
         walk.instance(handler, place, levels)
 
 
-def _numbers(walk: Walk, numbers: Any, place: Place, levels: int) -> None:
+def _numbers(walk: Walker, numbers: Any, place: Place, levels: int) -> None:
     """Look at an array of numpy, which is compared and kept by its bytes."""
     if numbers.dtype.hasobject:
         walk.instance(numbers, place, levels)
@@ -482,10 +482,8 @@ def _arguments(partial: functools.partial[Any], place: Place) -> Held:
 def _inherited(variable: contextvars.ContextVar[Any], place: Place) -> Held:
     """Yield the values that every run inherits: the caller's, and the default."""
     for context in (contextvars.copy_context(), contextvars.Context()):
-        try:
+        with contextlib.suppress(LookupError):
             yield context.run(variable.get), place.attribute("get").called()
-        except LookupError:
-            continue
 
 
 def _at(*names: str, named: bool = False) -> Callable[[Any, Place], Held]:
@@ -640,11 +638,10 @@ def kind_of(cls: type[Any]) -> Kind | None:
     return next((one for one in KINDS if issubclass(cls, one.types) or one.name == name), None)
 
 
-def _things_of(state: ProcessState) -> Iterator[Any]:
-    yield from state.things
-    if state.part is not None:
-        yield from (vars(state.module)[name] for name in state.names if hasattr(state.module, name))
-
-
-BY_THING = {id(thing): (thing, state) for state in STATES for thing in _things_of(state)}
+BY_THING = {
+    id(thing): (thing, state)
+    for state in STATES
+    for thing in (*state.things, *map(vars(state.module).get, state.names if state.part else ()))
+    if thing is not None
+}
 """States by the ids of objects, which are held here so that their ids stay theirs."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.testing.objects._code import Import, is_users_file, is_users_module, names_used
-from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walk
+from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walker
 from harness.testing.objects._parts import NamesPart, is_dunder
 from harness.testing.objects._places import Place
 
@@ -23,7 +23,7 @@ from harness.testing.objects._places import Place
 class Named:
     """Globals, modules and states of the process that the code of a walk names."""
 
-    def __init__(self, walk: Walk, *, may_import: bool) -> None:
+    def __init__(self, walk: Walker, *, may_import: bool) -> None:
         self._walk = walk
         self._may_import = may_import
         self._globals: dict[int, NamesPart] = {}

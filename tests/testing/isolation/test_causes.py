@@ -5,7 +5,7 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from harness.testing._outputs import Comparison, Outcome
+from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._causes import Candidate, Causes, find_causes
 from harness.testing.isolation._trials import Difference, Subject, Trial, Verdict
 from harness.testing.objects._parts import MappingPart

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from harness._words import errors_in_words
 from harness.errors import ScheduleError
-from harness.testing._outputs import ERROR_WORDS_AT_MOST
+from harness.testing._outcomes import ERROR_WORDS_AT_MOST
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_suspects
 from harness.testing.schedules import Found, ScheduleRun, run_schedule
