@@ -89,6 +89,7 @@ class Walker(Protocol):
 
     def attributes(self, thing: Any, place: Place, levels: int, /) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
+        ...
 
     def in_code(self, code: types.CodeType, names: dict[str, Any], /) -> None:
         """Look at what some code names; ``names`` are the globals of its module."""
@@ -162,12 +163,11 @@ def _whole(
     return part
 
 
-def _refill(fill: Callable[[Any, Iterable[Any]], object]) -> Callable[[Any, Iterable[Any]], None]:
-    """Return what empties a container and fills it again, by methods of the plain class."""
+def _refill(clear: Callable[..., object], fill: Callable[..., object]) -> Callable[..., object]:
+    """Return what empties a container and fills it again, by these methods of the plain class."""
 
-    def put(items: Any, contents: Iterable[Any]) -> None:
-        cls = deque if isinstance(items, deque) else set
-        cls.clear(items)
+    def put(items: Any, contents: Any) -> None:
+        clear(items)
         fill(items, contents)
 
     return put
@@ -292,8 +292,8 @@ class RunVariablePart(Part):
         except LookupError:
             if self._unset is None:
                 # Nothing but such a token can take a value away again.
-                self._unset = self.thing.set(None)
-                self._reset(self._unset)
+                self._unset = unset = self.thing.set(None)
+                self._reset(unset)
             return ()
         except RuntimeError:
             return ()
@@ -527,13 +527,13 @@ KINDS = (
     ),
     Kind(
         (deque,),
-        part=_whole(lambda items: tuple(deque.__iter__(items)), _refill(deque.extend)),
+        part=_whole(lambda items: tuple(deque.__iter__(items)), _refill(deque.clear, deque.extend)),
         holds=lambda items, place: _numbered(deque.__iter__(items), place),
         attributes=True,
     ),
     Kind(
         (set,),
-        part=_whole(lambda items: frozenset(set.__iter__(items)), _refill(set.update)),
+        part=_whole(lambda items: frozenset(set.__iter__(items)), _refill(set.clear, set.update)),
         holds=lambda items, place: (
             (value, place) for value in islice(frozenset(set.__iter__(items)), ITEMS_AT_MOST)
         ),
