@@ -31,11 +31,11 @@ from benchmarks._measure import (
     not_installed,
 )
 from harness.testing import Found, Schedule, find_schedule
-from harness.testing.schedules._backend import Backend
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
+from harness.testing.schedules._step_backend import StepBackend
 
 TASKS = 4
 STEPS = 10
@@ -97,7 +97,7 @@ def plain(count: int) -> float:
     return time.process_time() - began
 
 
-def controlled(backend: Backend) -> Bench:
+def controlled(backend: StepBackend) -> Bench:
     """Return the bench of a schedule with a few switches."""
     choices = Schedule(((5, 1), (9, 2))).choices()
 

@@ -42,6 +42,27 @@ FLOORS = {
 }
 """The floor of each file or folder of the package. ``harness/__init__.py`` is the roof."""
 
+INNER_FLOORS: dict[str, dict[str, int]] = {
+    "testing": {
+        "_asked": 0,
+        "_clock": 0,
+        "_outcomes": 0,
+        "schedules": 0,
+        "objects": 1,
+        "audit": 2,
+        "chaos": 2,
+        "exploration": 2,
+        "isolation": 2,
+        "provider": 2,
+        "strategies": 2,
+        "pytest_plugin": 3,
+    },
+}
+"""The floors inside of a folder, which is built by the same rules: its ``__init__.py`` is the roof.
+
+A folder without an entry has none.
+"""
+
 CORE = {
     "errors",
     "_version",
@@ -139,6 +160,49 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("testing.objects", "harness.testing.schedules._control"): (
+        "the frames of a task are read as the control of its steps reads them"
+    ),
+    (
+        "testing.audit",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
+    ("testing.exploration", "harness.testing.schedules._blocked"): (
+        "a story calls a task what a deadlock calls it"
+    ),
+    ("testing.exploration", "harness.testing.schedules._control"): (
+        "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.exploration", "harness.testing.schedules._other_loops"): (
+        "errors of two loops are told by trio's words, which nobody should build on"
+    ),
+    ("testing.exploration", "harness.testing.schedules._thread"): (
+        "checks of a whole process take turns; users have ``trio.to_thread``"
+    ),
+    ("testing.isolation", "harness.testing.schedules._choosers"): (
+        "a run alone has its own tasks in random orders; how one is drawn may change"
+    ),
+    ("testing.isolation", "harness.testing.schedules._control"): (
+        "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.isolation", "harness.testing.schedules._other_loops"): (
+        "errors of two loops are told by trio's words, which nobody should build on"
+    ),
+    ("testing.isolation", "harness.testing.schedules._run_schedule"): (
+        "a trial runs what a search wants to see, and the search is the inside of a folder"
+    ),
+    ("testing.isolation", "harness.testing.schedules._schedule"): (
+        "a trial's replay string begins with the same version"
+    ),
+    ("testing.isolation", "harness.testing.schedules._search"): (
+        "trials are searched as programs are; as public names the parts of a search would freeze"
+    ),
+    ("testing.isolation", "harness.testing.schedules._shrink"): (
+        "a failing trial is shrunk by the same steps as a failing program"
+    ),
+    ("testing.isolation", "harness.testing.schedules._thread"): (
+        "checks of a whole process take turns; users have ``trio.to_thread``"
+    ),
 }
 
 
@@ -252,6 +316,7 @@ def violations(
     floors: dict[str, int],
     core: set[str],
     allowed: dict[tuple[str, str], str],
+    inner: dict[str, dict[str, int]],
 ) -> list[str]:
     """Return every breach of the rules in the package, a sentence each."""
     root = package.name
@@ -262,15 +327,24 @@ def violations(
     module_edges: dict[str, set[str]] = {}
     unit_edges: dict[str, set[str]] = {}
 
-    def unit_of(module: str) -> str:
-        return module.split(".")[1] if "." in module else ""
+    houses = {root: floors} | {f"{root}.{folder}": its for folder, its in inner.items()}
+
+    def is_in(house: str, module: str) -> bool:
+        return f"{module}.".startswith(f"{house}.")
+
+    def unit_of(house: str, module: str) -> str:
+        return module.removeprefix(house).removeprefix(".").partition(".")[0]
 
     for path in paths:
         module = module_name(package, path)
-        unit = unit_of(module)
-        is_roof = module == root
-        if not is_roof and unit not in floors:
-            found.append(f"{module} is on no floor: give {unit!r} one in FLOORS")
+        mine = [house for house in houses if is_in(house, module)]
+        homeless = [
+            f"{module} is on no floor: give {unit_of(house, module)!r} one in {table}"
+            for house, table in zip(mine, ("FLOORS", "INNER_FLOORS"), strict=False)
+            if module != house and unit_of(house, module) not in houses[house]
+        ]
+        found += homeless
+        if homeless:
             continue
         for one in imports_of(package, path, known):
             if one.level:
@@ -280,37 +354,47 @@ def violations(
                 found.append(f"{one} imports {one.target} inside {one.inside}(): put it at the top")
             if one.target.split(".")[0] != root:
                 top = one.target.split(".")[0]
-                if unit in core and top not in CORE_MAY_IMPORT:
+                if unit_of(root, module) in core and top not in CORE_MAY_IMPORT:
                     found.append(f"{one} imports {top}, which the core doesn't depend on")
                 continue
 
-            if is_roof:
-                taken = one.name or one.target.rpartition(".")[2]
-                if taken not in exported(path):
-                    found.append(f"{one} imports {taken} but doesn't export it in __all__")
-            elif one.target == root:
-                found.append(f"{one} imports from the roof, {root}/__init__.py")
-                continue
-            target_unit = unit_of(one.target)
-            if not is_roof and target_unit in floors and floors[target_unit] > floors[unit]:
-                found.append(
-                    f"{one} imports up: {unit} (floor {floors[unit]}) "
-                    f"from {target_unit} (floor {floors[target_unit]})"
-                )
-                continue  # Said once; the circles that it closes would only repeat it.
-            if target_unit != unit:
-                hidden = [part for part in one.target.split(".")[2:] if part.startswith("_")]
+            for house in mine:
+                if not is_in(house, one.target):
+                    continue
+                heights, is_roof = houses[house], module == house
+                if is_roof:
+                    taken = one.name or one.target.rpartition(".")[2]
+                    if taken not in exported(path):
+                        found.append(f"{one} imports {taken} but doesn't export it in __all__")
+                elif one.target == house:
+                    roof = f"{house.replace('.', '/')}/__init__.py"
+                    found.append(f"{one} imports from the roof, {roof}")
+                    break
+                unit, target_unit = unit_of(house, module), unit_of(house, one.target)
+                if not is_roof and heights.get(target_unit, 0) > heights[unit]:
+                    found.append(
+                        f"{one} imports up: {unit} (floor {heights[unit]}) "
+                        f"from {target_unit} (floor {heights[target_unit]})"
+                    )
+                    break  # Said once; the circles that it closes would only repeat it.
+                if target_unit == unit:
+                    continue
+                room = f"{house}.{unit}".removeprefix(f"{root}.")
+                inside = one.target.removeprefix(f"{house}.{target_unit}").split(".")
+                hidden = [part for part in inside if part.startswith("_")]
                 if one.name is not None and re.match(r"_(?!_)", one.name):
                     hidden.append(one.name)
-                if hidden and (unit, one.target) in allowed:
-                    used.add((unit, one.target))
+                if hidden and (room, one.target) in allowed:
+                    used.add((room, one.target))
                 elif hidden:
                     found.append(
                         f"{one} imports {one.target}, private to {target_unit}: "
                         "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
                     )
-                unit_edges.setdefault(unit, set()).add(target_unit)
-            module_edges.setdefault(module, set()).add(one.target)
+                target_room = f"{house}.{target_unit}".removeprefix(f"{root}.")
+                unit_edges.setdefault(room, set()).add(target_room)
+            else:
+                module_edges.setdefault(module, set()).add(one.target)
 
     for kind, edges in (("modules", module_edges), ("folders", unit_edges)):
         circle = circle_in(edges)
@@ -325,7 +409,9 @@ def violations(
 
 
 def test_imports_point_down() -> None:
-    found = violations(PACKAGE, floors=FLOORS, core=CORE, allowed=PRIVATE_IMPORTS_ALLOWED)
+    found = violations(
+        PACKAGE, floors=FLOORS, core=CORE, allowed=PRIVATE_IMPORTS_ALLOWED, inner=INNER_FLOORS
+    )
     assert found == [], "\n".join(["", *found])
 
 
@@ -345,9 +431,17 @@ SOUND = {
         "def __getattr__(name: str) -> object:\n    from house.runs import Run\n    return Run"
     ),
     "cli/__init__.py": "import click\nfrom house.fanout import fan_out",
+    "testing/__init__.py": "from house.testing.hunts import hunt\n__all__ = ['hunt']",
+    "testing/_clock.py": "import trio",
+    "testing/things/__init__.py": "from house.testing.things._walk import walk\n__all__ = ['walk']",
+    "testing/things/_walk.py": "from house.testing._clock import Clock",
+    "testing/hunts/__init__.py": "from house.testing.things import walk",
+    "testing/tales/__init__.py": "from house.runs import Run",
 }
 
-HOUSE_FLOORS = {"errors": 0, "runs": 1, "policies": 1, "fanout": 2, "cli": 6}
+HOUSE_FLOORS = {"errors": 0, "runs": 1, "policies": 1, "fanout": 2, "testing": 3, "cli": 6}
+
+HOUSE_INNER_FLOORS = {"testing": {"_clock": 0, "things": 1, "hunts": 2, "tales": 2}}
 
 
 def breaches(
@@ -366,6 +460,7 @@ def breaches(
         floors=HOUSE_FLOORS,
         core={"errors", "runs", "policies", "fanout"},
         allowed=allowed or {},
+        inner=HOUSE_INNER_FLOORS,
     )
 
 
@@ -479,6 +574,42 @@ def test_a_sound_package_passes(tmp_path: Path) -> None:
             ["house.attic is on no floor: give 'attic' one in FLOORS"],
             id="a new folder without a floor",
         ),
+        pytest.param(
+            {"testing/things/_walk.py": "from house.testing.hunts import hunt"},
+            ["house.testing.things._walk:1 imports up: things (floor 1) from hunts (floor 2)"],
+            id="up inside a folder",
+        ),
+        pytest.param(
+            {"testing/things/_walk.py": "from house.cli import main"},
+            ["house.testing.things._walk:1 imports up: testing (floor 3) from cli (floor 6)"],
+            id="up out of a folder with floors",
+        ),
+        pytest.param(
+            {"testing/things/_walk.py": "from house.testing import hunt"},
+            ["house.testing.things._walk:1 imports from the roof, house/testing/__init__.py"],
+            id="from the roof of a folder",
+        ),
+        pytest.param(
+            {"testing/hunts/_a.py": "from house.testing.things._walk import walk"},
+            [
+                "house.testing.hunts._a:1 imports house.testing.things._walk, private to things: "
+                "take a public name, or give a reason in PRIVATE_IMPORTS_ALLOWED"
+            ],
+            id="a private module inside a folder",
+        ),
+        pytest.param(
+            {
+                "testing/tales/__init__.py": "from house.testing.hunts import hunt",
+                "testing/hunts/_a.py": "from house.testing.tales import tell",
+            },
+            ["folders import in a circle: testing.hunts -> testing.tales -> testing.hunts"],
+            id="a circle of folders within an inner floor",
+        ),
+        pytest.param(
+            {"testing/shed/__init__.py": "import trio"},
+            ["house.testing.shed is on no floor: give 'shed' one in INNER_FLOORS"],
+            id="a new folder without an inner floor",
+        ),
     ],
 )
 def test_each_breach_is_named(tmp_path: Path, changes: dict[str, str], expected: list[str]) -> None:
@@ -491,3 +622,6 @@ def test_a_private_import_can_be_allowed_and_the_permit_lapses(tmp_path: Path) -
     assert breaches(tmp_path, {"fanout/_a.py": "import trio"}, permit) == [
         "fanout doesn't import house.runs._run any more: drop it from PRIVATE_IMPORTS_ALLOWED"
     ]
+    permit = {("testing.hunts", "house.testing.things._walk"): "a hunt walks as things do"}
+    changes = {"testing/hunts/_a.py": "from house.testing.things._walk import walk"}
+    assert breaches(tmp_path / "inner", changes, permit) == []

@@ -12,7 +12,7 @@ from harness._arguments import check_count
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class Wishes:
     """What was asked; None where nothing was."""
 
     schedules: int | None = None
@@ -22,10 +22,10 @@ class Asked:
     """The one schedule to replay, in the place of a search."""
 
 
-_asked = Asked()  # harness: shared (one command line per process, read before the first test)
+_asked = Wishes()  # harness: shared (one command line per process, read before the first test)
 
 
-def asked() -> Asked:
+def asked() -> Wishes:
     """Return what the session was asked."""
     return _asked
 
@@ -39,4 +39,4 @@ def ask(*, schedules: int | None = None, schedule: str | None = None) -> None:
     global _asked
     if schedules is not None:
         check_count("--schedules", schedules, advice="it is how many each test tries")
-    _asked = Asked(schedules=schedules, schedule=schedule)
+    _asked = Wishes(schedules=schedules, schedule=schedule)

@@ -24,9 +24,7 @@ from trio.testing import MockClock
 from harness.limits import Limiter
 from harness.runs import Run, StrayTasks, current_run_or_none, dump
 from harness.testing._clock import ThreadsHoldClock
-from harness.testing.isolation._places import place_of_definition
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.objects import Reached, SharedState, place_of_definition
 
 _GRACE_SECONDS = 1.0
 """How long the event loop may take to answer before it counts as blocked."""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness.testing.audit._finding import Finding, Rule
-from harness.testing.audit._report import Format, report
+from harness.testing.audit._formats import Format, report
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._static import RULES as _STATIC_RULES
 from harness.testing.audit._static import audit_paths, audit_source

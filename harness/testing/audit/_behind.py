@@ -20,9 +20,9 @@ from harness._words import errors_in_words, repr_of
 from harness.testing.audit._finding import Finding
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._silence import silenced_lines, silences_in
-from harness.testing.isolation._assert_isolated import reach_from
-from harness.testing.isolation._shared_state import SharedState, Suspect, suspects_of
-from harness.testing.schedules._run import refuse_inside_trio, run_schedule
+from harness.testing.objects import SharedState, Suspect, reach_from, suspects_of
+from harness.testing.schedules import run_schedule
+from harness.testing.schedules._run_schedule import refuse_inside_trio
 
 STEPS_AT_MOST = 1_000_000
 """Steps after which a run is taken for one that never ends."""

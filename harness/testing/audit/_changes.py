@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from harness.testing.audit._source import FUNCTIONS, Source
+from harness.testing.audit._source_file import FUNCTIONS, Source
 
 CHANGING_METHODS = frozenset(
     (

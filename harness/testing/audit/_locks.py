@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from harness.testing.audit._source import FUNCTIONS, Source
+from harness.testing.audit._source_file import FUNCTIONS, Source
 
 _LOCK = re.compile(
     r"lock|mutex|sem(aphore)?\b|\bsem|cond(ition)?\b|guard|exclusive|critical|serial|atomic"

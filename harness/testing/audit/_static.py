@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.testing.audit._finding import Finding, Rule
-from harness.testing.audit._program import Hit, Program
 from harness.testing.audit._rules import CHECKERS
 from harness.testing.audit._silence import NO_REASON, Silence, silenced_lines, silences_in
-from harness.testing.audit._source import Source
+from harness.testing.audit._source_file import Source
+from harness.testing.audit._sources import Hit, Sources
 
 UNREADABLE = Rule(
     name="unreadable-file",
@@ -106,7 +106,7 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
             )
         except (ValueError, RecursionError, MemoryError) as error:
             findings.append(_unreadable(path, 1, 1, str(error)))
-    program = Program(sources)
+    program = Sources(sources)
     silenced: dict[Source, set[int]] = {}
     for source in sources:
         silences = silences_in(source.text) if "harness:" in source.text else []

@@ -16,7 +16,7 @@ import attrs
 
 from harness.testing.audit._changes import changes_by
 from harness.testing.audit._locks import names_a_lock
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FUNCTIONS,
     FunctionNode,
     Source,
@@ -49,7 +49,7 @@ _State = dict[str, _Look]
 
 
 @attrs.define(eq=False)
-class Walk:
+class AwaitWalk:
     """One function, walked in the order in which it runs."""
 
     source: Source

@@ -22,9 +22,9 @@ from harness._arguments import check_fraction, check_whole
 from harness.errors import NoRunError
 from harness.runs import current_run_or_none
 from harness.runs._functions import check_callable
-from harness.testing.chaos._fate import Fate, Odds, describe_call, fate_of
+from harness.testing.chaos._fate import CallFate, Odds, describe_call, fate_of
 from harness.testing.chaos._wanted import Delay, ErrorMaker, delay_bounds, error_makers
-from harness.testing.chaos._wrapped import ChaosModel, Faults, wrap_tool
+from harness.testing.chaos._wrapped import CallFaults, ChaosModel, wrap_tool
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ class Chaos:
             yield
 
     @asynccontextmanager
-    async def _meeting(self, fate: Fate) -> AsyncIterator[None]:
+    async def _meeting(self, fate: CallFate) -> AsyncIterator[None]:
         if fate.kind == "delay":
             await trio.sleep(fate.delay_seconds)
         elif not fate.after:
@@ -210,7 +210,7 @@ class Chaos:
         if fate.after:
             await self._strike(fate)
 
-    async def _strike(self, fate: Fate) -> None:
+    async def _strike(self, fate: CallFate) -> None:
         if fate.kind == "fail":
             raise self._error(fate)
         if fate.kind == "cancel":
@@ -242,7 +242,7 @@ class Chaos:
             self._strike_in_thread(fate)
         return value
 
-    async def _awaiting(self, value: Awaitable[Any], fate: Fate) -> Any:
+    async def _awaiting(self, value: Awaitable[Any], fate: CallFate) -> Any:
         try:
             async with self._meeting(fate):
                 return await value
@@ -250,17 +250,17 @@ class Chaos:
             if inspect.iscoroutine(value):
                 value.close()  # If it never began: then Python would warn that nobody awaited it.
 
-    def _faults(self) -> Faults:
-        return Faults(repr(self), self._fate, self._strike, self._around)
+    def _faults(self) -> CallFaults:
+        return CallFaults(repr(self), self._fate, self._strike, self._around)
 
-    def _strike_in_thread(self, fate: Fate) -> None:
+    def _strike_in_thread(self, fate: CallFate) -> None:
         if fate.kind == "fail":
             raise self._error(fate)
         if fate.kind == "cancel":
             _in_trio(trio.from_thread.run_sync, self._cancel)
             trio.from_thread.check_cancelled()
 
-    def _error(self, fate: Fate) -> Exception:
+    def _error(self, fate: CallFate) -> Exception:
         return self._errors[int(fate.which * len(self._errors))]()
 
     def _cancel(self) -> None:
@@ -272,7 +272,7 @@ class Chaos:
             )
         run.cancel(self._reason)
 
-    def _fate(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Fate:
+    def _fate(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> CallFate:
         run = current_run_or_none()
         call = describe_call(self.seed, "" if run is None else run.path, name, args, named)
         with self._lock:

@@ -22,7 +22,7 @@ _DRAW_BYTES = 6
 
 
 @attrs.frozen(kw_only=True)
-class Fate:
+class CallFate:
     """What happens to one call."""
 
     kind: Kind = "nothing"
@@ -49,7 +49,7 @@ class Odds:
     after: float = 0.0
 
 
-def fate_of(call: str, odds: Odds) -> Fate:
+def fate_of(call: str, odds: Odds) -> CallFate:
     """Return what happens to the call of this description."""
     which, how_long, when, error = _draws(call)
     low, high = odds.delay_seconds
@@ -61,10 +61,10 @@ def fate_of(call: str, odds: Odds) -> Fate:
     for kind, chance in kinds:
         if which < chance:
             if kind == "delay":
-                return Fate(kind=kind, delay_seconds=low + (high - low) * how_long)
-            return Fate(kind=kind, after=when < odds.after, which=error)
+                return CallFate(kind=kind, delay_seconds=low + (high - low) * how_long)
+            return CallFate(kind=kind, after=when < odds.after, which=error)
         which -= chance
-    return Fate()
+    return CallFate()
 
 
 def describe_call(seed: int, path: str, name: str, args: tuple[Any, ...], named: Any) -> str:

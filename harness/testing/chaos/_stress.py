@@ -13,8 +13,8 @@ from harness._arguments import check_count
 from harness._words import error_in_words, repr_of
 from harness.fanout import Result, open_fan_out
 from harness.policies import BestEffort
+from harness.testing._outcomes import comparable
 from harness.testing.chaos._consistent import assert_consistent
-from harness.testing.isolation._outputs import comparable
 
 FACTORS = (5, 10)
 

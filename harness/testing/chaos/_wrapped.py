@@ -11,22 +11,22 @@ import attrs
 import trio
 
 from harness.models import ModelRequest, ModelResponse, ModelStream
-from harness.testing.chaos._fate import Fate
+from harness.testing.chaos._fate import CallFate
 
 Arguments = tuple[Any, ...]
 
 
 @attrs.frozen
-class Faults:
+class CallFaults:
     """What a `Chaos` does to calls, each of which has a name and arguments."""
 
     words: str
     """The chaos, in words."""
 
-    fate: Callable[[str, Arguments, dict[str, Any]], Fate]
+    fate: Callable[[str, Arguments, dict[str, Any]], CallFate]
     """Say what becomes of a call."""
 
-    strike: Callable[[Fate], Awaitable[None]]
+    strike: Callable[[CallFate], Awaitable[None]]
     """Let it fail or be cancelled."""
 
     around: Callable[[str, Arguments, dict[str, Any]], AbstractAsyncContextManager[None]]
@@ -36,7 +36,7 @@ class Faults:
 class ChaosModel:
     """A model whose requests meet what a `Chaos` says; for anything else it is the model itself."""
 
-    def __init__(self, faults: Faults, model: Any) -> None:
+    def __init__(self, faults: CallFaults, model: Any) -> None:
         self._faults = faults
         self._model = model
 
@@ -72,8 +72,8 @@ class _Cut:
     """A stream that breaks before its last piece."""
 
     _pieces: ModelStream
-    _faults: Faults
-    _fate: Fate
+    _faults: CallFaults
+    _fate: CallFate
 
     def __aiter__(self) -> _Cut:
         return self
@@ -85,7 +85,7 @@ class _Cut:
         return piece
 
 
-def wrap_tool(faults: Faults, tool: Any) -> Any:
+def wrap_tool(faults: CallFaults, tool: Any) -> Any:
     """Return a copy of a tool, of a class that differs in what a call does."""
     name = str(getattr(tool, "name", type(tool).__name__))
 

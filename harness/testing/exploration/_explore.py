@@ -18,13 +18,10 @@ from trio.testing import MockClock
 
 from harness._arguments import check_count
 from harness.errors import ScheduleError
-from harness.testing.exploration._report import failure, what_went_wrong
+from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
-from harness.testing.exploration._thread import in_worker_thread
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._find import Found, find_schedule
-from harness.testing.schedules._run import run_schedule
-from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules import Found, Schedule, ScheduleRun, find_schedule, run_schedule
+from harness.testing.schedules._thread import in_worker_thread
 
 P = ParamSpec("P")
 

@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import FunctionType
 from typing import Any
 
-from harness.testing.isolation._places import Place, place_of_definition
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.objects import Place, Reached, SharedState, place_of_definition
 
 _NOT_THE_TESTS_OWN = ("trio", "outcome", "pytest", "_pytest", "anyio", "asyncio")
 """Packages whose objects a fixture may hand to a test, and that nobody should put back."""

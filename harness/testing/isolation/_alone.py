@@ -14,12 +14,8 @@ import attrs
 
 from harness._words import errors_in_words, repr_of
 from harness.errors import ScheduleError
-from harness.testing.exploration._report import (
+from harness.testing._outcomes import (
     ERROR_WORDS_AT_MOST,
-    starts_trio,
-    was_refused_by_trio,
-)
-from harness.testing.isolation._outputs import (
     IncomparableError,
     Outcome,
     by_identity_words,
@@ -28,10 +24,10 @@ from harness.testing.isolation._outputs import (
 )
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
-from harness.testing.schedules._choosers import Walk
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._search import Attempt
+from harness.testing.schedules import Schedule, ScheduleRun
+from harness.testing.schedules._choosers import Uniform
+from harness.testing.schedules._other_loops import starts_trio, was_refused_by_trio
+from harness.testing.schedules._search import Probe
 
 OTHER_ORDERS = 5
 """Random orders of a run's own tasks that are tried, if it has several."""
@@ -61,7 +57,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
     outliving: dict[str, None] = {}
     uncontrolled: set[str] = set()
     for member in range(len(subject.inputs)):
-        how: list[Schedule | Attempt] = [Schedule()] * REPETITIONS
+        how: list[Schedule | Probe] = [Schedule()] * REPETITIONS
         while how:
             subject.state.put_back()
             first_time = member not in subject.alone
@@ -79,7 +75,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
                 subject.alone[member] = outcome
                 _refuse_no_coroutine(outcome)
                 if any(width > 1 for width in run.widths):
-                    how += [Attempt(Walk(Random(seed + extra))) for extra in range(OTHER_ORDERS)]
+                    how += [Probe(Uniform(Random(seed + extra))) for extra in range(OTHER_ORDERS)]
                 for suspect in subject.state.left_behind():
                     outliving.setdefault(suspect.path)
             else:
@@ -88,7 +84,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
     return AloneFindings(tuple(outliving), tuple(sorted(uncontrolled)))
 
 
-def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | Attempt) -> None:
+def _compare(subject: Subject, member: int, outcome: Outcome, how: Schedule | Probe) -> None:
     alone = subject.alone[member]
     cls = None
     if subject.comparison.equal is None and outcome.kind == "returned":

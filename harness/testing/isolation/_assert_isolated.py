@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FrameType, ModuleType
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 import attrs
@@ -16,7 +14,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 from harness.testing._asked import asked
-from harness.testing.exploration._thread import in_worker_thread
+from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import (
     Candidate,
@@ -26,20 +24,16 @@ from harness.testing.isolation._causes import (
     other_trials,
     raced,
 )
-from harness.testing.isolation._code import is_users_module
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
-from harness.testing.isolation._hunt import Found, hunt_at_once, hunt_in_order, other_schedules
-from harness.testing.isolation._lines import LineWatch
-from harness.testing.isolation._outputs import Comparison, Equal, IncomparableError
-from harness.testing.isolation._places import Place, function_name, place_of_definition
+from harness.testing.isolation._hunt import Caught, hunt_at_once, hunt_in_order, other_schedules
+from harness.testing.isolation._line_watch import LineWatch
 from harness.testing.isolation._program import AgentFunction, run_name
-from harness.testing.isolation._reach import Reached, local_place
 from harness.testing.isolation._report import report
-from harness.testing.isolation._shared_state import SharedState, Suspect
-from harness.testing.isolation._tracing import in_a_thread_of_its_own
 from harness.testing.isolation._trials import AtOnce, Subject, Trial, Verdict, trial_of
 from harness.testing.isolation._watch import StepWatch
+from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
+from harness.testing.schedules._thread import in_worker_thread
 
 
 @attrs.frozen
@@ -154,57 +148,13 @@ def _check(
         if trial is not None:
             return _replay(subject, trial, alone)
         found = hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
-        if isinstance(found, Found):
+        if isinstance(found, Caught):
             raise _failure(subject, found, alone, seed)
         return _isolation(subject, found, alone)
     except IncomparableError as error:
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
         state.put_back()
-
-
-def reach_from(agent_fn: AgentFunction, inputs: list[Any], caller: FrameType) -> Reached:
-    """Return all that an agent function and its inputs can reach."""
-    reached = Reached(may_import=True)
-    thing: Any = agent_fn
-    while isinstance(thing, functools.partial):
-        for argument in (*thing.args, *thing.keywords.values()):
-            reached.add(_place_in(argument, {}, caller), argument)
-        thing = thing.func
-    if inspect.ismethod(thing):
-        reached.add(place_of_definition(thing.__func__), thing.__func__)
-        reached.add(_place_in(thing.__self__, thing.__func__.__globals__, caller), thing.__self__)
-    if inspect.isfunction(thing):
-        reached.add(place_of_definition(thing), thing)
-    reached.add(_place_in(agent_fn, {}, caller), agent_fn)
-    for index, value in enumerate(inputs):
-        reached.add(Place("inputs").item(index), value)
-    return reached
-
-
-def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
-    """Return where an object hangs that was given to us, by its name in the code around."""
-    for namespace in (names, caller.f_globals, *_modules_at_hand(thing, caller)):
-        for name, value in list(namespace.items()):
-            if value is thing:
-                return Place(f"{namespace.get('__name__', '__main__')}.{name}")
-    function = function_name(caller.f_code.co_qualname)
-    for name, value in caller.f_locals.items():
-        if value is thing:
-            return local_place(name, thing, function)
-    return Place(type(thing).__qualname__, local_of=function)
-
-
-def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
-    """Yield the names of modules where an object may hang: its class's, and those in use here.
-
-    As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
-    """
-    call = getattr(type(thing), "__call__", None)  # noqa: B004 (its globals are wanted)
-    yield getattr(call, "__globals__", {})
-    for value in (*caller.f_locals.values(), *caller.f_globals.values()):
-        if isinstance(value, ModuleType) and is_users_module(value.__name__):
-            yield vars(value)
 
 
 def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolation:
@@ -229,11 +179,11 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
             trial.replay,
         )
     if verdict.failed:
-        raise _failure(subject, Found(trial, verdict, 1), alone, seed=0)
+        raise _failure(subject, Caught(trial, verdict, 1), alone, seed=0)
     return _isolation(subject, 1, alone)
 
 
-def _failure(subject: Subject, found: Found, alone: AloneFindings, seed: int) -> ScheduleError:
+def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -> ScheduleError:
     """Find out all that can be said about a failing trial, and say it."""
     trial = found.trial
     watch = StepWatch(subject.state.parts)
@@ -323,7 +273,7 @@ def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWa
     return trial.play(subject, [observer])
 
 
-def _first_error(found: Found) -> BaseException | None:
+def _first_error(found: Caught) -> BaseException | None:
     for difference in found.verdict.differences:
         if difference.got.error is not None:
             return difference.got.error

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from harness._words import repr_of
-from harness.testing.isolation._lines import Access
+from harness.testing.isolation._line_watch import Access
 from harness.testing.isolation._private import PrivateContents
-from harness.testing.isolation._shared_state import Suspect
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial
 from harness.testing.isolation._watch import Step
+from harness.testing.objects import Suspect
 
 CANDIDATES_AT_MOST = 40
 """Suspects that are tried one by one."""

@@ -9,7 +9,7 @@ import attrs
 
 from harness._words import repr_of
 from harness.testing.isolation._causes import Causes
-from harness.testing.isolation._lines import Access
+from harness.testing.isolation._line_watch import Access
 from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Trial, Verdict
 from harness.testing.isolation._watch import Step

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness._words import repr_of
 from harness.testing.isolation._findings import Findings
-from harness.testing.isolation._special import OpaquePart
+from harness.testing.objects import OpaquePart
 
 
 def fix(findings: Findings) -> str:
@@ -28,12 +28,8 @@ def fix(findings: Findings) -> str:
         return "don't change an input that runs share; copy it first"
     if isinstance(first.suspects[0].part, OpaquePart):
         return f"give each run a {first.kind} of its own, or let only one use it at a time"
-    if first.kind == "random generator":
-        return "give each run a generator of its own: random.Random(seed)"
-    if first.kind in ("environment", "working directory"):
-        return "pass it as an argument; there is only one of it in the whole process"
-    if first.kind == "functools cache":
-        return "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    if first.suspects[0].part.advice:
+        return first.suspects[0].part.advice
     if any(_is_trios(one.part.thing) for one in first.suspects):
         return (
             f"let go of {first.path} on every way out, as `async with` does, and take several of "

@@ -17,9 +17,8 @@ from harness.testing.isolation._trials import (
     last_is_wrong_in_one_loop,
     try_at_once,
 )
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._search import Attempt, Search
+from harness.testing.schedules import Schedule, ScheduleRun
+from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
 
 GROUP = 4
@@ -32,7 +31,7 @@ SMALLER_GROUP_SCHEDULES = 60
 
 
 @attrs.frozen(eq=False)
-class Found:
+class Caught:
     """A trial that fails."""
 
     trial: Trial
@@ -40,7 +39,7 @@ class Found:
     schedules_run: int
 
 
-def hunt_in_order(subject: Subject) -> Found | None:
+def hunt_in_order(subject: Subject) -> Caught | None:
     """Return a pair of runs of which the second is wrong after the first, if there is one.
 
     All orders are too many. Forwards and backwards, every run comes after every other one.
@@ -54,7 +53,7 @@ def hunt_in_order(subject: Subject) -> Found | None:
     return None
 
 
-def _shortest(subject: Subject, members: tuple[int, ...], tried: int) -> Found:
+def _shortest(subject: Subject, members: tuple[int, ...], tried: int) -> Caught:
     """Leave out runs as long as the last one is still wrong."""
     kept = list(members)
     for position in range(len(kept) - 2, -1, -1):
@@ -62,7 +61,7 @@ def _shortest(subject: Subject, members: tuple[int, ...], tried: int) -> Found:
         if len(without) > 1 and _last_is_wrong(subject, without):
             kept = without
     trial = InOrder(tuple(kept))
-    return Found(trial, trial.play(subject), tried)
+    return Caught(trial, trial.play(subject), tried)
 
 
 def _last_is_wrong(subject: Subject, members: Sequence[int]) -> bool:
@@ -72,7 +71,7 @@ def _last_is_wrong(subject: Subject, members: Sequence[int]) -> bool:
 
 def hunt_at_once(
     subject: Subject, schedules: int, seed: int, check_cancelled: Callable[[], None]
-) -> Found | int:
+) -> Caught | int:
     """Return a schedule under which some run is wrong, made as simple as can be.
 
     Without one, return how many schedules were tried.
@@ -89,7 +88,7 @@ def hunt_at_once(
         for count, (trial, verdict) in enumerate(_schedules(subject, members, seed, share), 1):
             check_cancelled()
             if verdict.failed:
-                found = Found(trial, verdict, tried + count)
+                found = Caught(trial, verdict, tried + count)
                 return _simpler(subject, found, seed)
         tried += count
     return tried
@@ -122,10 +121,10 @@ def _schedules(
     subject: Subject, members: tuple[int, ...], seed: int, schedules: int
 ) -> Iterator[tuple[AtOnce, Verdict]]:
     search = Search(seed)
-    for attempt in itertools.islice(search.attempts(), schedules):
-        verdict = try_at_once(subject, members, attempt)
+    for probe in itertools.islice(search.probes(), schedules):
+        verdict = try_at_once(subject, members, probe)
         assert verdict.run is not None
-        search.learn(attempt, verdict.run)
+        search.learn(probe, verdict.run)
         yield AtOnce(members, verdict.run.schedule), verdict
 
 
@@ -133,15 +132,15 @@ def other_schedules(subject: Subject, trial: AtOnce, seed: int) -> Iterator[AtOn
     """Yield more trials of the same runs, with the faults of the trial and with none."""
     yield AtOnce(trial.members, Schedule())
     search = Search(seed, cancels=False)
-    for attempt in itertools.islice(search.attempts(), SMALLER_GROUP_SCHEDULES):
-        faulty = attrs.evolve(attempt, faults=trial.schedule.faults)
+    for probe in itertools.islice(search.probes(), SMALLER_GROUP_SCHEDULES):
+        faulty = attrs.evolve(probe, faults=trial.schedule.faults)
         verdict = try_at_once(subject, trial.members, faulty)
         assert verdict.run is not None
-        search.learn(attempt, verdict.run)
+        search.learn(probe, verdict.run)
         yield AtOnce(trial.members, verdict.run.schedule)
 
 
-def _simpler(subject: Subject, found: Found, seed: int) -> Found:
+def _simpler(subject: Subject, found: Caught, seed: int) -> Caught:
     """Return the same fault with fewer runs, switches and faults."""
     trial = found.trial
     assert isinstance(trial, AtOnce)
@@ -153,7 +152,7 @@ def _simpler(subject: Subject, found: Found, seed: int) -> Found:
     shrunk = _shrunk(subject, trial)
     if shrunk is None:
         return found
-    return Found(*shrunk, found.schedules_run)
+    return Caught(*shrunk, found.schedules_run)
 
 
 def _with_fewer_runs(
@@ -179,9 +178,9 @@ def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict] | None:
         return None
     latest = verdict
 
-    def run(attempt: Attempt) -> ScheduleRun:
+    def run(probe: Probe) -> ScheduleRun:
         nonlocal latest
-        latest = try_at_once(subject, trial.members, attempt)
+        latest = try_at_once(subject, trial.members, probe)
         assert latest.run is not None
         return latest.run
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import trio
 
-from harness.testing.isolation._parts import WHOLE
-from harness.testing.isolation._shared_state import SharedState, Suspect
 from harness.testing.isolation._watch import member_of
+from harness.testing.objects import WHOLE, SharedState, Suspect
 
 
 class PrivateContents:

@@ -12,9 +12,9 @@ import attrs
 import trio
 
 from harness.runs import open_run, start_soon
-from harness.testing.isolation._outputs import Outcome, returned
+from harness.testing._outcomes import Outcome, returned
 from harness.testing.isolation._watch import member
-from harness.testing.schedules._faults import faultable
+from harness.testing.schedules import faultable
 
 AgentFunction = Callable[[Any], Awaitable[Any]]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness._words import error_in_words
+from harness.testing._outcomes import first_difference
 from harness.testing.isolation._causes import Candidate
 from harness.testing.isolation._findings import Findings, run_words
 from harness.testing.isolation._fix import fix
-from harness.testing.isolation._lines import Access
-from harness.testing.isolation._outputs import first_difference
+from harness.testing.isolation._line_watch import Access
 from harness.testing.isolation._program import run_name
-from harness.testing.isolation._special import OpaquePart
 from harness.testing.isolation._table import table
 from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
+from harness.testing.objects import OpaquePart
 
 LONG_OUTPUT = 100
 """Characters of an output from which on a report says where it differs."""

@@ -12,16 +12,15 @@ from typing import Any
 
 import attrs
 
-from harness.testing.isolation._outputs import Comparison, Outcome
+from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import AgentFunction, Program
-from harness.testing.isolation._shared_state import SharedState
-from harness.testing.isolation._watch import Broken, OrderWatch
-from harness.testing.schedules._backend import Observer
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._run import run_attempt, run_schedule
-from harness.testing.schedules._schedule import VERSION, Schedule
-from harness.testing.schedules._search import Attempt
+from harness.testing.isolation._watch import OrderWatch, OutOfOrder
+from harness.testing.objects import SharedState
+from harness.testing.schedules import Observer, Schedule, ScheduleRun, run_schedule
+from harness.testing.schedules._run_schedule import run_probe
+from harness.testing.schedules._schedule import VERSION
+from harness.testing.schedules._search import Probe
 
 IN_ORDER = "o1"
 """What the replay string of runs one after the other begins with."""
@@ -52,7 +51,7 @@ class Verdict:
 
     outcomes: Mapping[int, Outcome]
     differences: tuple[Difference, ...]
-    broken: Broken | None = None
+    broken: OutOfOrder | None = None
     """A declared shared object that was found out of order."""
 
     error: BaseException | None = None
@@ -88,7 +87,7 @@ class Subject:
     def run(
         self,
         members: Sequence[int],
-        how: Schedule | Attempt,
+        how: Schedule | Probe,
         observers: Iterable[Observer] = (),
         *,
         in_turn: bool = False,
@@ -101,7 +100,7 @@ class Subject:
         if isinstance(how, Schedule):
             run = run_schedule(program, how, observers=watching, most_steps=most_steps)
         else:
-            run = run_attempt(program, how, observers=watching, most_steps=most_steps)
+            run = run_probe(program, how, observers=watching, most_steps=most_steps)
         return program, run
 
     def judge(
@@ -153,7 +152,7 @@ class AtOnce:
 def try_at_once(
     subject: Subject,
     members: Sequence[int],
-    how: Schedule | Attempt,
+    how: Schedule | Probe,
     observers: Iterable[Observer] = (),
     private: PrivateContents | None = None,
 ) -> Verdict:

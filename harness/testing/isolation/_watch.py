@@ -15,8 +15,7 @@ import trio
 
 from harness._words import error_in_words
 from harness.runs._frames import describe_wait
-from harness.testing.isolation._parts import Part
-from harness.testing.isolation._shared_state import Suspect, suspects_of
+from harness.testing.objects import Part, Suspect, suspects_of
 from harness.testing.schedules._control import frames_of
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
@@ -77,7 +76,7 @@ def _halt(task: trio.lowlevel.Task) -> str:
 
 
 @attrs.frozen
-class Broken:
+class OutOfOrder:
     """A declared shared object was found out of order."""
 
     path: str
@@ -91,7 +90,7 @@ class OrderWatch:
     """An observer that asks after every step whether what is shared on purpose is in order."""
 
     def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
-        self.broken: Broken | None = None
+        self.broken: OutOfOrder | None = None
         self._checks = checks
         self._steps = 0
 
@@ -107,7 +106,7 @@ class OrderWatch:
         for path, check in self._checks.items():
             why = out_of_order(check)
             if why is not None:
-                self.broken = Broken(path, run, self._steps, _halt(task), why)
+                self.broken = OutOfOrder(path, run, self._steps, _halt(task), why)
                 return
 
 

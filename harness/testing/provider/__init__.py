@@ -25,10 +25,10 @@ from harness.testing.provider._answers import (
     ErrorAnswer,
     ProviderRequest,
 )
-from harness.testing.provider._faults import Faults, Latency, Storm, lognormal
+from harness.testing.provider._counters import ProviderStatistics
+from harness.testing.provider._fates import Faults, Latency, Storm, lognormal
 from harness.testing.provider._limits import Judged
 from harness.testing.provider._provider import Provider, ProviderReply, open_provider
-from harness.testing.provider._statistics import ProviderStatistics
 
 __all__ = [
     "Answer",

@@ -32,6 +32,7 @@ from harness.testing.provider._answers import (
 )
 from harness.testing.provider._anthropic import AnthropicMessages
 from harness.testing.provider._body import read_body
+from harness.testing.provider._counters import Counters
 from harness.testing.provider._dialect import (
     Ask,
     Completion,
@@ -42,12 +43,11 @@ from harness.testing.provider._dialect import (
     UnreadableRequest,
     compact_json,
 )
-from harness.testing.provider._faults import Fates
+from harness.testing.provider._fates import RequestFates
+from harness.testing.provider._http_reply import HttpReply, json_reply, spoil, stream_reply
 from harness.testing.provider._limits import Limits
 from harness.testing.provider._openai_chat import OpenAIChat
 from harness.testing.provider._openai_responses import OpenAIResponses
-from harness.testing.provider._reply import Reply, json_reply, spoil, stream_reply
-from harness.testing.provider._statistics import Tally
 from harness.testing.provider._tokens import count_tokens
 
 T = TypeVar("T")
@@ -95,15 +95,15 @@ class Core:
 
     answer: AnswerFunction
     limits: Limits
-    fates: Fates
+    fates: RequestFates
     opened_at: float
     """On trio's clock."""
     epoch_seconds: float
     """What the calendar said then."""
-    tally: Tally = attrs.field(factory=Tally)
+    tally: Counters = attrs.field(factory=Counters)
     _date: tuple[int, str] = attrs.field(default=(-1, ""), init=False)
 
-    async def exchange(self, incoming: Incoming, patience: Patience) -> Reply:
+    async def exchange(self, incoming: Incoming, patience: Patience) -> HttpReply:
         """Return the reply to one request.
 
         Raises:
@@ -199,7 +199,7 @@ class Core:
         await self._sleep(patience, fate.latency_seconds)
         return spoil(reply, fate)
 
-    def refuse(self, path: str, status: int, message: str) -> Reply:
+    def refuse(self, path: str, status: int, message: str) -> HttpReply:
         """Return the reply to what isn't even a request: too large, or not HTTP."""
         self.tally.requests += 1
         now = trio.current_time() - self.opened_at
@@ -260,12 +260,12 @@ class Core:
         number: int,
         now: float,
         parameter: str | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         self.tally.invalid += 1
         failure = Failure(status=status, message=message, number=number, parameter=parameter)
         return self._failed(dialect, failure, now)
 
-    def _failed(self, dialect: Dialect, failure: Failure, now: float) -> Reply:
+    def _failed(self, dialect: Dialect, failure: Failure, now: float) -> HttpReply:
         headers = self._headers(dialect, failure.number, now)
         if failure.retry_after_seconds is not None:
             headers += dialect.retry_headers(failure.retry_after_seconds)

@@ -1,7 +1,7 @@
 """Judge one amount against one limit, the way model providers do.
 
 Everything here is arithmetic on a number of seconds that the caller passes in;
-nothing reads a clock, so a test can check exact values. There are three meters:
+nothing reads a clock, so a test can check exact values. There are three allowances:
 
 - `Bucket` refills continuously and holds the whole limit: somebody who was idle
   may spend a full minute's worth at once.
@@ -25,7 +25,7 @@ _UNIT_TOLERANCE = 1e-6
 _WINDOW_TOLERANCE = 1e-9
 
 
-class Meter(Protocol):
+class Allowance(Protocol):
     """What the limits need of the arithmetic behind one of them."""
 
     @property

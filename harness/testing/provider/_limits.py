@@ -1,7 +1,7 @@
 """Judge a request against all limits of a provider together.
 
 A request is charged to every limit or, when one refuses, to none: a refused
-request costs nothing. The arithmetic of each limit is a meter's; still nothing
+request costs nothing. The arithmetic of each limit is an `Allowance`'s; still nothing
 reads a clock.
 """
 
@@ -15,9 +15,9 @@ import attrs
 
 from harness.testing.provider._enforcement import (
     MINUTE_SECONDS,
+    Allowance,
     Bucket,
     FixedWindow,
-    Meter,
     Paced,
 )
 
@@ -55,7 +55,7 @@ class Refused:
 class Limits:
     """Every limit of one provider, judged together."""
 
-    meters: Mapping[str, Meter]
+    allowances: Mapping[str, Allowance]
 
     def admit(self, amounts: Mapping[str, float], now: float) -> Refused | None:
         """Charge ``amounts`` to all limits, or to none and say which one refused.
@@ -69,16 +69,16 @@ class Limits:
           ``None`` if it was charged, else the refusal with the longest wait.
         """
         worst: Refused | None = None
-        for name, meter in self.meters.items():
+        for name, allowance in self.allowances.items():
             asked = amounts.get(name)
             if asked is None:
                 continue
-            wait = meter.wait_seconds(asked, now)
+            wait = allowance.wait_seconds(asked, now)
             if wait > 0 and (worst is None or wait > worst.wait_seconds):
                 worst = Refused(
                     name=name,
-                    limit=meter.limit,
-                    used=meter.limit - meter.remaining(now),
+                    limit=allowance.limit,
+                    used=allowance.limit - allowance.remaining(now),
                     asked=asked,
                     wait_seconds=wait,
                 )
@@ -88,24 +88,24 @@ class Limits:
 
     def charge(self, amounts: Mapping[str, float], now: float) -> None:
         """Charge what turned out only later, such as the length of an answer."""
-        for name, meter in self.meters.items():
+        for name, allowance in self.allowances.items():
             amount = amounts.get(name)
             if amount:
-                meter.charge(amount, now)
+                allowance.charge(amount, now)
 
     def states(self, now: float) -> dict[str, LimitState]:
         """Return how each limit stands, by name."""
         return {
             name: LimitState(
-                limit=meter.limit,
-                remaining=max(0.0, meter.remaining(now)),
-                reset_seconds=meter.reset_seconds(now),
+                limit=allowance.limit,
+                remaining=max(0.0, allowance.remaining(now)),
+                reset_seconds=allowance.reset_seconds(now),
             )
-            for name, meter in self.meters.items()
+            for name, allowance in self.allowances.items()
         }
 
 
-_TOKEN_METERS: Mapping[Judged, Callable[[float], Meter]] = {
+_TOKEN_ALLOWANCES: Mapping[Judged, Callable[[float], Allowance]] = {
     "bucket": Bucket,
     # Providers that judge requests over a second still judge tokens over a
     # minute: one long prompt can be more than any second's share.
@@ -113,8 +113,8 @@ _TOKEN_METERS: Mapping[Judged, Callable[[float], Meter]] = {
     "minute": lambda limit: FixedWindow(limit, MINUTE_SECONDS),
 }
 
-_REQUEST_METERS: Mapping[Judged, Callable[[float], Meter]] = {
-    **_TOKEN_METERS,
+_REQUEST_ALLOWANCES: Mapping[Judged, Callable[[float], Allowance]] = {
+    **_TOKEN_ALLOWANCES,
     "second": Paced,
 }
 
@@ -146,9 +146,9 @@ def build_limits(
       ValueError: if a limit is not finite and greater than 0, or ``judged`` is
         none of the three.
     """
-    if judged not in _REQUEST_METERS:
+    if judged not in _REQUEST_ALLOWANCES:
         raise ValueError(
-            f"judged must be one of {', '.join(map(repr, _REQUEST_METERS))}, not {judged!r}"
+            f"judged must be one of {', '.join(map(repr, _REQUEST_ALLOWANCES))}, not {judged!r}"
         )
     per_minute = {
         "requests": requests_per_minute,
@@ -156,16 +156,16 @@ def build_limits(
         "input_tokens": input_tokens_per_minute,
         "output_tokens": output_tokens_per_minute,
     }
-    meters: dict[str, Meter] = {}
+    allowances: dict[str, Allowance] = {}
     for name, limit in per_minute.items():
         if limit is not None:
             checked = _checked_limit(f"{name}_per_minute", limit)
-            build = _REQUEST_METERS if name == "requests" else _TOKEN_METERS
-            meters[name] = build[judged](checked)
+            build = _REQUEST_ALLOWANCES if name == "requests" else _TOKEN_ALLOWANCES
+            allowances[name] = build[judged](checked)
     if requests_per_day is not None:
         checked = _checked_limit("requests_per_day", requests_per_day)
-        meters["requests_day"] = FixedWindow(checked, DAY_SECONDS)
-    return Limits(meters)
+        allowances["requests_day"] = FixedWindow(checked, DAY_SECONDS)
+    return Limits(allowances)
 
 
 def _checked_limit(name: str, limit: float) -> float:

@@ -15,10 +15,10 @@ import trio
 from harness.testing.provider import _sockets
 from harness.testing.provider._answers import AnswerFunction
 from harness.testing.provider._core import Core, Incoming
-from harness.testing.provider._faults import Fates, Faults
+from harness.testing.provider._counters import ProviderStatistics
+from harness.testing.provider._fates import Faults, RequestFates
+from harness.testing.provider._http_reply import HttpReply
 from harness.testing.provider._limits import Judged, build_limits
-from harness.testing.provider._reply import Reply
-from harness.testing.provider._statistics import ProviderStatistics
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Provider:
         for scope in self._scopes:
             scope.cancel()
 
-    async def _receive(self, reply: Reply) -> ProviderReply:
+    async def _receive(self, reply: HttpReply) -> ProviderReply:
         gap = self._core.fates.faults.event_gap_seconds
         if gap and len(reply.pieces) > 1:
             await trio.sleep(gap * (len(reply.pieces) - 1))
@@ -232,7 +232,7 @@ async def open_provider(
             requests_per_day=requests_per_day,
             judged=judged,
         ),
-        fates=Fates(faults or Faults()),
+        fates=RequestFates(faults or Faults()),
         opened_at=trio.current_time(),
         epoch_seconds=time.time() if http else _VIRTUAL_EPOCH_SECONDS,
     )

@@ -10,13 +10,13 @@ waited for of the first two is in every report.
 """
 
 from harness.testing.schedules._arrivals import arriving
-from harness.testing.schedules._backend import Observer
 from harness.testing.schedules._blocked import BlockedTask
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._faults import faultable, faulty
 from harness.testing.schedules._find import Found, NotFound, find_schedule
-from harness.testing.schedules._run import run_schedule
+from harness.testing.schedules._run_schedule import run_schedule
 from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._step_backend import Observer
 
 __all__ = [
     "BlockedTask",

@@ -21,8 +21,8 @@ import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from harness.testing.schedules._backend import Guests, Observer, Watchers
 from harness.testing.schedules._control import Control, GiveUp
+from harness.testing.schedules._step_backend import Guests, Observer, Watchers
 
 T = TypeVar("T")
 

@@ -76,7 +76,7 @@ class ArrivalsOnly:
 
 
 @attrs.define(eq=False)
-class Walk:
+class Uniform:
     """Picks any task with equal chance."""
 
     random: Random

@@ -53,7 +53,7 @@ TIME_PASSES = -(1 << 30)
 
 
 @attrs.frozen(eq=False)
-class Reply:
+class HeldReply:
     """A reply of a model or a tool that is held back until it is its turn to arrive."""
 
     number: int
@@ -97,7 +97,7 @@ class Control:
     """The task that was picked at every decision."""
 
     diverged_at: int | None = attrs.field(default=None, init=False)
-    pending: list[Reply] = attrs.field(factory=list, init=False)
+    pending: list[HeldReply] = attrs.field(factory=list, init=False)
     """The replies that are held back, in the order in which they were asked for."""
 
     arrivals: set[int] = attrs.field(factory=set[int], init=False)
@@ -227,9 +227,9 @@ class Control:
 
     # Arrivals -----------------------------------------------------------------------------------
 
-    def expect(self, label: str, deliver: Callable[[], None]) -> Reply:
+    def expect(self, label: str, deliver: Callable[[], None]) -> HeldReply:
         """Hold back a reply until it is its turn to arrive."""
-        reply = Reply(self._replies, label, deliver)
+        reply = HeldReply(self._replies, label, deliver)
         self._replies += 1
         self.pending.append(reply)
         return reply

@@ -13,12 +13,12 @@ import trio
 from trio.testing import MockClock
 
 from harness.errors import DeadlockError, LivelockError
-from harness.testing.schedules._backend import Backend, Guests, Observer
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, Controlled, controlled
 from harness.testing.schedules._idle import Idle
 from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._step_backend import Guests, Observer, StepBackend
 from harness.testing.schedules._targets import Targets, Wait
 
 
@@ -110,7 +110,7 @@ def run_controlled(
     async_fn: Callable[[], Awaitable[Any]],
     chooser: Chooser,
     *,
-    backend: Backend,
+    backend: StepBackend,
     faults: tuple[Fault, ...] = (),
     plan: Schedule | None = None,
     observers: tuple[Observer, ...] = (),

@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from harness.testing.schedules._backend import Observer
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._run import MOST_STEPS, refuse_inside_trio, run_attempt
-from harness.testing.schedules._search import Attempt, Search
+from harness.testing.schedules._run_schedule import MOST_STEPS, refuse_inside_trio, run_probe
+from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
+from harness.testing.schedules._step_backend import Observer
 
 LEAST_STEPS = 10_000
 """Where a livelock begins at the earliest, however short the plain run was."""
@@ -90,20 +90,20 @@ def find_schedule(
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
-    def run(attempt: Attempt) -> ScheduleRun:
+    def run(probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
-        return run_attempt(async_fn, attempt, observers=observers, most_steps=most_steps)
+        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps)
 
     search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None
     schedules_run = 0
-    for attempt in search.attempts():
+    for probe in search.probes():
         if schedules_run >= schedules:
             break
         if go_on is not None:
             go_on()
-        made = run(attempt)
+        made = run(probe)
         schedules_run += 1
         error = judged(made)
         if error is not None:
@@ -115,7 +115,7 @@ def find_schedule(
             plain = made
             # Far more steps than the plain run made, and the program is thought to go on for ever.
             most_steps = max(LEAST_STEPS, 20 * made.steps)
-        search.learn(attempt, made)
+        search.learn(probe, made)
     assert plain is not None
     return NotFound(schedules_run, search.exhausted, plain)
 

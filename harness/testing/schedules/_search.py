@@ -22,7 +22,7 @@ from harness.testing.schedules._choosers import (
     Priorities,
     StepPriorities,
     Sticky,
-    Walk,
+    Uniform,
 )
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Fault, Schedule
@@ -35,18 +35,18 @@ MOST_WAITS = 2_000
 
 
 @attrs.frozen(eq=False)
-class Attempt:
+class Probe:
     """What a search wants to see run next."""
 
     chooser: Chooser
     faults: tuple[Fault, ...] = ()
     deviations: Deviations | None = None
-    """What a systematic attempt consists of."""
+    """What a systematic probe consists of."""
 
 
 @attrs.define(eq=False)
 class Search:
-    """Attempts, until there is nothing left to try or nobody asks any more."""
+    """Probes, until there is nothing left to try or nobody asks any more."""
 
     seed: int
     cancels: bool = True
@@ -71,7 +71,7 @@ class Search:
         self._systematic = Systematic(self._random)
         self._sweep = Sweep(self._random, self.cancels)
 
-    def attempts(self) -> Iterator[Attempt]:
+    def probes(self) -> Iterator[Probe]:
         """Yield what to run next. Tell `learn` what came of each before asking for another."""
         turn = 0
         while True:
@@ -81,37 +81,37 @@ class Search:
             strike = bool(self._sweep) and turn % 2 == 1
             self.exhausted = self._systematic.exhausted
             if deviations is not None:
-                yield Attempt(Planned(dict(deviations)), deviations=deviations)
+                yield Probe(Planned(dict(deviations)), deviations=deviations)
             elif self.exhausted and not self._sweep:
                 return
             elif strike:
                 # In turn: where a run had to wait in some schedule, and each step of each run.
-                yield (turn // 2 % 2 == 0 and self._while_waiting()) or Attempt(
+                yield (turn // 2 % 2 == 0 and self._while_waiting()) or Probe(
                     self._at_random(turn // 2), self._sweep.propose()
                 )
             elif turn % 4 or not self.exhausted:
-                yield Attempt(self._at_random(turn))
+                yield Probe(self._at_random(turn))
             turn += 1
 
-    def learn(self, attempt: Attempt, run: ScheduleRun) -> None:
+    def learn(self, probe: Probe, run: ScheduleRun) -> None:
         """Take note of what a run had to decide, and of what could have been struck."""
         self._decisions = max(self._decisions, len(run.choices))
-        if attempt.deviations is not None:
+        if probe.deviations is not None:
             widths = run.widths
             if self.arrivals_only:
                 widths = tuple(
                     width if decision in run.arrivals else 1
                     for decision, width in enumerate(run.widths)
                 )
-            self._systematic.learn(attempt.deviations, widths)
+            self._systematic.learn(probe.deviations, widths)
         self._sweep.learn(run.target_steps, run.target_calls)
         if self.cancels:
             self._waiting += [(run.schedule, wait) for wait in run.waits if wait.run]
             if len(self._waiting) > MOST_WAITS:
                 self._waiting = self._random.sample(self._waiting, MOST_WAITS // 2)
 
-    def _while_waiting(self) -> Attempt | None:
-        """Return an attempt that cancels a run where it had to wait, and goes on at random.
+    def _while_waiting(self) -> Probe | None:
+        """Return a probe that cancels a run where it had to wait, and goes on at random.
 
         Others must be quick for such a cancel to hurt: what the run waits for comes between the
         cancel and the moment when the run sees it, or the cancel between the grant and its use.
@@ -123,11 +123,11 @@ class Search:
             fault = Fault(wait.run, wait.step, "cancel")
         else:
             fault = Fault(wait.run, wait.step + 1, "cancel_waking")
-        return Attempt(
+        return Probe(
             Afterwards(
                 Planned(schedule.choices()),
                 wait.decisions,
-                Walk(Random(self._random.getrandbits(64))),
+                Uniform(Random(self._random.getrandbits(64))),
             ),
             tuple({*schedule.faults, fault}) if self._random.random() < 0.3 else (fault,),
         )
@@ -136,7 +136,7 @@ class Search:
         """Return one of the random ways, in turn."""
         random = Random(self._random.getrandbits(64))
         if self.arrivals_only:
-            return ArrivalsOnly(Walk(random))
+            return ArrivalsOnly(Uniform(random))
         ways: tuple[Callable[[], Chooser], ...] = (
             lambda: Priorities(random, 1, self._decisions),
             lambda: StepPriorities(random),
@@ -144,6 +144,6 @@ class Search:
             lambda: Priorities(random, 1, self._decisions),
             lambda: Sticky(random, 0.1),
             lambda: Priorities(random, 3, self._decisions),
-            lambda: Walk(random),
+            lambda: Uniform(random),
         )
         return ways[turn % len(ways)]()

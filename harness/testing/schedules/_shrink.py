@@ -28,7 +28,7 @@ import attrs
 from harness.testing.schedules._choosers import Chooser, Planned
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Fault
-from harness.testing.schedules._search import Attempt
+from harness.testing.schedules._search import Probe
 
 MOST_RUNS = 600
 """Runs that are spent on one failure."""
@@ -63,7 +63,7 @@ class Blocks:
 class Shrinking:
     """A failing run, and the simplest one that was found in its place."""
 
-    run: Callable[[Attempt], ScheduleRun]
+    run: Callable[[Probe], ScheduleRun]
     fails: Callable[[ScheduleRun], bool]
     """Whether a run fails in the same manner."""
 
@@ -166,7 +166,7 @@ class Shrinking:
             return False
         self._tried.add(what)
         self.runs += 1
-        run = self.run(Attempt(chooser(), faults))
+        run = self.run(Probe(chooser(), faults))
         if run.schedule.size >= self.best.schedule.size or not self.fails(run):
             return False
         self.best = run

@@ -5,13 +5,13 @@ from typing import Any, cast
 import attrs
 import pytest
 
+from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._causes import Candidate, Causes, find_causes
-from harness.testing.isolation._outputs import Comparison, Outcome
-from harness.testing.isolation._parts import MappingPart
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._shared_state import SharedState, Suspect
 from harness.testing.isolation._trials import Difference, Subject, Trial, Verdict
+from harness.testing.objects._parts import MappingPart
+from harness.testing.objects._places import Place
+from harness.testing.objects._reach import Reached
+from harness.testing.objects._shared_state import SharedState, Suspect
 
 WRONG = Difference(0, Outcome("returned", 1), Outcome("returned", 2))
 

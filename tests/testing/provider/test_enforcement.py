@@ -55,8 +55,8 @@ def test_fixed_window_counts_anew_at_the_next_multiple() -> None:
 
 
 def test_more_than_the_whole_limit_is_never_accepted() -> None:
-    for meter in (Bucket(5), FixedWindow(5, 60), Paced(5)):
-        assert meter.wait_seconds(6, 0.0) == math.inf
+    for allowance in (Bucket(5), FixedWindow(5, 60), Paced(5)):
+        assert allowance.wait_seconds(6, 0.0) == math.inf
 
 
 def test_paced_spreads_a_minute_over_its_seconds() -> None:

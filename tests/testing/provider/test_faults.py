@@ -12,8 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from harness.testing.provider import Faults, Provider, Storm, lognormal, open_provider
-from harness.testing.provider import _faults as faults_module
-from harness.testing.provider._faults import Fate, Fates
+from harness.testing.provider import _fates as faults_module
+from harness.testing.provider._fates import RequestFate, RequestFates
 from tests.testing.provider.asks import CHAT, MESSAGES, PATHS, ask, echo
 
 
@@ -191,7 +191,7 @@ async def test_no_more_requests_are_remembered_than_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(faults_module, "MAX_REMEMBERED_REQUESTS", 10)
-    fates = Fates(Faults(cut=0.5))
+    fates = RequestFates(Faults(cut=0.5))
     dealt = [fates.fate_of(lambda name=name: b"%d" % name, 0.0) for name in range(100)]  # type: ignore[misc]
     assert len(fates._seen) == 10
     assert fates.fate_of(lambda: b"0", 0.0) == dealt[0], "forgotten, so it counts as new"
@@ -203,7 +203,9 @@ def test_calm_weather_asks_for_no_identity() -> None:
     def identify() -> bytes:
         raise AssertionError("asked")
 
-    assert Fates(Faults(latency_seconds=2)).fate_of(identify, 0.0) == Fate(latency_seconds=2)
+    assert RequestFates(Faults(latency_seconds=2)).fate_of(identify, 0.0) == RequestFate(
+        latency_seconds=2
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 import trio
 
 from harness.testing.schedules import ScheduleRun
-from harness.testing.schedules._backend import Backend, Observer
-from harness.testing.schedules._backends import BACKENDS
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
 from harness.testing.schedules._schedule import Schedule
+from harness.testing.schedules._step_backend import Observer, StepBackend
+from harness.testing.schedules._step_backends import BACKENDS
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 
@@ -33,7 +33,7 @@ async def letters(names: str = "abc", count: int = 2) -> str:
 
 
 def run_with(
-    backend: Backend,
+    backend: StepBackend,
     program: Callable[[], Awaitable[Any]],
     schedule: Schedule | str = Schedule(),  # noqa: B008 - frozen
     *,

@@ -5,12 +5,12 @@ import itertools
 import trio
 
 from harness.errors import DeadlockError, LivelockError
-from harness.testing.schedules._backend import Backend
+from harness.testing.schedules._step_backend import StepBackend
 from tests.testing.schedules.programs import each_backend, run_with
 
 
 @each_backend
-def test_a_deadlock_names_tasks_lines_and_holders(backend: Backend) -> None:
+def test_a_deadlock_names_tasks_lines_and_holders(backend: StepBackend) -> None:
     async def program() -> None:
         left, right = trio.Lock(), trio.Lock()
 
@@ -33,7 +33,7 @@ def test_a_deadlock_names_tasks_lines_and_holders(backend: Backend) -> None:
 
 
 @each_backend
-def test_tasks_of_one_name_are_told_apart_by_their_first_steps(backend: Backend) -> None:
+def test_tasks_of_one_name_are_told_apart_by_their_first_steps(backend: StepBackend) -> None:
     """It read as if each waited for itself."""
 
     async def program() -> None:
@@ -59,7 +59,7 @@ def test_tasks_of_one_name_are_told_apart_by_their_first_steps(backend: Backend)
 
 
 @each_backend
-def test_a_deadlock_behind_a_shield_ends_too(backend: Backend) -> None:
+def test_a_deadlock_behind_a_shield_ends_too(backend: StepBackend) -> None:
     """A cancel doesn't reach it, and on a virtual clock nothing else ever would."""
 
     async def program() -> None:
@@ -70,7 +70,7 @@ def test_a_deadlock_behind_a_shield_ends_too(backend: Backend) -> None:
 
 
 @each_backend
-def test_a_task_of_the_system_that_never_ends_is_a_deadlock_too(backend: Backend) -> None:
+def test_a_task_of_the_system_that_never_ends_is_a_deadlock_too(backend: StepBackend) -> None:
     async def program() -> None:
         async def stubborn() -> None:
             with trio.CancelScope(shield=True):
@@ -83,7 +83,7 @@ def test_a_task_of_the_system_that_never_ends_is_a_deadlock_too(backend: Backend
 
 
 @each_backend
-def test_waiting_for_a_deadline_is_no_deadlock(backend: Backend) -> None:
+def test_waiting_for_a_deadline_is_no_deadlock(backend: StepBackend) -> None:
     async def program() -> bool:
         with trio.move_on_after(1e6) as scope:
             await trio.sleep_forever()
@@ -93,7 +93,7 @@ def test_waiting_for_a_deadline_is_no_deadlock(backend: Backend) -> None:
 
 
 @each_backend
-def test_an_endless_loop_is_a_livelock(backend: Backend) -> None:
+def test_an_endless_loop_is_a_livelock(backend: StepBackend) -> None:
     async def program() -> None:
         while True:
             await trio.lowlevel.checkpoint()
@@ -105,7 +105,7 @@ def test_an_endless_loop_is_a_livelock(backend: Backend) -> None:
 
 
 @each_backend
-def test_an_endless_loop_that_takes_no_cancel_ends_too(backend: Backend) -> None:
+def test_an_endless_loop_that_takes_no_cancel_ends_too(backend: StepBackend) -> None:
     async def program() -> None:
         while True:
             try:
@@ -117,7 +117,7 @@ def test_an_endless_loop_that_takes_no_cancel_ends_too(backend: Backend) -> None
 
 
 @each_backend
-def test_a_clock_that_ticks_for_ever_is_a_livelock(backend: Backend) -> None:
+def test_a_clock_that_ticks_for_ever_is_a_livelock(backend: StepBackend) -> None:
     """All real work is stuck, but some task always has a reason to wake up."""
 
     async def program() -> None:
@@ -130,7 +130,7 @@ def test_a_clock_that_ticks_for_ever_is_a_livelock(backend: Backend) -> None:
 
 
 @each_backend
-def test_the_error_of_a_program_that_is_cut_short_is_kept(backend: Backend) -> None:
+def test_the_error_of_a_program_that_is_cut_short_is_kept(backend: StepBackend) -> None:
     async def program() -> None:
         try:
             await trio.sleep_forever()

@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 from harness.errors import InjectedFault
 from harness.testing import NotFound, faultable, faulty, find_schedule, run_schedule
 from harness.testing.schedules import Fault, Found
-from harness.testing.schedules._backend import Backend
+from harness.testing.schedules._step_backend import StepBackend
 from tests.testing.schedules.programs import each_backend, run_with
 
 
@@ -24,7 +24,7 @@ async def three_waits() -> list[str]:
 
 
 @each_backend
-def test_a_cancel_while_waiting_cuts_that_wait_short(backend: Backend) -> None:
+def test_a_cancel_while_waiting_cuts_that_wait_short(backend: StepBackend) -> None:
     run = run_with(backend, three_waits, "h1:-:c1@1:-")
     assert run.outcome.unwrap() == ["cut"]
     assert run.schedule.faults == (Fault(1, 1, "cancel"),)
@@ -32,7 +32,7 @@ def test_a_cancel_while_waiting_cuts_that_wait_short(backend: Backend) -> None:
 
 
 @each_backend
-def test_a_cancel_on_waking_is_met_one_checkpoint_later(backend: Backend) -> None:
+def test_a_cancel_on_waking_is_met_one_checkpoint_later(backend: StepBackend) -> None:
     """The wait is over, but the task has not run on: what was handed over must not be lost."""
     assert run_with(backend, three_waits, "h1:-:w1@2:-").outcome.unwrap() == ["wait 0 over", "cut"]
     assert run_with(backend, three_waits, "h1:-:w1@3:-").outcome.unwrap()[-2:] == [
@@ -42,14 +42,14 @@ def test_a_cancel_on_waking_is_met_one_checkpoint_later(backend: Backend) -> Non
 
 
 @each_backend
-def test_a_fault_that_never_strikes_is_not_in_the_record(backend: Backend) -> None:
+def test_a_fault_that_never_strikes_is_not_in_the_record(backend: StepBackend) -> None:
     run = run_with(backend, three_waits, "h1:-:c1@99,c7@1:-")
     assert run.outcome.unwrap()[-1] == "whole"
     assert run.schedule.faults == ()
 
 
 @each_backend
-def test_steps_of_child_tasks_count_for_their_run(backend: Backend) -> None:
+def test_steps_of_child_tasks_count_for_their_run(backend: StepBackend) -> None:
     async def program() -> None:
         with faultable(1):
             async with trio.open_nursery() as nursery:
@@ -61,7 +61,7 @@ def test_steps_of_child_tasks_count_for_their_run(backend: Backend) -> None:
 
 
 @each_backend
-def test_a_wrapped_call_fails_or_takes_longer(backend: Backend) -> None:
+def test_a_wrapped_call_fails_or_takes_longer(backend: StepBackend) -> None:
     async def ask(question: str) -> str:
         return question.upper()
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from harness.testing import Schedule, run_schedule
-from harness.testing.schedules import _backends, _by_hook
-from harness.testing.schedules._backend import Backend
+from harness.testing.schedules import _by_hook, _step_backends
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
+from harness.testing.schedules._step_backend import StepBackend
 from tests.testing.schedules.programs import each_backend, letters, run_with
 
 
 @each_backend
-def test_every_order_of_two_tasks_can_be_had(backend: Backend) -> None:
+def test_every_order_of_two_tasks_can_be_had(backend: StepBackend) -> None:
     """Two letters twice: six orders, each by the choices that lead there."""
     orders = set()
     for choices in itertools.product((0, 1), repeat=4):
@@ -33,7 +33,7 @@ def test_every_order_of_two_tasks_can_be_had(backend: Backend) -> None:
 
 
 @each_backend
-def test_without_a_choice_a_task_goes_on_until_it_has_to_wait(backend: Backend) -> None:
+def test_without_a_choice_a_task_goes_on_until_it_has_to_wait(backend: StepBackend) -> None:
     run = run_with(backend, letters)
     assert run.outcome.unwrap() == "aabbcc"
     assert run.schedule == Schedule()
@@ -75,14 +75,14 @@ def test_both_ways_make_the_same_steps(deviations: list[tuple[int, int]]) -> Non
         return seen
 
     schedule = Schedule(tuple(deviations))
-    runs = [run_with(backend, program, schedule) for backend in _backends.BACKENDS]
+    runs = [run_with(backend, program, schedule) for backend in _step_backends.BACKENDS]
     assert runs[0].outcome.unwrap() == runs[1].outcome.unwrap()
     assert runs[0].order == runs[1].order[1:] or runs[0].order == runs[1].order
     assert str(runs[0].schedule) == str(runs[1].schedule)
 
 
 @each_backend
-def test_a_task_that_polls_does_not_starve_the_one_it_waits_for(backend: Backend) -> None:
+def test_a_task_that_polls_does_not_starve_the_one_it_waits_for(backend: StepBackend) -> None:
     """A schedule that never switches must not turn a polite loop into an endless one."""
 
     async def program() -> int:
@@ -106,7 +106,7 @@ def test_a_task_that_polls_does_not_starve_the_one_it_waits_for(backend: Backend
 
 
 @each_backend
-def test_time_is_virtual_and_moves_only_when_all_wait(backend: Backend) -> None:
+def test_time_is_virtual_and_moves_only_when_all_wait(backend: StepBackend) -> None:
     async def program() -> list[tuple[str, float]]:
         seen: list[tuple[str, float]] = []
         began = trio.current_time()
@@ -124,7 +124,7 @@ def test_time_is_virtual_and_moves_only_when_all_wait(backend: Backend) -> None:
 
 
 @each_backend
-def test_waiting_for_all_others_to_be_blocked_still_means_that(backend: Backend) -> None:
+def test_waiting_for_all_others_to_be_blocked_still_means_that(backend: StepBackend) -> None:
     """Tasks that are held back are blocked to trio, and are not to the program."""
 
     async def program() -> list[str]:
@@ -149,7 +149,7 @@ def test_waiting_for_all_others_to_be_blocked_still_means_that(backend: Backend)
 
 
 @each_backend
-def test_a_worker_thread_holds_the_clock(backend: Backend) -> None:
+def test_a_worker_thread_holds_the_clock(backend: StepBackend) -> None:
     """Real time passes in a thread; a timeout of the program must not strike because of it."""
 
     async def program() -> float:
@@ -164,7 +164,7 @@ def test_a_worker_thread_holds_the_clock(backend: Backend) -> None:
 
 
 @each_backend
-def test_a_thread_can_call_back(backend: Backend) -> None:
+def test_a_thread_can_call_back(backend: StepBackend) -> None:
     async def program() -> float:
         def work() -> float:
             trio.from_thread.run(trio.sleep, 5)
@@ -177,7 +177,7 @@ def test_a_thread_can_call_back(backend: Backend) -> None:
 
 
 @each_backend
-def test_what_comes_over_a_socket_is_waited_for(backend: Backend) -> None:
+def test_what_comes_over_a_socket_is_waited_for(backend: StepBackend) -> None:
     """The other side answers in real time, and the program's deadline is virtual."""
 
     async def program() -> bytes:
@@ -197,7 +197,7 @@ def test_what_comes_over_a_socket_is_waited_for(backend: Backend) -> None:
 
 
 @each_backend
-def test_tasks_of_the_system_nursery_are_controlled_too(backend: Backend) -> None:
+def test_tasks_of_the_system_nursery_are_controlled_too(backend: StepBackend) -> None:
     async def program() -> str:
         written: list[str] = []
 
@@ -219,7 +219,7 @@ def test_tasks_of_the_system_nursery_are_controlled_too(backend: Backend) -> Non
 
 
 @each_backend
-def test_an_error_comes_out_as_it_was_raised(backend: Backend) -> None:
+def test_an_error_comes_out_as_it_was_raised(backend: StepBackend) -> None:
     async def program() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(letters)
@@ -231,7 +231,7 @@ def test_an_error_comes_out_as_it_was_raised(backend: Backend) -> None:
 
 
 @each_backend
-def test_an_observer_that_raises_ends_the_run_with_its_error(backend: Backend) -> None:
+def test_an_observer_that_raises_ends_the_run_with_its_error(backend: StepBackend) -> None:
     """It is called between steps, where an exception would end trio itself."""
 
     class Strict:
@@ -247,7 +247,7 @@ def test_an_observer_that_raises_ends_the_run_with_its_error(backend: Backend) -
 
 
 @each_backend
-def test_observers_see_each_step_of_the_program_once(backend: Backend) -> None:
+def test_observers_see_each_step_of_the_program_once(backend: StepBackend) -> None:
     seen: list[str] = []
 
     class Scribe:
@@ -410,33 +410,33 @@ def _trio_run() -> Any:
 
 @pytest.fixture
 def fresh_choice() -> Any:
-    _backends._tried.cache_clear()
+    _step_backends._tried.cache_clear()
     yield
-    _backends._tried.cache_clear()
+    _step_backends._tried.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_choice")
 def test_the_fast_way_is_taken_where_it_works() -> None:
-    assert isinstance(_backends.backend(), HookBackend)
+    assert isinstance(_step_backends.backend(), HookBackend)
 
 
 @pytest.mark.usefixtures("fresh_choice")
 def test_where_it_does_not_the_slow_way_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Private names go without a notice; the self-test finds out, not a wrong result."""
     monkeypatch.setattr(_by_hook._Random, "shuffle", lambda self, batch: None)
-    assert isinstance(_backends.backend(), TrampolineBackend)
+    assert isinstance(_step_backends.backend(), TrampolineBackend)
     assert run_schedule(letters, "h1:1x1:-:-").outcome.unwrap() == "abbacc"
 
 
 @pytest.mark.usefixtures("fresh_choice")
 def test_a_private_name_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("trio._core._run.GLOBAL_RUN_CONTEXT")
-    monkeypatch.setattr(_backends, "BACKENDS", (HookBackend(),))
-    assert not _backends.works(HookBackend())
+    monkeypatch.setattr(_step_backends, "BACKENDS", (HookBackend(),))
+    assert not _step_backends.works(HookBackend())
 
 
 @pytest.mark.usefixtures("fresh_choice")
 def test_where_none_works_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_backends, "works", lambda candidate: False)
+    monkeypatch.setattr(_step_backends, "works", lambda candidate: False)
     with pytest.raises(RuntimeError, match="can't be controlled with trio"):
         run_schedule(letters)

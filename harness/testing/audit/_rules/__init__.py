@@ -1,6 +1,5 @@
 """The rules of the static audit, a file for each."""
 
-from harness.testing.audit._program import Checker
 from harness.testing.audit._rules._cached_coroutine import CACHED_COROUTINE
 from harness.testing.audit._rules._check_then_act import CHECK_THEN_ACT
 from harness.testing.audit._rules._class_attribute import CLASS_ATTRIBUTE
@@ -11,6 +10,7 @@ from harness.testing.audit._rules._named_object import NAMED_CLASS, NAMED_INSTAN
 from harness.testing.audit._rules._process_state import PROCESS_STATE
 from harness.testing.audit._rules._shared_instance import SHARED_INSTANCE
 from harness.testing.audit._rules._thread_local import THREAD_LOCAL
+from harness.testing.audit._sources import Checker
 
 __all__ = ["CHECKERS"]
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._source import Source, decorator_names
+from harness.testing.audit._source_file import Source, decorator_names
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="cached-coroutine",
@@ -21,7 +21,7 @@ RULE = Rule(
 _CACHES = frozenset(("functools.lru_cache", "functools.cache", "functools.cached_property"))
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield async functions under a cache that was made for plain ones."""
     for function in source.functions:
         if isinstance(function, ast.AsyncFunctionDef):

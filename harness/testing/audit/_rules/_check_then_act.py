@@ -1,4 +1,4 @@
-"""Find decisions that an await makes stale: check, await, act. `Walk` looks for them."""
+"""Find decisions that an await makes stale: check, await, act. `AwaitWalk` looks for them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FunctionNode,
     Source,
     decorator_names,
     first_parameter,
 )
-from harness.testing.audit._walk import Walk
+from harness.testing.audit._sources import Checker, Hit, Sources
+from harness.testing.audit._walk import AwaitWalk
 
 RULE = Rule(
     name="check-then-act",
@@ -51,7 +51,7 @@ _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield one hit per async function: the first path, and the others beside it."""
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef):
@@ -60,7 +60,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
             continue
         if _has_one_caller(function, source) or _serves_one_task(function, source):
             continue
-        walk = Walk(source, function, runs_as_many=_runs_as_many(function, source))
+        walk = AwaitWalk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
         if not walk.found:
             continue

@@ -12,9 +12,8 @@ from harness.testing.audit._changes import (
     is_undone,
 )
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_said_once, is_set_up
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FUNCTIONS,
     INITIALISERS,
     Binding,
@@ -24,6 +23,7 @@ from harness.testing.audit._source import (
     first_parameter,
     own_nodes,
 )
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="mutable-class-attribute",
@@ -36,7 +36,7 @@ _COPIED_FOR_EACH_INSTANCE = ("BaseModel", "BaseSettings", "Struct", "TypedDict",
 """Ends of the names of base classes that give each instance a copy of an annotated default."""
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each class attribute that is changed by code that runs."""
     changes = list(changes_in(source.nodes))
     for owner in source.classes:

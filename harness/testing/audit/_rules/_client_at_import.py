@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import assigned_name
-from harness.testing.audit._source import Source
+from harness.testing.audit._source_file import Source
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="client-at-import",
@@ -69,7 +69,7 @@ _MESSAGE_HOLDERS = frozenset(
 )
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield calls that make something with a connection or a state, outside of any function."""
     for node in source.nodes:
         if not isinstance(node, ast.Call):

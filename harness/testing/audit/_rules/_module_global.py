@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._set_up import (
     is_cache,
     is_filled_once,
@@ -17,7 +16,8 @@ from harness.testing.audit._rules._set_up import (
     is_said_once,
     is_set_up,
 )
-from harness.testing.audit._source import FunctionNode, Source
+from harness.testing.audit._source_file import FunctionNode, Source
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="module-global",
@@ -33,7 +33,7 @@ _COUNTER = re.compile(
 )
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each global once: at the first place that changes it."""
     seen: set[str] = set()
     flags = _flags(source)

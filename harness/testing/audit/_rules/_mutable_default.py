@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import changes_in, is_container
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import assigned_name, qualified_name
 from harness.testing.audit._rules._set_up import is_cache
-from harness.testing.audit._source import FunctionNode, Source, defaults
+from harness.testing.audit._source_file import FunctionNode, Source, defaults
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="mutable-default",
@@ -23,7 +23,7 @@ RULE = Rule(
 _FIELDS = ("attr.ib", "attr.attrib", "attrs.field", "attr.field")
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield defaults of parameters, of attrs' fields and of context variables."""
     for function in source.functions:
         for name, default in defaults(function):

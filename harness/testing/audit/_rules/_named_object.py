@@ -11,21 +11,21 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._locks import is_locked
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._class_attribute import RULE as CLASS_RULE
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
 from harness.testing.audit._rules._shared_instance import LIFE_CYCLE
 from harness.testing.audit._rules._shared_instance import RULE as INSTANCE_RULE
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FunctionNode,
     Source,
     bindings_of,
     decorator_names,
     first_parameter,
 )
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 
-def check_classes(source: Source, program: Program) -> Iterator[Hit]:
+def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield attributes of classes that code which runs binds anew."""
     seen: set[str] = set()
     for function, node, target in _written(source, program):
@@ -40,7 +40,7 @@ def check_classes(source: Source, program: Program) -> Iterator[Hit]:
             yield _hit(node, symbol, function, "the class", source)
 
 
-def check_instances(source: Source, program: Program) -> Iterator[Hit]:
+def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield attributes of named objects that code which runs sets or changes."""
     seen: set[str] = set()
     for function, node, target in _written(source, program):
@@ -56,7 +56,7 @@ def check_instances(source: Source, program: Program) -> Iterator[Hit]:
 
 
 def _written(
-    source: Source, program: Program
+    source: Source, program: Sources
 ) -> Iterator[tuple[FunctionNode, ast.AST, ast.Attribute]]:
     """Yield the attributes that async functions, and what those call, set or change."""
     for function in source.functions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from harness.testing.audit._source import FUNCTIONS, FunctionNode, Source
+from harness.testing.audit._source_file import FUNCTIONS, FunctionNode, Source
 
 
 def assigned_name(node: ast.AST, source: Source, otherwise: str) -> str:

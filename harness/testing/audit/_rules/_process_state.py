@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._rules._set_up import is_set_up
-from harness.testing.audit._source import FunctionNode, Source, uses_argument
+from harness.testing.audit._source_file import FunctionNode, Source, uses_argument
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="process-state",
@@ -42,7 +42,7 @@ _CHANGED = {
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield changes in async functions, which run beside others, and in what these call."""
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (

@@ -11,8 +11,7 @@ import ast
 import re
 
 from harness.testing.audit._changes import Change, is_container, returns_a_callable
-from harness.testing.audit._program import Program
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FUNCTIONS,
     FunctionNode,
     Source,
@@ -20,6 +19,7 @@ from harness.testing.audit._source import (
     parameters,
     uses_argument,
 )
+from harness.testing.audit._sources import Sources
 
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
@@ -41,7 +41,7 @@ _CACHE = re.compile(
 _SAYS = re.compile(r"(^|\.|_)(warn|warning|log|debug|info|error|exception|print)$")
 
 
-def is_set_up(function: FunctionNode, source: Source, program: Program) -> bool:
+def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     """Return whether a function most likely runs before runs do, or between them."""
     if isinstance(function, ast.AsyncFunctionDef):
         return False

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from harness.testing.audit._changes import Change, changes_by, is_undone
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._set_up import is_cache
-from harness.testing.audit._source import (
+from harness.testing.audit._source_file import (
     FUNCTIONS,
     INITIALISERS,
     FunctionNode,
@@ -26,6 +25,7 @@ from harness.testing.audit._source import (
     first_parameter,
     parameters,
 )
+from harness.testing.audit._sources import Checker, Hit, Sources
 from harness.testing.audit._walk import ONE_WAY
 
 RULE = Rule(
@@ -46,7 +46,7 @@ _PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queu
 _STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each attribute of a shared object that its async methods set or change."""
     seen: set[tuple[str, str]] = set()
     for name, line, home, owner in _shared_objects(source, program):
@@ -71,7 +71,7 @@ def check(source: Source, program: Program) -> Iterator[Hit]:
 
 
 def _shared_objects(
-    source: Source, program: Program
+    source: Source, program: Sources
 ) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
     """Yield the name, the line, the file and the class of each object that runs share."""
     pending: list[tuple[str, int, Source, ast.ClassDef]] = []
@@ -102,7 +102,7 @@ def _shared_objects(
 
 
 def _instance(
-    name: str, line: int, value: ast.expr | None, source: Source, program: Program
+    name: str, line: int, value: ast.expr | None, source: Source, program: Sources
 ) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         found = program.class_named(value.func.id, source)
@@ -122,7 +122,7 @@ def _elements_of(value: ast.expr | None) -> list[ast.expr]:
 
 
 def _made_once(
-    function: FunctionNode, source: Source, program: Program
+    function: FunctionNode, source: Source, program: Sources
 ) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
     """Yield what a cached function without arguments makes: the same object for everybody."""
     cached = {"functools.cache", "functools.lru_cache"} & set(decorator_names(function, source))
@@ -134,7 +134,7 @@ def _made_once(
 
 
 def _given_to_many_tasks(
-    function: FunctionNode, source: Source, program: Program
+    function: FunctionNode, source: Source, program: Sources
 ) -> Iterator[tuple[str, int, Source, ast.ClassDef]]:
     """Yield what ``function`` makes before a loop that starts tasks on it."""
     made: dict[str, ast.Assign] = {
@@ -175,7 +175,7 @@ def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool
     return False
 
 
-def _used_on(name: str, source: Source, program: Program) -> set[str]:
+def _used_on(name: str, source: Source, program: Sources) -> set[str]:
     """Return the methods and attributes that async code uses of an object of a module, by name."""
     used: set[str] = set()
     if name not in source.bindings:

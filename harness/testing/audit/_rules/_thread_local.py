@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._program import Checker, Hit, Program
 from harness.testing.audit._rules._names import assigned_name
-from harness.testing.audit._source import Source
+from harness.testing.audit._source_file import Source
+from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
     name="thread-local",
@@ -20,7 +20,7 @@ RULE = Rule(
 )
 
 
-def check(source: Source, program: Program) -> Iterator[Hit]:
+def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield every thread-local object, and every class derived from it."""
     for node in source.nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func) == "threading.local":

@@ -20,7 +20,7 @@ import h11
 import trio
 
 from harness.testing.provider._core import Core, Incoming
-from harness.testing.provider._reply import Reply
+from harness.testing.provider._http_reply import HttpReply
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class _Refused(Exception):
 
 
 @attrs.define(eq=False)
-class Connection:
+class HttpConnection:
     """One connection; also how the core waits while the client is there."""
 
     core: Core
@@ -186,7 +186,7 @@ class Connection:
             else:
                 return None  # ConnectionClosed.
 
-    async def _send(self, reply: Reply, *, method: str) -> None:
+    async def _send(self, reply: HttpReply, *, method: str) -> None:
         http = self._http
         chunks: list[bytes] = []
         pieces = reply.pieces

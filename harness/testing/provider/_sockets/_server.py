@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from harness.testing.provider._core import Core
-from harness.testing.provider._sockets._connection import Connection
+from harness.testing.provider._sockets._connection import HttpConnection
 
 CLOSE_SECONDS = 1.0
 """How long busy connections may go on once the server is being closed."""
@@ -77,11 +77,11 @@ class _Server:
     """The scope around all connections and the block."""
     mistake: Exception | None = attrs.field(default=None, init=False)
     closing: bool = attrs.field(default=False, init=False)
-    _connections: set[Connection] = attrs.field(factory=lambda: set[Connection](), init=False)
+    _connections: set[HttpConnection] = attrs.field(factory=set[HttpConnection], init=False)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection until either side closes it."""
-        connection = Connection(self.core, stream)
+        connection = HttpConnection(self.core, stream)
         connection.closing = self.closing
         tally = self.core.tally
         tally.connections += 1

@@ -8,10 +8,9 @@ from typing import Any
 import attrs
 
 from harness._words import error_in_words
-from harness.testing.isolation._parts import WHOLE, Part
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._special import LimiterPart
+from harness.testing.objects._parts import WHOLE, Part
+from harness.testing.objects._places import Place
+from harness.testing.objects._reach import Reached
 
 
 @attrs.frozen(eq=False)
@@ -64,7 +63,7 @@ class SharedState:
     def begin_run(self) -> None:
         """Begin anew what belongs to one ``trio.run``, before another one."""
         for part in self.parts:
-            if isinstance(part, LimiterPart):
+            if part.per_loop:
                 part.put(None)
 
     def _complain(self, words: str) -> None:

@@ -13,6 +13,9 @@ from harness._words import error_in_words, errors_in_words, repr_of
 
 Equal = Callable[[Any, Any], bool]
 
+ERROR_WORDS_AT_MOST = 5_000
+"""Characters of an error that a report quotes: one of a deadlock names every task."""
+
 _LOOKED_AT = 1_000
 """Elements of an output that are looked at for what can't be compared."""
 

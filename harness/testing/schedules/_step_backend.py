@@ -60,7 +60,7 @@ class Session(Protocol):
         ...
 
 
-class Backend(Protocol):
+class StepBackend(Protocol):
     """A way to control steps."""
 
     name: str

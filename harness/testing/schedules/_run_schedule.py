@@ -8,12 +8,12 @@ from typing import Any
 
 import trio
 
-from harness.testing.schedules._backend import Backend, Observer
-from harness.testing.schedules._backends import backend as best_backend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import ScheduleRun, run_controlled
 from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._search import Attempt
+from harness.testing.schedules._search import Probe
+from harness.testing.schedules._step_backend import Observer, StepBackend
+from harness.testing.schedules._step_backends import backend as best_backend
 
 MOST_STEPS = 100_000
 """Steps after which a program is called a livelock, if nobody says otherwise."""
@@ -64,21 +64,21 @@ def run_schedule(
     )
 
 
-def run_attempt(
+def run_probe(
     async_fn: Callable[[], Awaitable[Any]],
-    attempt: Attempt,
+    probe: Probe,
     *,
     observers: tuple[Observer, ...] = (),
     most_steps: int = MOST_STEPS,
     context: Context | None = None,
-    backend: Backend | None = None,
+    backend: StepBackend | None = None,
 ) -> ScheduleRun:
     """Run a program as a search wants to see it run; else as `run_schedule`."""
     return run_controlled(
         async_fn,
-        attempt.chooser,
+        probe.chooser,
         backend=best_backend() if backend is None else backend,
-        faults=attempt.faults,
+        faults=probe.faults,
         observers=observers,
         most_steps=most_steps,
         context=context,

@@ -12,13 +12,13 @@ from contextvars import Context
 
 import trio
 
-from harness.testing.schedules._backend import Backend
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
+from harness.testing.schedules._step_backend import StepBackend
 
-BACKENDS: tuple[Backend, ...] = (HookBackend(), TrampolineBackend())
+BACKENDS: tuple[StepBackend, ...] = (HookBackend(), TrampolineBackend())
 """All ways, the best first."""
 
 _KNOWN = {
@@ -29,7 +29,7 @@ _KNOWN = {
 """What the program of the self-test writes, by the choices that it makes."""
 
 
-def backend() -> Backend:
+def backend() -> StepBackend:
     """Return the first way that works with this trio.
 
     Raises:
@@ -39,7 +39,7 @@ def backend() -> Backend:
 
 
 @functools.cache
-def _tried() -> Backend:
+def _tried() -> StepBackend:
     found = [candidate for candidate in BACKENDS if works(candidate)]
     if not found:
         raise RuntimeError(
@@ -49,7 +49,7 @@ def _tried() -> Backend:
     return found[0]
 
 
-def works(candidate: Backend) -> bool:
+def works(candidate: StepBackend) -> bool:
     """Return whether the program of the self-test does as it is told."""
     results: list[bool] = []
 

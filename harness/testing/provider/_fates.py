@@ -140,7 +140,7 @@ class Faults:
 
 
 @attrs.frozen(kw_only=True)
-class Fate:
+class RequestFate:
     """What happens to one request."""
 
     kind: FateKind = "answer"
@@ -152,7 +152,7 @@ class Fate:
 
 
 @attrs.define(eq=False)
-class Fates:
+class RequestFates:
     """Deals out fates: the faults, and how often each request came before."""
 
     faults: Faults
@@ -171,7 +171,7 @@ class Fates:
             or isinstance(faults.latency_seconds, tuple)
         )
 
-    def fate_of(self, identify: Callable[[], bytes], now: float) -> Fate:
+    def fate_of(self, identify: Callable[[], bytes], now: float) -> RequestFate:
         """Return what happens to a request that arrives at ``now``.
 
         Args:
@@ -182,7 +182,7 @@ class Fates:
         faults = self.faults
         if self._calm:
             assert isinstance(faults.latency_seconds, (int, float))
-            return Fate(latency_seconds=faults.latency_seconds)
+            return RequestFate(latency_seconds=faults.latency_seconds)
         key = hashlib.blake2b(identify(), digest_size=16).digest()
         times = self._seen.pop(key, 0)
         self._seen[key] = times + 1  # Popped and put back: the order is that of last use.
@@ -195,7 +195,7 @@ class Fates:
             left = storm.seconds_left(now, seed=faults.seed)
             if left > 0:
                 wait = storm.retry_after_seconds
-                return Fate(
+                return RequestFate(
                     kind="error",
                     status=storm.status,
                     retry_after_seconds=left if wait is None else wait,
@@ -203,7 +203,7 @@ class Fates:
                 )
         for status, probability in faults.errors.items():
             if chance < probability:
-                return Fate(
+                return RequestFate(
                     kind="error",
                     status=status,
                     retry_after_seconds=faults.retry_after_seconds if status == 429 else None,
@@ -217,9 +217,9 @@ class Fates:
         )
         for kind, probability in chances:
             if chance < probability:
-                return Fate(kind=kind, latency_seconds=latency, where=where)
+                return RequestFate(kind=kind, latency_seconds=latency, where=where)
             chance -= probability
-        return Fate(latency_seconds=latency)
+        return RequestFate(latency_seconds=latency)
 
 
 def lognormal(*, median_seconds: float, p99_seconds: float) -> Callable[[float], float]:

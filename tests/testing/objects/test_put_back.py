@@ -13,10 +13,11 @@ from hypothesis import given
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
-from harness.testing.isolation._parts import MappingPart, Part, items_part
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._reach import Reached
-from harness.testing.isolation._shared_state import SharedState
+from harness.testing.objects._kinds import kind_of
+from harness.testing.objects._parts import MappingPart
+from harness.testing.objects._places import Place
+from harness.testing.objects._reach import Reached
+from harness.testing.objects._shared_state import SharedState
 from tests.testing.isolation import kinds
 
 KEYS = st.sampled_from("abc")
@@ -93,7 +94,10 @@ def test_a_mapping(mapping: dict[str, Any], changes: list[tuple[str, int | None]
 )
 def test_a_container(items: list[int], cls: Any, changed_to: list[int]) -> None:
     container = cls(items)
-    part: Part = items_part(PLACE, container)
+    kind = kind_of(cls)
+    assert kind is not None
+    assert kind.part is not None
+    part = kind.part(PLACE, container)
     taken = part.take()
     container.clear()
     getattr(container, "update" if cls is set else "extend")(changed_to)

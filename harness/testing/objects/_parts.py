@@ -9,14 +9,14 @@ nanoseconds per element.
 from __future__ import annotations
 
 import abc
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 from enum import Enum
 from operator import is_
 from types import CellType, MemberDescriptorType
 from typing import Any, ClassVar
 
-from harness.testing.isolation._places import Place
+from harness.testing.objects._places import Place
 
 
 class Whole(Enum):
@@ -34,17 +34,25 @@ class Part(abc.ABC):
     What `take` returns is a copy that nobody changes; `put` makes the thing hold that again.
     """
 
-    __slots__ = ("kind", "place", "thing")
+    __slots__ = ("advice", "kind", "place", "thing")
 
     names_things: ClassVar[bool] = False
     """Whether what stands under its keys are things in their own right, such as attributes."""
 
-    def __init__(self, place: Place, kind: str, thing: Any) -> None:
+    keys_are_names: ClassVar[bool] = True
+    """Whether the keys of such things are names in code, so that a line is seen to load one."""
+
+    per_loop: ClassVar[bool] = False
+    """Whether it belongs to one ``trio.run``, and is put back before every one."""
+
+    def __init__(self, place: Place, kind: str, thing: Any, advice: str = "") -> None:
         self.place = place
         self.kind = kind
         """What it is, in words: ``"list"``, ``"class attribute"``."""
         self.thing = thing
         """The object that it is a part of: the list, the instance, the globals of the module."""
+        self.advice = advice
+        """What to do where runs share it; empty if that depends on what they did with it."""
 
     @abc.abstractmethod
     def take(self) -> Any:
@@ -54,9 +62,9 @@ class Part(abc.ABC):
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         """Make the part hold ``contents`` again; of a part with keys, only under ``keys``."""
 
-    @abc.abstractmethod
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         """Return the keys under which two takes differ, or `WHOLE`, or nothing."""
+        return () if before == after else (WHOLE,)
 
     def fresh(self, contents: Any) -> Any:
         """Return contents like ``contents`` for somebody who shall have the part to himself."""
@@ -71,6 +79,10 @@ class WholePart(Part):
     """A part without keys: it has changed or it hasn't.
 
     Elements are compared by identity, unless each take makes new ones.
+
+    Args:
+      take: Returns what the thing holds.
+      put: Makes the thing hold that again.
     """
 
     __slots__ = ("_by_value", "_put", "_take")
@@ -80,28 +92,27 @@ class WholePart(Part):
         place: Place,
         kind: str,
         thing: Any,
-        take: Callable[[], Any],
-        put: Callable[[Any], object],
+        take: Callable[[Any], Any],
+        put: Callable[[Any, Any], object],
         *,
         by_value: bool = False,
+        advice: str = "",
     ) -> None:
-        super().__init__(place, kind, thing)
+        super().__init__(place, kind, thing, advice)
         self._by_value = by_value
         self._take = take
         self._put = put
 
     def take(self) -> Any:
-        return self._take()
+        return self._take(self.thing)
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
-        self._put(contents)
+        self._put(self.thing, contents)
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        if type(before) is tuple and not self._by_value:
-            same = len(before) == len(after) and all(map(is_, before, after))
-        else:
-            same = before == after
-        return () if same else (WHOLE,)
+        if type(before) is not tuple or self._by_value:
+            return super().changed(before, after)
+        return () if len(before) == len(after) and all(map(is_, before, after)) else (WHOLE,)
 
 
 class KeyedPart(Part):
@@ -139,6 +150,12 @@ class KeyedPart(Part):
             if key not in now or now[key] is not value:
                 self._set(key, value)
 
+    def place_of(self, key: Any) -> Place:
+        if key is WHOLE:
+            return self.place
+        named = self.names_things and self.keys_are_names
+        return self.place.attribute(str(key)) if named else self.place.item(key)
+
     @abc.abstractmethod
     def _set(self, key: Any, value: Any) -> None: ...
 
@@ -150,30 +167,26 @@ class KeyedPart(Part):
 class MappingPart(KeyedPart):
     """What a dict holds, through the methods of the plain class: no override may run."""
 
-    __slots__ = ("_cls", "_mapping")
+    __slots__ = ("_cls",)
 
     def __init__(self, place: Place, mapping: dict[Any, Any]) -> None:
         super().__init__(place, type(mapping).__name__, mapping)
-        self._mapping = mapping
         self._cls: type[dict[Any, Any]] = OrderedDict if isinstance(mapping, OrderedDict) else dict
 
     def take(self) -> dict[Any, Any]:
-        mapping = self._mapping
+        mapping = self.thing
         return dict(mapping) if type(mapping) is dict else dict(self._cls.items(mapping))
 
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.item(key)
-
     def _replace(self, contents: dict[Any, Any]) -> None:
-        self._cls.clear(self._mapping)  # So that the order comes back, too.
+        self._cls.clear(self.thing)  # So that the order comes back, too.
         for key, value in contents.items():
             self._set(key, value)
 
     def _set(self, key: Any, value: Any) -> None:
-        self._cls.__setitem__(self._mapping, key, value)
+        self._cls.__setitem__(self.thing, key, value)
 
     def _delete(self, key: Any) -> None:
-        self._cls.pop(self._mapping, key, None)
+        self._cls.pop(self.thing, key, None)
 
 
 class NamesPart(KeyedPart):
@@ -201,9 +214,6 @@ class NamesPart(KeyedPart):
             return dict(bound)
         return {name: bound[name] for name in self.names if name in bound}
 
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
-
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         keys = super().changed(before, after)
         return () if keys == (WHOLE,) else keys  # The order of names means nothing.
@@ -218,7 +228,7 @@ class NamesPart(KeyedPart):
 class SlotsPart(KeyedPart):
     """The slots of an object. A frozen one is put back all the same: the slot is set, not it."""
 
-    __slots__ = ("_instance", "_slots")
+    __slots__ = ("_slots",)
 
     names_things = True
 
@@ -226,27 +236,23 @@ class SlotsPart(KeyedPart):
         self, place: Place, kind: str, instance: object, slots: dict[str, MemberDescriptorType]
     ) -> None:
         super().__init__(place, kind, instance)
-        self._instance = instance
         self._slots = slots
 
     def take(self) -> dict[str, Any]:
         held = {}
         for name, slot in self._slots.items():
             try:
-                held[name] = slot.__get__(self._instance)
+                held[name] = slot.__get__(self.thing)
             except AttributeError:
                 pass  # Empty.
         return held
 
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
-
     def _set(self, key: Any, value: Any) -> None:
-        self._slots[key].__set__(self._instance, value)
+        self._slots[key].__set__(self.thing, value)
 
     def _delete(self, key: Any) -> None:
         try:
-            self._slots[key].__delete__(self._instance)
+            self._slots[key].__delete__(self.thing)
         except AttributeError:
             pass
 
@@ -254,26 +260,22 @@ class SlotsPart(KeyedPart):
 class ClassPart(KeyedPart):
     """The attributes of a class, set past whatever its metaclass says about that."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ()
 
     names_things = True
 
     def __init__(self, place: Place, cls: type[Any]) -> None:
         super().__init__(place, "class attribute", cls)
-        self._owner = cls
 
     def take(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self._owner).items() if not is_dunder(name)}
-
-    def place_of(self, key: Any) -> Place:
-        return self.place if key is WHOLE else self.place.attribute(str(key))
+        return {name: value for name, value in vars(self.thing).items() if not is_dunder(name)}
 
     def _set(self, key: Any, value: Any) -> None:
-        type.__setattr__(self._owner, key, value)
+        type.__setattr__(self.thing, key, value)
 
     def _delete(self, key: Any) -> None:
         try:
-            type.__delattr__(self._owner, key)
+            type.__delattr__(self.thing, key)
         except AttributeError:
             pass
 
@@ -281,67 +283,52 @@ class ClassPart(KeyedPart):
 class CellPart(KeyedPart):
     """A variable of a function that the functions inside of it share, and may bind anew."""
 
-    __slots__ = ("_cell", "name")
+    __slots__ = ("name",)
 
     names_things = True
 
     def __init__(self, place: Place, name: str, cell: CellType) -> None:
         super().__init__(place, "variable", cell)
         self.name = name
-        self._cell = cell
 
     def take(self) -> dict[str, Any]:
         try:
-            return {self.name: self._cell.cell_contents}
+            return {self.name: self.thing.cell_contents}
         except ValueError:  # Not bound yet.
             return {}
 
+    def place_of(self, key: Any) -> Place:
+        return self.place
+
     def _set(self, key: Any, value: Any) -> None:
-        self._cell.cell_contents = value
+        self.thing.cell_contents = value
 
     def _delete(self, key: Any) -> None:
         try:
-            del self._cell.cell_contents
+            del self.thing.cell_contents
         except ValueError:
             pass
+
+
+class OpaquePart(Part):
+    """An object that can't be looked into: only who uses it can be told."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, thing: Any) -> None:
+        cls = type(thing)
+        super().__init__(place, f"{cls.__module__}.{cls.__qualname__}", thing)
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.kind})"
+
+    def take(self) -> None:
+        return None
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        pass
 
 
 def is_dunder(name: str) -> bool:
     """Return whether a name is Python's own, such as ``__module__``."""
     return name.startswith("__") and name.endswith("__")
-
-
-def items_part(place: Place, items: Any) -> Part:
-    """Return the part of a list, deque, set, bytearray or array, by the plain class's methods."""
-    kind = type(items).__name__
-    if isinstance(items, list):
-
-        def put_list(contents: Iterable[Any]) -> None:
-            list.__setitem__(items, slice(None), contents)
-
-        return WholePart(place, kind, items, lambda: tuple(list.__iter__(items)), put_list)
-    if isinstance(items, deque):
-
-        def put_deque(contents: Iterable[Any]) -> None:
-            deque.clear(items)
-            deque.extend(items, contents)
-
-        return WholePart(place, kind, items, lambda: tuple(deque.__iter__(items)), put_deque)
-    if isinstance(items, set):
-
-        def put_set(contents: Iterable[Any]) -> None:
-            set.clear(items)
-            set.update(items, contents)
-
-        return WholePart(place, kind, items, lambda: frozenset(set.__iter__(items)), put_set)
-    if isinstance(items, bytearray):
-
-        def put_bytes(contents: Iterable[int]) -> None:
-            bytearray.__setitem__(items, slice(None), contents)
-
-        return WholePart(place, kind, items, lambda: bytes(items), put_bytes)
-
-    def put_array(contents: Any) -> None:
-        items[:] = contents
-
-    return WholePart(place, kind, items, lambda: items[:], put_array)

@@ -14,10 +14,10 @@ import trio.lowlevel
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
-from harness.testing.isolation import _reach
 from harness.testing.isolation._declared import checks_of
-from harness.testing.isolation._places import place_of_definition
-from harness.testing.isolation._reach import Reached
+from harness.testing.objects import _reach
+from harness.testing.objects._places import place_of_definition
+from harness.testing.objects._reach import Reached
 from tests.testing.isolation import kinds, library
 
 HERE = __name__

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from harness.testing.isolation._loads import MISSING, Spot, is_at_await, spot_of, touches
+from harness.testing.objects._loads import MISSING, Spot, is_at_await, spot_of, touches
 
 
 class Slotted:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import attrs
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._source import FunctionNode, Source
+from harness.testing.audit._source_file import FunctionNode, Source
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -32,7 +32,7 @@ class Hit:
     """The line that makes what is shared, where that is another one; a comment there counts."""
 
 
-class Program:
+class Sources:
     """All the files of one audit."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
@@ -98,7 +98,7 @@ def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:
                     yield argument.attr
 
 
-Check: TypeAlias = Callable[[Source, Program], Iterator[Hit]]
+Check: TypeAlias = Callable[[Source, Sources], Iterator[Hit]]
 """A rule at work: all that it finds in one file."""
 
 

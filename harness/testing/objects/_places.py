@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from harness._words import repr_of
+from harness.testing.objects._code import is_users_class
 
 
 @attrs.frozen
@@ -69,3 +70,10 @@ def place_of_definition(thing: Any) -> Place:
 def function_name(qualname: str) -> str:
     """Return a function's name as far as people use it: without what it is nested in."""
     return qualname.rpartition("<locals>.")[2]
+
+
+def local_place(name: str, value: Any, function: str) -> Place:
+    """Return the place of a value that a local variable holds: Python's types say nothing of it."""
+    if type(value).__module__ in ("builtins", "collections") or not is_users_class(type(value)):
+        return Place(name, local_of=function)
+    return Place(function_name(type(value).__qualname__), local_of=function)

@@ -20,14 +20,13 @@ import trio
 
 from harness._words import repr_of
 from harness.runs._frames import place
-from harness.testing.isolation._code import is_users_frame
-from harness.testing.isolation._loads import MISSING, Spot, touches
-from harness.testing.isolation._parts import WHOLE, CellPart, Part
-from harness.testing.isolation._places import function_name
-from harness.testing.isolation._reach import Reached, local_place
-from harness.testing.isolation._shared_state import Suspect, suspects_of
-from harness.testing.isolation._special import EnvironmentPart
-from harness.testing.isolation._tracing import LineTrace
+from harness.testing.objects._code import is_users_frame
+from harness.testing.objects._loads import MISSING, Spot, touches
+from harness.testing.objects._parts import WHOLE, CellPart
+from harness.testing.objects._places import function_name, local_place
+from harness.testing.objects._reach import Reached
+from harness.testing.objects._shared_state import Suspect, suspects_of
+from harness.testing.objects._tracing import LineTrace
 from harness.testing.schedules._control import frames_of
 
 FRAMES_AT_MOST = 1_000
@@ -176,7 +175,7 @@ class LocalsWatch:
             for thing, key in ((touch.owner, touch.name), (touch.value, WHOLE)):
                 for index in self._by_thing.get(id(thing), ()):
                     part = self._reached.parts[index]
-                    if _names_things(part) == (key is not WHOLE):
+                    if (part.names_things and part.keys_are_names) == (key is not WHOLE):
                         self._note(Suspect(part, key), "read")
             if touch.owner is frame.f_code:
                 # Nothing tells which cell a variable is kept in; that it holds the same has to do.
@@ -194,7 +193,7 @@ class LocalsWatch:
     ) -> None:
         line = self._trace.line
         where = "code of a library" if line is None else place(*line)
-        named = _names_things(suspect.part)
+        named = suspect.part.names_things and suspect.part.keys_are_names
         path = suspect.path if named else str(suspect.part.place)
         thing = (id(suspect.part.thing), str(suspect.key) if named else "")
         self.accesses.append(
@@ -204,11 +203,6 @@ class LocalsWatch:
                 waited_on=str(suspect.place) in self._waited_on,
             )
         )
-
-
-def _names_things(part: Part) -> bool:
-    """Tell whether what stands under a part's keys is seen to be read; else only the part is."""
-    return part.names_things and not isinstance(part, EnvironmentPart)
 
 
 def _is_main(task: trio.lowlevel.Task) -> bool:

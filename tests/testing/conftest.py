@@ -1,4 +1,4 @@
-"""What the tests of the isolation check share."""
+"""What the tests of the objects that runs share have in common."""
 
 from pathlib import Path
 
@@ -16,4 +16,4 @@ def _library_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_users(filename: str) -> bool:
         return is_user_code(filename) and Path(filename).name != foreign
 
-    monkeypatch.setattr("harness.testing.isolation._code.is_user_code", is_users)
+    monkeypatch.setattr("harness.testing.objects._code.is_user_code", is_users)

@@ -14,11 +14,8 @@ import attrs
 import trio
 
 from harness.runs._frames import place
-from harness.testing.isolation._loads import Spot, Touch, touches
-from harness.testing.isolation._parts import WHOLE
-from harness.testing.isolation._shared_state import Suspect
-from harness.testing.isolation._tracing import LineTrace
 from harness.testing.isolation._watch import member_of
+from harness.testing.objects import WHOLE, LineTrace, Spot, Suspect, Touch, touches
 
 
 @attrs.frozen(eq=False)

@@ -7,48 +7,27 @@ the working directory, where prints go.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
-import os
 import sys
 import types
-import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
-from harness.testing.isolation._code import Import, is_users_file, is_users_module, names_used
-from harness.testing.isolation._parts import KeyedPart, NamesPart, Part, is_dunder
-from harness.testing.isolation._places import Place
-from harness.testing.isolation._special import (
-    EnvironmentPart,
-    WarningFiltersPart,
-    global_random_part,
-    working_directory_part,
-)
-
-
-class Walk(Protocol):
-    """The walk through objects that what is named here is given to."""
-
-    parts: list[Part]
-    seen: dict[int, Any]
-
-    def push(self, thing: Any, place: Place, foreign_levels: int, /) -> None:
-        """Look at an object later."""
-
-    def held(self, holder: KeyedPart, key: Any, value: Any, place: Place, /) -> None:
-        """Look at what can be put back only by way of what holds it."""
+from harness.testing.objects._code import Import, is_users_file, is_users_module, names_used
+from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walker
+from harness.testing.objects._parts import NamesPart, is_dunder
+from harness.testing.objects._places import Place
 
 
 class Named:
     """Globals, modules and states of the process that the code of a walk names."""
 
-    def __init__(self, walk: Walk, *, may_import: bool) -> None:
+    def __init__(self, walk: Walker, *, may_import: bool) -> None:
         self._walk = walk
         self._may_import = may_import
         self._globals: dict[int, NamesPart] = {}
-        self._process: set[str] = set()
+        self._states: set[ProcessState] = set()
         self._modules: list[dict[str, Any]] = []
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
@@ -87,31 +66,28 @@ class Named:
         elif is_users_module(module.__name__):
             self._module(module, [name for name in vars(module) if not is_dunder(name)], ())
 
-    def by_function(self, function: Any) -> bool:
-        """Look at the state of the process that one of Python's own functions is about, if any."""
-        state = _STATES.get(id(function))
-        if state is not None:
-            self.in_process(*state)
-        return state is not None
+    def by_thing(self, thing: Any) -> bool:
+        """Look at the state of the process that an object of Python's own is about, if any."""
+        known = BY_THING.get(id(thing))
+        if known is not None:
+            self._state(known[1])
+        return known is not None
 
-    def in_process(self, module: str, *names: str) -> None:
-        """Look at the states of the process that are behind these names of a module of Python's."""
-        for name in names:
-            if module == "sys" and name in _OF_SYS:
-                self._global(sys.__dict__, "sys", name)
-                continue
-            state = _PARTS.get((module, name))
-            if state is not None and state not in self._process:
-                self._process.add(state)
-                self._walk.parts.append(_PART_OF[state]())
+    def _state(self, state: ProcessState) -> None:
+        if state.part is None:
+            for name in state.names:
+                self._global(vars(state.module), state.module.__name__, name)
+        elif state not in self._states:
+            self._states.add(state)
+            self._walk.parts.append(state.part())
 
     def _global(self, names: dict[str, Any], module: str, name: str) -> None:
         value = names[name]
         place = Place(f"{module}.{name}")
         if not isinstance(value, types.FunctionType | type | types.ModuleType):
             self._bindings(names, module).add(name)
-            self._walk.held(self._globals[id(names)], name, value, place)
-        if not isinstance(value, types.ModuleType):
+            self._walk.hang(self._globals[id(names)], name, value, place, 0)
+        elif not isinstance(value, types.ModuleType):
             self._walk.push(value, place, 0)
 
     def _bindings(self, names: dict[str, Any], module: str) -> set[str]:
@@ -130,14 +106,13 @@ class Named:
         """Look at what the user's code uses of a module that it has by name."""
         name = module.__name__
         names = vars(module)
-        if name in _PROCESS_MODULES:
-            if name == "random":
-                used = ("seed",)  # There is one state, whatever the code does with it.
-            self.in_process(name, *used)
-        elif name == "contextlib":
-            for attribute in used:
-                self.by_function(names.get(attribute))
-        elif is_users_module(name):
+        states = [state for state in STATES if state.module is module]
+        for state in states:
+            if not state.names or not set(state.names).isdisjoint(used):
+                self._state(state)
+        if states:
+            return
+        if is_users_module(name):
             for attribute in (*used, *written):
                 if attribute not in names:
                     continue
@@ -147,6 +122,8 @@ class Named:
                     self._walk.seen[id(value)] = value
                     self._module(value, used, written)
         else:
+            for attribute in used:
+                self.by_thing(names.get(attribute))
             for attribute in written:
                 if attribute in names and not isinstance(names[attribute], types.FunctionType):
                     self._bindings(names, name).add(attribute)
@@ -170,44 +147,3 @@ def _imported(
         return sys.modules.get(name)
     except Exception:  # The function will meet it as well, or imports this only at other times.
         return None
-
-
-_OF_SYS = frozenset({"stdin", "stdout", "stderr", "path", "argv"})
-"""What is watched in ``sys`` as globals of a module are."""
-
-_PARTS = {
-    ("random", "seed"): "random",
-    **{("os", name): "environment" for name in ("environ", "getenv", "putenv", "unsetenv")},
-    **{("os", name): "working directory" for name in ("chdir", "getcwd", "fchdir")},
-    **{
-        ("warnings", name): "filters of warnings"
-        for name in ("filters", "catch_warnings", "simplefilter", "filterwarnings", "resetwarnings")
-    },
-}
-"""Which state of the process is behind a name of a module."""
-
-_PART_OF: dict[str, Callable[[], Part]] = {
-    "random": global_random_part,
-    "environment": EnvironmentPart,
-    "working directory": working_directory_part,
-    "filters of warnings": WarningFiltersPart,
-}
-"""What watches a state of the process, and puts it back."""
-
-_PROCESS_MODULES = frozenset({"random", "os", "sys", "warnings"})
-"""Modules of Python's with states of the process in them, which are looked for by name."""
-
-_STATES = {
-    id(thing): state
-    for thing, state in (
-        *((function, ("os", "environ")) for function in (os.getenv, os.putenv, os.unsetenv)),
-        *((function, ("os", "getcwd")) for function in (os.chdir, os.getcwd)),
-        (contextlib.chdir, ("os", "getcwd")),
-        (contextlib.redirect_stdout, ("sys", "stdout")),
-        (contextlib.redirect_stderr, ("sys", "stderr")),
-        (warnings.catch_warnings, ("warnings", "filters")),
-        (warnings.simplefilter, ("warnings", "filters")),
-        (warnings.filterwarnings, ("warnings", "filters")),
-    )
-}
-"""Python's own functions by which code gets at a state of the whole process, and at which."""

@@ -70,7 +70,7 @@ class ProviderStatistics:
 
 
 @attrs.define(eq=False)
-class Tally:
+class Counters:
     """The counters behind the statistics."""
 
     requests: int = 0

@@ -6,16 +6,11 @@ from collections.abc import Awaitable, Callable
 
 from harness._words import errors_in_words
 from harness.errors import ScheduleError
-from harness.runs._frames import is_plumbing, traceback_frames
+from harness.testing._outcomes import ERROR_WORDS_AT_MOST
 from harness.testing.exploration._timeline import Timeline
-from harness.testing.isolation._locals import LocalsWatch, local_suspects
-from harness.testing.isolation._tracing import in_a_thread_of_its_own
-from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._find import Found
-from harness.testing.schedules._run import run_schedule
-
-ERROR_WORDS_AT_MOST = 5_000
-"""Characters of an error that a report quotes: one of a deadlock names every task."""
+from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_suspects
+from harness.testing.schedules import Found, ScheduleRun, run_schedule
+from harness.testing.schedules._other_loops import starts_trio, was_refused_by_trio
 
 
 def failure(
@@ -98,20 +93,3 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
     return lines
-
-
-def was_refused_by_trio(error: BaseException) -> bool:
-    """Return whether trio's own checks failed; waking a task of another loop fails one."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(was_refused_by_trio, error.exceptions))
-    if not isinstance(error, AssertionError):
-        return False
-    frames = list(traceback_frames(error.__traceback__))
-    return bool(frames) and is_plumbing(frames[-1][0].f_code.co_filename)
-
-
-def starts_trio(error: BaseException) -> bool:
-    """Return whether somebody has called `trio.run` where trio runs already."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(starts_trio, error.exceptions))
-    return isinstance(error, RuntimeError) and "call run() from inside" in str(error)

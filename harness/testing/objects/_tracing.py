@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 import outcome
 
-from harness.testing.isolation._code import is_users_frame
-from harness.testing.isolation._loads import Spot, is_at_await, spot_of
+from harness.testing.objects._code import is_users_frame
+from harness.testing.objects._loads import Spot, is_at_await, spot_of
 
 T = TypeVar("T")
 

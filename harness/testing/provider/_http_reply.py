@@ -1,6 +1,6 @@
 """An answer as it goes onto the wire, whole or spoilt.
 
-A `Reply` says which bytes are sent and how it ends; sending is up to the shell,
+A `HttpReply` says which bytes are sent and how it ends; sending is up to the shell,
 with sockets or without.
 """
 
@@ -12,14 +12,14 @@ from typing import Literal
 import attrs
 
 from harness.testing.provider._dialect import Headers
-from harness.testing.provider._faults import Fate
+from harness.testing.provider._fates import RequestFate
 
 # A cut or hang this early in an answer comes before its first byte.
 _BEFORE_THE_HEAD = 0.4
 
 
 @attrs.frozen(kw_only=True)
-class Reply:
+class HttpReply:
     """What is sent for one request."""
 
     status: int
@@ -35,9 +35,11 @@ class Reply:
     """Whether it answers a request that was accepted."""
 
 
-def json_reply(status: int, headers: Headers, content: bytes, *, accepted: bool = False) -> Reply:
+def json_reply(
+    status: int, headers: Headers, content: bytes, *, accepted: bool = False
+) -> HttpReply:
     """Return a reply whose body is ``content``, in JSON."""
-    return Reply(
+    return HttpReply(
         status=status,
         headers=[("content-type", "application/json"), *headers],
         pieces=(content,),
@@ -46,9 +48,9 @@ def json_reply(status: int, headers: Headers, content: bytes, *, accepted: bool 
     )
 
 
-def stream_reply(headers: Headers, events: Sequence[bytes]) -> Reply:
+def stream_reply(headers: Headers, events: Sequence[bytes]) -> HttpReply:
     """Return a reply that streams ``events``."""
-    return Reply(
+    return HttpReply(
         status=200,
         headers=[
             ("content-type", "text/event-stream; charset=utf-8"),
@@ -61,7 +63,7 @@ def stream_reply(headers: Headers, events: Sequence[bytes]) -> Reply:
     )
 
 
-def spoil(reply: Reply, fate: Fate) -> Reply:
+def spoil(reply: HttpReply, fate: RequestFate) -> HttpReply:
     """Return ``reply`` the way its fate wants it."""
     if fate.kind == "malformed":
         return _malformed(reply, fate.where)
@@ -78,7 +80,7 @@ def spoil(reply: Reply, fate: Fate) -> Reply:
     return attrs.evolve(reply, pieces=pieces, ending=ending)
 
 
-def _malformed(reply: Reply, where: float) -> Reply:
+def _malformed(reply: HttpReply, where: float) -> HttpReply:
     if reply.content_length is not None:
         # An object without its closing brace is never JSON.
         content = reply.pieces[0][: int(where * reply.content_length)]

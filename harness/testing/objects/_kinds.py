@@ -1,0 +1,647 @@
+"""All that is known of kinds of objects: an entry here is what it takes to add another.
+
+`KINDS` says of the objects of some types what can change in them and how it is put back, what hangs
+from them and at which path, and what to do when runs share one. `STATES` says the same of the
+states of the whole process, and by which names and functions code gets at them.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import contextvars
+import functools
+import io
+import itertools
+import logging
+import os
+import random
+import re
+import sys
+import threading
+import types
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum
+from itertools import islice
+from operator import is_
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from harness.limits import Limiter
+from harness.runs import Run, RunLocal
+from harness.testing.objects._code import is_users_class, is_users_function
+from harness.testing.objects._parts import (
+    WHOLE,
+    CellPart,
+    ClassPart,
+    KeyedPart,
+    MappingPart,
+    NamesPart,
+    Part,
+    WholePart,
+    is_dunder,
+)
+from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
+
+ITEMS_AT_MOST = 1_000
+"""Elements of one container that are looked into. All of them are compared and put back."""
+
+ATOMS: frozenset[type[Any]] = frozenset(
+    {
+        *(int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented)),
+        *(object, range, slice, types.CodeType, types.GenericAlias, types.UnionType),
+        *(types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType),
+        *(types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    }
+)
+"""Types of what neither changes nor leads anywhere."""
+
+HARMLESS_MODULES = (
+    *("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo"),
+    *("typing", "operator", "_operator", "_struct", "functools", "_thread", "_abc"),
+)
+"""Modules whose objects, where they can't be looked into, don't change either; iterators do."""
+
+LruCache = functools._lru_cache_wrapper
+
+_ONE_PER_PROCESS = "pass it as an argument; there is only one of it in the whole process"
+
+
+class Walker(Protocol):
+    """The walk through objects, as far as kinds of objects know it."""
+
+    parts: list[Part]
+    seen: dict[int, Any]
+
+    def push(self, thing: Any, place: Place, levels: int, /) -> None:
+        """Look at an object later."""
+
+    def hang(self, holder: KeyedPart, key: Any, value: Any, place: Place, levels: int, /) -> None:
+        """Look later at what hangs from a part under a key."""
+
+    def instance(self, thing: Any, place: Place, levels: int, /) -> None:
+        """Look at an object of no kind that is known."""
+
+    def attributes(self, thing: Any, place: Place, levels: int, /) -> bool:
+        """Look at an object's attributes, and return whether it can have any."""
+        ...
+
+    def in_code(self, code: types.CodeType, names: dict[str, Any], /) -> None:
+        """Look at what some code names; ``names`` are the globals of its module."""
+
+    def in_module(self, module: Any, code: types.CodeType | None = None, /) -> None:
+        """Look into a module: at what ``code`` uses of it, else at all."""
+
+
+Held = Iterable[tuple[Any, Place]]
+"""Objects, and where they hang."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Kind:
+    """What is known of the objects of some types."""
+
+    types: tuple[type[Any], ...] = attrs.field(default=(), kw_only=False)
+
+    name: str = ""
+    """The full name of one more type, which nobody needs to have imported."""
+
+    part: Callable[[Place, Any], Part] | None = None
+    """Returns what can change in one, and is put back; None where nothing can."""
+
+    held_part: Callable[[Place, Any, KeyedPart, Any], Part] | None = None
+    """The same where one is put back by way of the part that holds it, under a key."""
+
+    holds: Callable[[Any, Place], Held] = lambda thing, place: ()
+    """Returns what hangs from one."""
+
+    attributes: bool = False
+    """Whether those of classes that are derived from these types have attributes to look at."""
+
+    look: Callable[[Walker, Any, Place, int], None] | None = None
+    """Looks at one, where it takes more than all of this."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ProcessState:
+    """A state of the whole process, and how code gets at it."""
+
+    module: types.ModuleType
+
+    names: tuple[str, ...] = ()
+    """The names in the module that it is behind; all of them if there is none here."""
+
+    things: tuple[Any, ...] = ()
+    """Other objects that code gets at it by."""
+
+    part: Callable[[], Part] | None = None
+    """Returns what watches it and puts it back; None where it is a global like any other."""
+
+
+# How they are put back ---------------------------------------------------------------------------
+
+
+def _whole(
+    take: Callable[[Any], Any],
+    put: Callable[[Any, Any], object],
+    kind: str = "",
+    *,
+    by_value: bool = False,
+    advice: str = "",
+) -> Callable[[Place, Any], Part]:
+    """Return what makes parts without keys; ``kind`` is the type's name unless it is given."""
+
+    def part(place: Place, thing: Any) -> Part:
+        words = kind or type(thing).__name__
+        return WholePart(place, words, thing, take, put, by_value=by_value, advice=advice)
+
+    return part
+
+
+def _refill(clear: Callable[..., object], fill: Callable[..., object]) -> Callable[..., object]:
+    """Return what empties a container and fills it again, by these methods of the plain class."""
+
+    def put(items: Any, contents: Any) -> None:
+        clear(items)
+        fill(items, contents)
+
+    return put
+
+
+def _rewrite(buffer: Any, contents: tuple[Any, int]) -> None:
+    text, position = contents
+    buffer.seek(0)
+    buffer.truncate()
+    buffer.write(text)
+    buffer.seek(position)
+
+
+def _put_logger(logger: logging.Logger, contents: tuple[int, bool, bool]) -> None:
+    level, logger.disabled, logger.propagate = contents
+    logger.setLevel(level)
+
+
+def _put_numbers(numbers: Any, data: bytes) -> None:
+    numbers[...] = type(numbers)(numbers.shape, numbers.dtype, bytearray(data))
+
+
+_numbers_part = _whole(lambda numbers: numbers.tobytes(), _put_numbers, "numpy array")
+
+_random_part = _whole(
+    lambda generator: generator.getstate(),
+    lambda generator, state: generator.setstate(state),
+    "random generator",
+    by_value=True,
+    advice="give each run a generator of its own: random.Random(seed)",
+)
+
+
+class LimiterPart(WholePart):
+    """A limiter, which belongs to one ``trio.run``: it begins anew in each.
+
+    What it counts is shared on purpose, so it is never found guilty.
+    """
+
+    __slots__ = ()
+
+    per_loop = True
+
+    def __init__(self, place: Place, limiter: Limiter) -> None:
+        super().__init__(
+            *(place, "limiter", limiter, lambda _: None, lambda limiter, _: limiter.reset())
+        )
+
+
+class CachePart(Part):
+    """An `functools.lru_cache`: how much is in it. It is put back by emptying it.
+
+    For somebody who shall have it to himself another cache hangs in its place for a while.
+    """
+
+    __slots__ = ("_holder", "_key")
+
+    def __init__(self, place: Place, cache: LruCache[Any], holder: KeyedPart, key: Any) -> None:
+        super().__init__(
+            *(place, "functools cache", cache),
+            advice="don't cache what runs change; return a copy, or keep it in a harness.RunLocal",
+        )
+        self._holder = holder
+        self._key = key
+
+    def take(self) -> tuple[LruCache[Any], int]:
+        cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
+        return cache, cache.cache_info().misses
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        cache, misses = contents
+        if self._holder.take().get(self._key) is not cache:
+            self._holder.put({self._key: cache}, [self._key])
+        if cache.cache_info().misses != misses:
+            cache.cache_clear()
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return () if before[0] is after[0] and before[1] == after[1] else (WHOLE,)
+
+    def fresh(self, contents: Any) -> Any:
+        settings = self.thing.cache_parameters()
+        cache = functools.lru_cache(settings["maxsize"], settings["typed"])(self.thing.__wrapped__)
+        return cache, 0
+
+
+class CountPart(Part):
+    """An `itertools.count`, which can't be set: another one hangs in its place when put back."""
+
+    __slots__ = ("_holder", "_key")
+
+    def __init__(self, place: Place, count: object, holder: KeyedPart, key: Any) -> None:
+        super().__init__(place, "itertools.count", count)
+        self._holder = holder
+        self._key = key
+
+    def take(self) -> str:
+        return repr(self._holder.take().get(self._key))
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        if self.take() == contents:
+            return
+        numbers = re.fullmatch(r"count\((.+?)(?:, (.+))?\)", contents)
+        if numbers is None:
+            return
+        start, step = (float(text) if text else 1 for text in numbers.groups())
+        start, step = (int(number) if number == int(number) else number for number in (start, step))
+        self._holder.put({self._key: itertools.count(start, step)}, [self._key])
+
+
+class RunVariablePart(Part):
+    """A variable that each ``trio.run`` has its own value of; outside of one there is none."""
+
+    __slots__ = ("_unset",)
+
+    def __init__(self, place: Place, variable: trio.lowlevel.RunVar[Any]) -> None:
+        super().__init__(place, "variable of a trio.run", variable)
+        self._unset: trio.lowlevel.RunVarToken[Any] | None = None
+
+    def take(self) -> tuple[Any, ...]:
+        try:
+            return (self.thing.get(),)
+        except LookupError:
+            if self._unset is None:
+                # Nothing but such a token can take a value away again.
+                self._unset = unset = self.thing.set(None)
+                self._reset(unset)
+            return ()
+        except RuntimeError:
+            return ()
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        try:
+            if contents:
+                self.thing.set(contents[0])
+            elif self.take() and self._unset is not None:
+                self._reset(self._unset)
+        except RuntimeError:
+            pass  # The loop has ended, and its values with it.
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        same = len(before) == len(after) and all(map(is_, before, after))
+        return () if same else (WHOLE,)
+
+    def _reset(self, unset: trio.lowlevel.RunVarToken[Any]) -> None:
+        self.thing.reset(unset)
+        unset.redeemed = False  # It is needed more than once.
+
+
+class EnvironmentPart(KeyedPart):
+    """The environment variables of the process."""
+
+    __slots__ = ()
+
+    names_things = True
+    keys_are_names = False
+
+    def __init__(self) -> None:
+        super().__init__(Place("os.environ"), "environment", os.environ, _ONE_PER_PROCESS)
+
+    def take(self) -> dict[str, Any]:
+        return os.environ.copy()
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        # By value: each look decodes the variables anew.
+        if before == after:
+            return ()
+        keys = before.keys() | after.keys()
+        return tuple(sorted(key for key in keys if before.get(key) != after.get(key)))
+
+    def _set(self, key: Any, value: Any) -> None:
+        os.environ[key] = value
+
+    def _delete(self, key: Any) -> None:
+        os.environ.pop(key, None)
+
+
+class WarningFiltersPart(Part):
+    """Which warnings are shown: a list, which ``warnings.catch_warnings`` binds anew."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Place("warnings.filters"), "filters of warnings", warnings)
+
+    def take(self) -> tuple[Any, list[Any]]:
+        return warnings.filters, list(warnings.filters)
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        held, filters = contents
+        held[:] = filters
+        with warnings.catch_warnings():  # Has Python forget which warnings it has let pass.
+            pass
+        warnings.filters = held
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return () if before[1] == after[1] else (WHOLE,)
+
+    def fresh(self, contents: Any) -> Any:
+        return list(contents[1]), contents[1]
+
+
+# What hangs from them ----------------------------------------------------------------------------
+
+
+def _function(walk: Walker, function: types.FunctionType, place: Place, levels: int) -> None:
+    if not is_users_function(function):
+        # A wrapper made by a library still closes over the user's function.
+        _closure(walk, function, levels, bindings=False)
+        return
+    place = place_of_definition(function)
+    walk.in_code(function.__code__, function.__globals__)
+    _closure(walk, function, levels, bindings=True)
+    for index, default in enumerate(function.__defaults__ or ()):
+        walk.push(default, place.attribute("__defaults__").item(index), levels)
+    for name, default in (function.__kwdefaults__ or {}).items():
+        walk.push(default, place.attribute("__kwdefaults__").item(name), levels)
+    attributes = vars(function)
+    walk.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
+    for name, value in list(attributes.items()):
+        walk.push(value, place if name == "__wrapped__" else place.attribute(name), levels)
+
+
+def _closure(walk: Walker, function: types.FunctionType, levels: int, *, bindings: bool) -> None:
+    code = function.__code__
+    # The code's own name: functools.wraps gives a function that of the one it wraps.
+    owner = function_name(code.co_qualname.rpartition(".<locals>")[0])
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            value = None
+        if bindings and name != "__class__" and id(cell) not in walk.seen:
+            walk.seen[id(cell)] = cell
+            if not isinstance(value, types.FunctionType | type | types.ModuleType):
+                walk.parts.append(CellPart(Place(name, local_of=owner), name, cell))
+        if isinstance(value, types.ModuleType):
+            walk.in_module(value, code)
+        else:
+            walk.push(value, local_place(name, value, owner), levels)
+
+
+def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
+    if not is_users_class(cls):
+        return
+    place = place_of_definition(cls)
+    if issubclass(cls, Enum):
+        for name, member in cls.__members__.items():
+            walk.push(member, place.attribute(name), levels)
+    part = ClassPart(place, cls)
+    walk.parts.append(part)
+    for name, value in list(vars(cls).items()):
+        if not is_dunder(name):
+            walk.hang(part, name, value, place.attribute(name), levels)
+        elif isinstance(value, types.FunctionType):
+            walk.push(value, place.attribute(name), levels)
+    for base in (*cls.__bases__, type(cls)):
+        walk.push(base, place, levels)
+
+
+def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -> None:
+    part = MappingPart(place, mapping)
+    walk.parts.append(part)
+    for key, value in islice(part.take().items(), ITEMS_AT_MOST):
+        walk.push(key, place, levels)
+        if type(value) not in ATOMS:
+            walk.hang(part, key, value, place.item(key), levels)
+    if type(mapping) is not dict:
+        walk.attributes(mapping, place, levels)
+
+
+def _enum_member(walk: Walker, member: Enum, place: Place, levels: int) -> None:
+    if is_users_class(type(member)):
+        walk.push(member.value, place.attribute("value"), levels)
+        walk.attributes(member, place, levels)
+        walk.push(type(member), place, levels)
+
+
+def _handler(walk: Walker, handler: logging.Handler, place: Place, levels: int) -> None:
+    if is_users_class(type(handler)):
+        walk.instance(handler, place, levels)
+
+
+def _numbers(walk: Walker, numbers: Any, place: Place, levels: int) -> None:
+    """Look at an array of numpy, which is compared and kept by its bytes."""
+    if numbers.dtype.hasobject:
+        walk.instance(numbers, place, levels)
+    else:
+        walk.parts.append(_numbers_part(place, numbers))
+
+
+def _numbered(items: Iterable[Any], place: Place) -> Held:
+    for index, value in enumerate(islice(tuple(items), ITEMS_AT_MOST)):
+        if type(value) not in ATOMS:
+            yield value, place.item(index)
+
+
+def _fixed(items: Iterable[Any], place: Place) -> Held:
+    names = getattr(type(items), "_fields", ())  # Of a named tuple.
+    for index, value in enumerate(islice(items, ITEMS_AT_MOST)):
+        if type(value) not in ATOMS:
+            yield value, place.attribute(names[index]) if index < len(names) else place.item(index)
+
+
+def _arguments(partial: functools.partial[Any], place: Place) -> Held:
+    yield partial.func, place
+    for index, argument in enumerate(partial.args):
+        yield argument, place.attribute("args").item(index)
+    for name, argument in partial.keywords.items():
+        yield argument, place.attribute("keywords").item(name)
+
+
+def _inherited(variable: contextvars.ContextVar[Any], place: Place) -> Held:
+    """Yield the values that every run inherits: the caller's, and the default."""
+    for context in (contextvars.copy_context(), contextvars.Context()):
+        with contextlib.suppress(LookupError):
+            yield context.run(variable.get), place.attribute("get").called()
+
+
+def _at(*names: str, named: bool = False) -> Callable[[Any, Place], Held]:
+    """Return what finds these attributes, which go by the place of what has them if not named."""
+
+    def holds(thing: Any, place: Place) -> Held:
+        for name in names:
+            yield getattr(thing, name, None), place.attribute(name) if named else place
+
+    return holds
+
+
+# The registry ------------------------------------------------------------------------------------
+
+KINDS = (
+    Kind((types.FunctionType,), look=_function),
+    Kind((types.ModuleType,), look=lambda walk, module, *_: walk.in_module(module)),
+    Kind((types.MethodType,), holds=_at("__self__", "__func__")),
+    Kind(
+        (types.BuiltinFunctionType,),
+        holds=lambda function, place: (
+            () if isinstance(function.__self__, types.ModuleType) else ((function.__self__, place),)
+        ),
+    ),
+    Kind(
+        (staticmethod, classmethod, property, functools.cached_property),
+        holds=_at("__func__", "fget", "fset", "fdel", "func"),
+    ),
+    Kind((functools.partial, functools.partialmethod), holds=_arguments),
+    Kind((LruCache,), held_part=CachePart, holds=_at("__wrapped__")),
+    Kind((type,), look=_class),
+    Kind((dict,), look=_mapping),
+    Kind(
+        (list,),
+        part=_whole(
+            lambda items: tuple(list.__iter__(items)),
+            lambda items, held: list.__setitem__(items, slice(None), held),
+        ),
+        holds=lambda items, place: _numbered(list.__iter__(items), place),
+        attributes=True,
+    ),
+    Kind(
+        (deque,),
+        part=_whole(lambda items: tuple(deque.__iter__(items)), _refill(deque.clear, deque.extend)),
+        holds=lambda items, place: _numbered(deque.__iter__(items), place),
+        attributes=True,
+    ),
+    Kind(
+        (set,),
+        part=_whole(lambda items: frozenset(set.__iter__(items)), _refill(set.clear, set.update)),
+        holds=lambda items, place: (
+            (value, place) for value in islice(frozenset(set.__iter__(items)), ITEMS_AT_MOST)
+        ),
+        attributes=True,
+    ),
+    Kind(
+        (bytearray,),
+        part=_whole(bytes, lambda items, held: bytearray.__setitem__(items, slice(None), held)),
+        attributes=True,
+    ),
+    Kind(
+        (array.array,),
+        part=_whole(
+            lambda items: items[:], lambda items, held: items.__setitem__(slice(None), held)
+        ),
+        attributes=True,
+    ),
+    Kind((tuple, frozenset), holds=_fixed, attributes=True),
+    Kind(
+        (types.MappingProxyType,),
+        holds=lambda proxy, place: (
+            (value, place.item(key)) for key, value in islice(proxy.items(), ITEMS_AT_MOST)
+        ),
+    ),
+    Kind((contextvars.ContextVar,), holds=_inherited),
+    Kind((trio.lowlevel.RunVar,), part=RunVariablePart),
+    # The values are each run's own.
+    Kind((RunLocal,), holds=_at("_factory", "_fork")),
+    Kind((Enum,), look=_enum_member),
+    Kind((memoryview,), holds=_at("obj", named=True)),
+    Kind((random.SystemRandom,)),
+    Kind((random.Random,), part=_random_part),
+    Kind((itertools.count,), held_part=CountPart, look=lambda walk, *at: walk.instance(*at)),
+    Kind((Limiter,), part=LimiterPart),
+    Kind(
+        (io.StringIO, io.BytesIO),
+        part=_whole(lambda held: (held.getvalue(), held.tell()), _rewrite, by_value=True),
+    ),
+    Kind(
+        (logging.Logger,),
+        part=_whole(
+            lambda logger: (logger.level, logger.disabled, logger.propagate),
+            _put_logger,
+            "logger",
+            by_value=True,
+        ),
+        # Where it writes to: a handler that a run adds gets the lines of all.
+        holds=_at("handlers", "filters", named=True),
+    ),
+    Kind((logging.Handler,), look=_handler),
+    Kind(name="numpy.ndarray", look=_numbers),
+    # Not looked into: what holds nothing of a run's, or would lead into the machinery.
+    Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
+    Kind((contextvars.Context, contextvars.Token)),
+    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
+)
+"""What is known; the first entry that fits counts. Other objects have attributes at most."""
+
+STATES = (
+    ProcessState(
+        module=random,
+        things=(getattr(random, "_inst", None),),
+        part=lambda: _random_part(Place("random"), random),
+    ),
+    ProcessState(
+        module=os, names=("environ", "getenv", "putenv", "unsetenv"), part=EnvironmentPart
+    ),
+    ProcessState(
+        module=os,
+        names=("getcwd", "chdir", "fchdir"),
+        things=(contextlib.chdir,),
+        part=lambda: WholePart(
+            *(Place("os.getcwd()"), "working directory", os),
+            *(lambda module: module.getcwd(), lambda module, path: module.chdir(path)),
+            advice=_ONE_PER_PROCESS,
+        ),
+    ),
+    ProcessState(
+        module=warnings,
+        names=(*("filters", "catch_warnings", "simplefilter", "filterwarnings", "resetwarnings"),),
+        part=WarningFiltersPart,
+    ),
+    ProcessState(module=sys, names=("stdout",), things=(contextlib.redirect_stdout,)),
+    ProcessState(module=sys, names=("stderr",), things=(contextlib.redirect_stderr,)),
+    *(ProcessState(module=sys, names=(name,)) for name in ("stdin", "path", "argv")),
+)
+
+
+HELD = {
+    cls: (kind.held_part, kind.holds)
+    for kind in KINDS
+    if kind.held_part is not None
+    for cls in kind.types
+}
+"""What is put back by way of what holds it, by type."""
+
+
+def kind_of(cls: type[Any]) -> Kind | None:
+    """Return the kind of the objects of a class, if it is known."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return next((one for one in KINDS if issubclass(cls, one.types) or one.name == name), None)
+
+
+BY_THING = {
+    id(thing): (thing, state)
+    for state in STATES
+    for thing in (*state.things, *map(vars(state.module).get, state.names if state.part else ()))
+    if thing is not None
+}
+"""States by the ids of objects, which are held here so that their ids stay theirs."""

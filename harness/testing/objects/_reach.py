@@ -1,0 +1,182 @@
+"""Find what an agent function can reach, and that other runs of it reach as well.
+
+From the function: the globals that its code names, what it closes over, its default arguments and
+the object it is bound to; from these on through the user's functions, classes, objects and modules.
+An object of somebody else's class that hangs from one of the user's is looked into as well, since
+a shared client is where many a leak sits; somebody else's classes and modules are not, but for what
+the user's code writes there (``library.setting = ...``).
+
+The walk goes level by level, so an object that can be reached in two ways gets the shorter path.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from harness.testing.objects._code import is_users_class
+from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, HELD, Kind, kind_of
+from harness.testing.objects._named import Named
+from harness.testing.objects._parts import KeyedPart, NamesPart, OpaquePart, Part, SlotsPart
+from harness.testing.objects._places import Place
+
+OBJECTS_AT_MOST = 20_000
+"""Objects that are looked at before the walk ends; what lies beyond is reported as not seen."""
+
+FOREIGN_LEVELS = 6
+"""How deep the walk goes into an object of somebody else's class."""
+
+
+class Reached:
+    """What a walk has found; `add` walks on from more roots."""
+
+    def __init__(self, *, may_import: bool = False) -> None:
+        """Begin a walk.
+
+        Args:
+          may_import: Whether modules of the user's that functions import themselves are imported
+            for that. Not for a test: it may set something up before it imports.
+        """
+        self.parts: list[Part] = []
+        self.opaque: list[OpaquePart] = []
+        """What can't be looked into, so can't be put back."""
+        self.cut_short = False
+        """Whether there was more than is looked at."""
+        self.seen: dict[int, Any] = {}
+        """The objects themselves, kept alive so that their ids stay theirs."""
+        self._pending: deque[tuple[Any, Place, int]] = deque()
+        self._kinds: dict[type[Any], Kind | None] = {}
+        self._named = Named(self, may_import=may_import)
+
+    def add(self, place: Place, thing: Any) -> None:
+        """Walk from ``thing``, which hangs at ``place``."""
+        self.push(thing, place, 0)
+        self._walk()
+
+    def add_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
+        """Walk from the globals that some code names; ``names`` are those of its module."""
+        self.in_code(code, names)
+        self._walk()
+
+    def namespaces(self) -> dict[str, dict[str, Any]]:
+        """Return the globals of the modules whose code was walked through, by name."""
+        return self._named.namespaces()
+
+    def push(self, thing: Any, place: Place, foreign_levels: int) -> None:
+        """Look at an object later, when nothing is left that hangs less deep."""
+        if type(thing) not in ATOMS and id(thing) not in self.seen:
+            self._pending.append((thing, place, foreign_levels))
+
+    def _walk(self) -> None:
+        while self._pending:
+            thing, place, levels = self._pending.popleft()
+            if id(thing) in self.seen:
+                continue
+            if len(self.seen) >= OBJECTS_AT_MOST:
+                self.cut_short = True
+                self._pending.clear()
+                return
+            self.seen[id(thing)] = thing
+            try:
+                self._look_at(thing, place, levels)
+            except Exception:  # Its class does something odd when it is looked at.
+                self.opaque.append(OpaquePart(place, thing))
+
+    def _look_at(self, thing: Any, place: Place, levels: int) -> None:
+        if self._named.by_thing(thing):
+            return
+        kind = self._kind(type(thing))
+        if kind is None:
+            self.instance(thing, place, levels)
+        elif kind.look is not None:
+            kind.look(self, thing, place, levels)
+        else:
+            if kind.part is not None:
+                self.parts.append(kind.part(place, thing))
+            for held, where in kind.holds(thing, place):
+                self.push(held, where, levels)
+            if kind.attributes and type(thing) not in kind.types:
+                self.attributes(thing, place, levels)
+
+    def _kind(self, cls: type[Any]) -> Kind | None:
+        if cls not in self._kinds:
+            self._kinds[cls] = kind_of(cls)
+        return self._kinds[cls]
+
+    # What the kinds of things ask of the walk ----------------------------------------------------
+
+    def in_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
+        """Look at what some code names; ``names`` are the globals of its module."""
+        self._named.in_code(code, names)
+
+    def in_module(self, module: Any, code: types.CodeType | None = None) -> None:
+        """Look into a module: at what ``code`` uses of it, else at all."""
+        self._named.in_module(module, code)
+
+    def hang(self, holder: KeyedPart, key: Any, value: Any, place: Place, levels: int) -> None:
+        """Look later at what hangs from a part under a key."""
+        way = HELD.get(type(value))
+        if way is None or id(value) in self.seen:
+            self.push(value, place, levels)
+            return
+        self.seen[id(value)] = value
+        part, holds = way
+        self.parts.append(part(place, value, holder, key))
+        for held, where in holds(value, place):
+            self.push(held, where, levels)
+
+    def instance(self, thing: Any, place: Place, levels: int) -> None:
+        """Look at an object of no kind that is known."""
+        users = is_users_class(type(thing))
+        if not users:
+            levels += 1
+            if levels > FOREIGN_LEVELS:
+                return
+            place = place.of_foreign_object()
+        has_attributes = self.attributes(thing, place, levels)
+        if users:
+            self.push(type(thing), place, levels)
+        elif not has_attributes and not _is_harmless(thing):
+            self.opaque.append(OpaquePart(place, thing))
+
+    def attributes(self, thing: Any, place: Place, levels: int) -> bool:
+        """Look at an object's attributes, and return whether it can have any."""
+        slotted = [vars(cls) for cls in type(thing).__mro__ if "__slots__" in vars(cls)]
+        slots = {
+            name: value
+            for names in reversed(slotted)  # So that the class itself has the last word.
+            for name, value in names.items()
+            if isinstance(value, types.MemberDescriptorType)
+        }
+        found: list[KeyedPart] = []
+        if slots:
+            found.append(SlotsPart(place, "attribute", thing, slots))
+        if _own_attributes(thing) is not None:
+            found.append(NamesPart(place, "attribute", thing, lambda: _own_attributes(thing) or {}))
+        for part in found:
+            self.parts.append(part)
+            for name, value in part.take().items():
+                self.hang(part, name, value, place.attribute(name), levels)
+        return bool(found or slotted)
+
+
+def _own_attributes(thing: Any) -> dict[str, Any] | None:
+    """Return the dict of an object's attributes, past whatever its class says about access."""
+    try:
+        if issubclass(type(thing), threading.local):
+            attributes = thing.__dict__  # The current thread's.
+        else:
+            attributes = object.__getattribute__(thing, "__dict__")
+    except Exception:  # Usually that there are none; but a class may define even this.
+        return None
+    return attributes if isinstance(attributes, dict) else None
+
+
+def _is_harmless(thing: Any) -> bool:
+    """Return whether an object that can't be looked into can't change, either."""
+    return type(thing).__module__ in HARMLESS_MODULES and not isinstance(
+        thing, Iterator | AsyncIterator
+    )
