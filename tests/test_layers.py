@@ -22,7 +22,7 @@ FLOORS = {
     "_async_with": 0,
     "_clock_hold": 0,
     "_error_copies": 0,
-    "_extras": 0,
+    "_lazy": 0,
     "_http_dates": 0,
     "_words": 0,
     "runs": 1,
@@ -49,7 +49,7 @@ CORE = {
     "_async_with",
     "_clock_hold",
     "_error_copies",
-    "_extras",
+    "_lazy",
     "_http_dates",
     "_words",
     "runs",
@@ -152,9 +152,6 @@ class Import:
 
     line: int
 
-    lazy: bool
-    """Whether it stands in the typed module-level ``__getattr__`` of an ``__init__.py``."""
-
     inside: str | None
     """The function it stands in, if any."""
 
@@ -175,32 +172,24 @@ def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
     """Yield all that the file imports, wherever in the file it stands."""
     module = module_name(package, path)
 
-    def walk(node: ast.AST, inside: str | None, lazy: bool) -> Iterator[Import]:
+    def walk(node: ast.AST, inside: str | None) -> Iterator[Import]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             name = "lambda" if isinstance(node, ast.Lambda) else node.name
-            lazy = (
-                inside is None
-                and path.name == "__init__.py"
-                and isinstance(node, ast.FunctionDef)
-                and name == "__getattr__"
-                and node.returns is not None
-                and node.args.args[0].annotation is not None
-            )
             inside = name if inside is None else f"{inside}.{name}"
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, alias.name, None, node.lineno, lazy, inside, 0)
+                yield Import(module, alias.name, None, node.lineno, inside, 0)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
             for alias in node.names:
                 target, name = source, alias.name
                 if f"{source}.{name}" in known:  # `from harness import errors` takes a module.
                     target, name = f"{source}.{name}", None
-                yield Import(module, target, name, node.lineno, lazy, inside, node.level)
+                yield Import(module, target, name, node.lineno, inside, node.level)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside, lazy)
+            yield from walk(child, inside)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None, False)
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None)
 
 
 def circle_in(edges: dict[str, set[str]]) -> list[str] | None:
@@ -271,7 +260,7 @@ def violations(
             if one.level:
                 found.append(f"{one} imports by dots: write the name in full")
                 continue
-            if one.inside is not None and not one.lazy:
+            if one.inside is not None:
                 found.append(f"{one} imports {one.target} inside {one.inside}(): put it at the top")
             if one.target.split(".")[0] != root:
                 top = one.target.split(".")[0]
@@ -331,18 +320,21 @@ SOUND = {
         "from house import errors\nfrom house.runs import Run\n__all__ = ['Run', 'errors']"
     ),
     "errors.py": "import sys",
+    "_lazy.py": "import dis",
     "runs/__init__.py": "from house.runs._run import Run\n__all__ = ['Run']",
     "runs/_run.py": (
         "import trio\nfrom house.errors import Broken\nfrom house.runs._inbox import Box"
     ),
     "runs/_inbox.py": "from collections import deque",
     "fanout/__init__.py": (
-        "def __getattr__(name: str) -> object:\n    from house.runs import Run\n    return Run"
+        "from typing import TYPE_CHECKING\nfrom house._lazy import lazy\n"
+        "if TYPE_CHECKING:\n    from house.runs import Run\n"
+        "else:\n    __getattr__, __dir__ = lazy()"
     ),
     "cli/__init__.py": "import click\nfrom house.fanout import fan_out",
 }
 
-HOUSE_FLOORS = {"errors": 0, "runs": 1, "policies": 1, "fanout": 2, "cli": 6}
+HOUSE_FLOORS = {"errors": 0, "_lazy": 0, "runs": 1, "policies": 1, "fanout": 2, "cli": 6}
 
 
 def breaches(
@@ -359,7 +351,7 @@ def breaches(
     return violations(
         package,
         floors=HOUSE_FLOORS,
-        core={"errors", "runs", "policies", "fanout"},
+        core={"errors", "_lazy", "runs", "policies", "fanout"},
         allowed=allowed or {},
     )
 
@@ -402,20 +394,17 @@ def test_a_sound_package_passes(tmp_path: Path) -> None:
         pytest.param(
             {"fanout/__init__.py": "def __getattr__(name):\n    from house.runs import Run"},
             ["house.fanout:2 imports house.runs inside __getattr__(): put it at the top"],
-            id="an untyped __getattr__",
-        ),
-        pytest.param(
-            {"fanout/_a.py": "def __getattr__(name: str) -> object:\n    import json"},
-            ["house.fanout._a:2 imports json inside __getattr__(): put it at the top"],
-            id="a __getattr__ elsewhere than in __init__",
+            id="inside a __getattr__",
         ),
         pytest.param(
             {
-                "fanout/__init__.py": "def __getattr__(name: str) -> object:\n"
-                "    from house.cli import main"
+                "fanout/__init__.py": "from typing import TYPE_CHECKING\n"
+                "from house._lazy import lazy\n"
+                "if TYPE_CHECKING:\n    from house.cli import main\n"
+                "else:\n    __getattr__, __dir__ = lazy()"
             },
-            ["house.fanout:2 imports up: fanout (floor 2) from cli (floor 6)"],
-            id="up in the lazy __getattr__",
+            ["house.fanout:4 imports up: fanout (floor 2) from cli (floor 6)"],
+            id="up when first used",
         ),
         pytest.param(
             {"fanout/_a.py": "from house.runs._run import Run"},

@@ -7,9 +7,9 @@ values, `resolve` lets a judge decide between answers, `Fold` combines results a
 loaded when first used: they bring hashing along, which few programs need at their start.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness._lazy import lazy
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._race import race
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from harness.fanout._merge import Merged, merge
     from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
     from harness.fanout._similar import Similar
+else:
+    __getattr__, __dir__ = lazy()
 
 __all__ = [
     "DROP",
@@ -60,35 +62,3 @@ __all__ = [
     "race",
     "resolve",
 ]
-
-_LOADED_WHEN_USED = {
-    "content_hash": "harness.fanout._content",
-    "Coverage": "harness.fanout._coverage",
-    "coverage": "harness.fanout._coverage",
-    "Fold": "harness.fanout._fold",
-    "Batch": "harness.fanout._journal",
-    "Ending": "harness.fanout._journal",
-    "Entry": "harness.fanout._journal",
-    "Journal": "harness.fanout._journal",
-    "Stored": "harness.fanout._journal",
-    "Totals": "harness.fanout._journal",
-    "ValueForm": "harness.fanout._journal",
-    "Merged": "harness.fanout._merge",
-    "merge": "harness.fanout._merge",
-    "UNDECIDED": "harness.fanout._resolve",
-    "Resolution": "harness.fanout._resolve",
-    "Undecided": "harness.fanout._resolve",
-    "resolve": "harness.fanout._resolve",
-    "Similar": "harness.fanout._similar",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_USED.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})
