@@ -23,12 +23,12 @@ from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedErro
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
 from harness.limits._estimates import Estimates
-from harness.limits._headers import HeaderSource
 from harness.limits._line import Line
 from harness.limits._meter import Meter
-from harness.limits._profiles import ProviderProfile
 from harness.limits._provider_state import ProviderState
 from harness.limits._reservation import Charges, Reservation
+from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 

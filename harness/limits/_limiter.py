@@ -16,12 +16,12 @@ from harness.errors import LimiterRunError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, planned_charge
 from harness.limits._grants import Grants
-from harness.limits._headers import HeaderSource
-from harness.limits._heard import RateLimitHeaders
 from harness.limits._numbers import checked_amount, checked_count, checked_positive
-from harness.limits._profiles import ProviderProfile
 from harness.limits._rate import Rate
 from harness.limits._reservation import Reservation, refuse_nested
+from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._heard import RateLimitHeaders
+from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import stated_profile, stated_rates
 from harness.limits._statistics import LimiterStatistics
 

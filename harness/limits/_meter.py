@@ -15,9 +15,9 @@ Clock-free: every method is told what time it is.
 from __future__ import annotations
 
 from harness.limits._bucket import PacedBucket
-from harness.limits._heard import RateLimitDimension
 from harness.limits._provider_count import ProviderCount
 from harness.limits._rate import Rate
+from harness.limits._responses._heard import RateLimitDimension
 from harness.limits._statistics import DimensionStatistics
 from harness.limits._window import SlidingCap
 
