@@ -1,10 +1,13 @@
 """Every public name can be found: by ``dir``, which the reference is made from, and by use."""
 
 import importlib
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+
+import harness
 
 FOLDERS = [
     "harness",
@@ -34,6 +37,19 @@ def test_every_public_name_is_listed_and_can_be_had(folder: str) -> None:
 def test_a_name_that_does_not_exist_is_an_attribute_error(folder: str) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = importlib.import_module(folder).nothing
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """There were two of ``Batch`` and two of ``Journal``, which readers took for one."""
+    found: dict[str, set[type]] = {}
+    for place in pkgutil.walk_packages(harness.__path__, "harness."):
+        if place.ispkg and "._" not in place.name:
+            module = importlib.import_module(place.name)
+            for name in module.__all__:
+                if isinstance(thing := getattr(module, name), type):
+                    found.setdefault(name, set()).add(thing)
+    assert len(found) > 100
+    assert {name for name, classes in found.items() if len(classes) > 1} == set()
 
 
 def test_import_harness_loads_nothing_that_few_programs_use() -> None:

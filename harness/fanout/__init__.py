@@ -14,7 +14,7 @@ from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
-from harness.fanout._statistics import FanOutStatistics
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._stream import FanOutStream, open_fan_out
 from harness.policies import Priority
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from harness.fanout._content import content_hash
     from harness.fanout._coverage import Coverage, coverage
     from harness.fanout._fold import Fold
-    from harness.fanout._journal import Batch, Ending, Entry, Journal, Stored, Totals, ValueForm
+    from harness.fanout._journal import (
+        Ending,
+        Entry,
+        FanOutBatch,
+        FanOutJournal,
+        Stored,
+        Totals,
+        ValueForm,
+    )
     from harness.fanout._merge import Merged, merge
     from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
     from harness.fanout._similar import Similar
@@ -32,16 +40,16 @@ else:
 __all__ = [
     "DROP",
     "UNDECIDED",
-    "Batch",
     "Coverage",
     "Drop",
     "Ending",
     "Entry",
+    "FanOutBatch",
+    "FanOutJournal",
     "FanOutStatistics",
     "FanOutStream",
     "Fold",
     "Hedges",
-    "Journal",
     "Merged",
     "Priority",
     "Resolution",

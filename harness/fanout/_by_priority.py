@@ -20,8 +20,8 @@ import trio
 from harness.fanout._engine import Engine
 from harness.fanout._lookahead import Lookahead
 from harness.fanout._result import Result
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
-from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Priority
 
 QUIET_PASSES = 5

@@ -32,8 +32,8 @@ from harness.errors import FanOutError, ItemSkipped
 from harness.fanout._item import ItemWork, Job
 from harness.fanout._join import Join
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
-from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, FailFast, check_attempt
 from harness.runs import Run
 from harness.runs._cleanup import cleanup_deadline

@@ -30,7 +30,7 @@ ITEMS_PER_CHECKPOINT = 1_000
 
 if TYPE_CHECKING:
     # A fan-out without a journal never loads any of it.
-    from harness.fanout._journal import Journal
+    from harness.fanout._journal import FanOutJournal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ async def fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
-    journal: Journal | None = None,
+    journal: FanOutJournal | None = None,
     name: str | None = None,
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.

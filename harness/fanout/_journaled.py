@@ -22,12 +22,12 @@ from typing import Any
 import trio
 
 from harness.errors import JournaledError
-from harness.fanout._journal import Batch, Journal, Stored
+from harness.fanout._journal import FanOutBatch, FanOutJournal, Stored
 from harness.fanout._journaled_item import JournaledJob
 from harness.fanout._journaled_starts import StartingEngine
 from harness.fanout._result import NO_HEDGES, Hedges, Result
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource
-from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Priority
 from harness.runs._accounts import Usage, current_accounts, units
 
@@ -38,7 +38,7 @@ class JournaledEngine(StartingEngine):
     def __init__(
         self,
         *given: Any,
-        journal: Journal,
+        journal: FanOutJournal,
         batch_name: str,
         target: str,
         settings: Mapping[str, Any],
@@ -91,7 +91,7 @@ class JournaledEngine(StartingEngine):
 
     async def _open(self) -> None:
         try:
-            self.batch: Batch = await self._journal.open_batch(
+            self.batch: FanOutBatch = await self._journal.open_batch(
                 self._batch_name, target=self._target, settings=self._settings
             )
         except BaseException:

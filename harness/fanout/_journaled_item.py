@@ -18,7 +18,7 @@ import trio
 
 from harness.errors import JournalValueError, RunTimedOut
 from harness.fanout._item import Host, ItemWork, Job
-from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
 from harness.fanout._result import ResultStatus
 from harness.policies import is_rate_limit
 from harness.runs import Run, current_run
@@ -151,7 +151,7 @@ class JournaledJob(Job):
 class Recorder(Protocol):
     """Where attempts are recorded: the engine."""
 
-    batch: Batch
+    batch: FanOutBatch
     origin: str
     jobs: dict[int, JournaledJob]
 

@@ -18,7 +18,7 @@ import trio
 from harness.errors import BudgetExceeded, JournaledError, JournalError, JournalValueError
 from harness.fanout._engine import Engine
 from harness.fanout._item import ItemWork, Job, is_cancelled
-from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._result import Result, ResultStatus
 from harness.fanout._waiting_room import WaitingRoom
@@ -32,7 +32,7 @@ class RecordingEngine(Engine):
 
     def __init__(self, *given: Any, priority: Priority | None, **options: Any) -> None:
         super().__init__(*given, **options)
-        self.batch: Batch
+        self.batch: FanOutBatch
         """The journal's part for this fan-out, since `drive`."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""

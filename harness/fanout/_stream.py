@@ -31,8 +31,8 @@ from harness.fanout._options import (
     journal_options,
 )
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import open_source
-from harness.fanout._statistics import FanOutStatistics
 from harness.policies import Attempt, JoinPolicy, Priority, as_priority
 from harness.runs import Run, open_run
 from harness.runs._endings import most_telling, try_note
@@ -40,7 +40,7 @@ from harness.runs._functions import name_of
 
 if TYPE_CHECKING:
     # A fan-out without a journal never loads any of it.
-    from harness.fanout._journal import Journal
+    from harness.fanout._journal import FanOutJournal
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def open_fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
-    journal: Journal | None = None,
+    journal: FanOutJournal | None = None,
     name: str | None = None,
     ordered: bool = False,
     window: int | None = None,
