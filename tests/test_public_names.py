@@ -14,6 +14,7 @@ FOLDERS = [
     "harness.runs",
     "harness.policies",
     "harness.fanout",
+    "harness.fanin",
     "harness.flow",
     "harness.limits",
     "harness.agents",
@@ -56,6 +57,7 @@ def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     """Each of these takes part of a millisecond, of the few that ``import harness`` may take."""
     few = {
         "datetime",
+        "harness.fanin",
         "harness.fanout._by_priority",
         "harness.fanout._lookahead",
         "harness.runs._strays",

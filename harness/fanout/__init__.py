@@ -1,10 +1,7 @@
 """Run many items at once, each a run of its own, and trust every result.
 
 `fan_out` returns all results at the end, `open_fan_out` yields them as they come, `race` returns
-the first success. One engine does the work for all. What comes after: `merge` makes one of equal
-values, `resolve` lets a judge decide between answers, `Fold` combines results as they arrive, and
-`coverage` says what is missing. Those give the same answer for every order of arrival, and are
-loaded when first used: they bring hashing along, which few programs need at their start.
+the first success. One engine does the work for all. What comes after is in `harness.fanin`.
 """
 
 from typing import TYPE_CHECKING
@@ -19,9 +16,6 @@ from harness.fanout._stream import FanOutStream, open_fan_out
 from harness.policies import Priority
 
 if TYPE_CHECKING:
-    from harness.fanout._content import content_hash
-    from harness.fanout._coverage import Coverage, coverage
-    from harness.fanout._fold import Fold
     from harness.fanout._journal import (
         Ending,
         Entry,
@@ -31,16 +25,11 @@ if TYPE_CHECKING:
         Totals,
         ValueForm,
     )
-    from harness.fanout._merge import Merged, merge
-    from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
-    from harness.fanout._similar import Similar
 else:
     __getattr__, __dir__ = lazy()
 
 __all__ = [
     "DROP",
-    "UNDECIDED",
-    "Coverage",
     "Drop",
     "Ending",
     "Entry",
@@ -48,25 +37,16 @@ __all__ = [
     "FanOutJournal",
     "FanOutStatistics",
     "FanOutStream",
-    "Fold",
     "Hedges",
-    "Merged",
     "Priority",
-    "Resolution",
     "Result",
     "ResultStatus",
     "Results",
-    "Similar",
     "Stored",
     "Summary",
     "Totals",
-    "Undecided",
     "ValueForm",
-    "content_hash",
-    "coverage",
     "fan_out",
-    "merge",
     "open_fan_out",
     "race",
-    "resolve",
 ]
