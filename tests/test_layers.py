@@ -23,11 +23,12 @@ FLOORS = {
     "_clock_hold": 0,
     "_content": 0,
     "_error_copies": 0,
-    "_lazy": 0,
     "_http_dates": 0,
+    "_lazy": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,
+    "asyncio_bridge": 2,
     "fanout": 2,
     "limits": 2,
     "shared": 2,
@@ -52,11 +53,12 @@ CORE = {
     "_clock_hold",
     "_content",
     "_error_copies",
-    "_lazy",
     "_http_dates",
+    "_lazy",
     "_words",
     "runs",
     "policies",
+    "asyncio_bridge",
     "fanin",
     "fanout",
     "shared",
@@ -134,8 +136,11 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),
-    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
-    ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
+    ("asyncio_bridge", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("asyncio_bridge", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("asyncio_bridge", "harness.runs._run"): (
+        "clean-up in asyncio has the time that clean-up has in a run"
+    ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
 }

@@ -13,6 +13,7 @@ FOLDERS = [
     "harness",
     "harness.runs",
     "harness.policies",
+    "harness.asyncio_bridge",
     "harness.fanout",
     "harness.fanin",
     "harness.flow",
