@@ -1,17 +1,9 @@
 """Run many agents at once, and trust every result. Built on trio."""
 
 from harness import errors
+from harness._budget import Budget
 from harness.fanout import Result, Results, fan_out, open_fan_out, race
-from harness.policies import (
-    Attempt,
-    BestEffort,
-    Budget,
-    FailFast,
-    FirstSuccess,
-    Hedge,
-    Quorum,
-    Retry,
-)
+from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
 from harness.runs import (
     Event,
     LogFilter,

@@ -20,15 +20,18 @@ FLOORS = {
     "_version": 0,
     "_arguments": 0,
     "_async_with": 0,
+    "_budget": 0,
     "_clock_hold": 0,
     "_content": 0,
     "_error_copies": 0,
     "_http_dates": 0,
     "_lazy": 0,
+    "_root_errors": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,
     "asyncio_bridge": 2,
+    "budgets": 2,
     "fanout": 2,
     "limits": 2,
     "shared": 2,
@@ -50,15 +53,18 @@ CORE = {
     "_version",
     "_arguments",
     "_async_with",
+    "_budget",
     "_clock_hold",
     "_content",
     "_error_copies",
     "_http_dates",
     "_lazy",
+    "_root_errors",
     "_words",
     "runs",
     "policies",
     "asyncio_bridge",
+    "budgets",
     "fanin",
     "fanout",
     "shared",
@@ -87,6 +93,11 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("fanout", "harness.policies._checks"): (
+        "what is no policy is refused where it is given, with the name of the call; nobody else "
+        "is given any"
+    ),
+    ("flow", "harness.policies._checks"): "policies are refused in the same words as of a fan-out",
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with another way for each item; as a public "
         "name the engine would freeze what is the inside of every fan-out"
@@ -115,9 +126,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._waiting"): (
         "an agent's last event comes after those of the tasks that tools gave to its run"
     ),
-    ("shared", "harness.runs._accounts"): (
+    ("budgets", "harness.runs._accounts"): (
         "a run's budgets are its own; as a public name they could be charged for another run"
     ),
+    ("shared", "harness.runs._accounts"): "the load of a cache is paid by whoever started it",
     ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
     ("models", "harness.runs._functions"): "functions are named and refused as by runs",

@@ -14,6 +14,7 @@ FOLDERS = [
     "harness.runs",
     "harness.policies",
     "harness.asyncio_bridge",
+    "harness.budgets",
     "harness.fanout",
     "harness.fanin",
     "harness.flow",
@@ -58,6 +59,7 @@ def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     """Each of these takes part of a millisecond, of the few that ``import harness`` may take."""
     few = {
         "datetime",
+        "harness.budgets",
         "harness.fanin",
         "harness.fanout._by_priority",
         "harness.fanout._lookahead",

@@ -174,7 +174,7 @@ work_options = _together(
         metavar="N",
         callback=count("say how many tokens the batch may use in all"),
         help="Use at most N tokens in all, former sessions of a journal included. Counts what "
-        "models and harness.shared.reserve_budget() report.",
+        "models and harness.budgets.reserve_budget() report.",
     ),
     click.option(
         "--budget-usd",

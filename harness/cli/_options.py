@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from harness.budgets import Budget
 from harness.cli._records import Format
-from harness.policies import Budget, Hedge
+from harness.policies import Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""

@@ -34,7 +34,8 @@ from harness.fanout._join import Join
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, SyncSource
-from harness.policies import Attempt, FailFast, check_attempt
+from harness.policies import Attempt, FailFast
+from harness.policies._checks import check_attempt
 from harness.runs import Run
 from harness.runs._cleanup import cleanup_deadline
 from harness.runs._endings import most_telling

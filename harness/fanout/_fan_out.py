@@ -21,7 +21,8 @@ from harness.fanout._options import (
 )
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy, Priority, as_priority
+from harness.policies import Attempt, JoinPolicy, Priority
+from harness.policies._checks import as_priority
 from harness.runs import RunStatus, open_run
 from harness.runs._functions import name_of
 

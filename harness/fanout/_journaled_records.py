@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from harness._root_errors import budget_refusals
 from harness.errors import BudgetExceeded, JournaledError, JournalError, JournalValueError
 from harness.fanout._engine import Engine
 from harness.fanout._item import ItemWork, Job, is_cancelled
@@ -22,7 +23,7 @@ from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
 from harness.fanout._journaled_item import Encoded, JournaledJob, JournaledWork, Recorded
 from harness.fanout._result import Result, ResultStatus
 from harness.fanout._waiting_room import WaitingRoom
-from harness.policies import Priority, budget_refusals
+from harness.policies import Priority
 
 
 class RecordingEngine(Engine):

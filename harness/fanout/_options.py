@@ -7,7 +7,8 @@ import inspect
 from typing import Any
 
 from harness._arguments import check_count, check_seconds
-from harness.policies import Attempt, FailFast, check_attempt, check_policy
+from harness.policies import Attempt, FailFast
+from harness.policies._checks import check_attempt, check_policy
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 FAIL_FAST = FailFast()

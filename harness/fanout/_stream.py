@@ -33,7 +33,8 @@ from harness.fanout._options import (
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import open_source
-from harness.policies import Attempt, JoinPolicy, Priority, as_priority
+from harness.policies import Attempt, JoinPolicy, Priority
+from harness.policies._checks import as_priority
 from harness.runs import Run, open_run
 from harness.runs._endings import most_telling, try_note
 from harness.runs._functions import name_of

@@ -25,7 +25,8 @@ from harness.fanout import Hedges
 from harness.fanout._hedge import Hedging, SideBySide
 from harness.fanout._tries import Tries, too_late
 from harness.flow._gate import Walker
-from harness.policies import Attempt, check_attempt
+from harness.policies import Attempt
+from harness.policies._checks import check_attempt
 from harness.runs import current_run
 from harness.runs._endings import most_telling, set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames

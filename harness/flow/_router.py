@@ -19,7 +19,8 @@ from harness.flow._shared import SharedByCalls
 from harness.flow._stage import check_takes_one
 from harness.flow._statistics import RouterStatistics
 from harness.flow._track import Track, TrackFunction, track
-from harness.policies import JoinPolicy, Priority, as_priority
+from harness.policies import JoinPolicy, Priority
+from harness.policies._checks import as_priority
 from harness.runs import open_run
 from harness.runs._functions import check_callable, name_of
 

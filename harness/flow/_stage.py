@@ -11,7 +11,8 @@ import attrs
 
 from harness._arguments import check_count, check_seconds
 from harness.fanout._options import ONE_ATTEMPT
-from harness.policies import Attempt, check_attempt
+from harness.policies import Attempt
+from harness.policies._checks import check_attempt
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
