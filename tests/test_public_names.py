@@ -1,9 +1,11 @@
 """Every public name can be found: by ``dir``, which the reference is made from, and by use."""
 
+import ast
 import importlib
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,20 @@ def test_no_two_public_classes_have_one_name() -> None:
                     found.setdefault(name, set()).add(thing)
     assert len(found) > 100
     assert {name for name, classes in found.items() if len(classes) > 1} == set()
+
+
+def test_no_module_has_any_name_for_a_type_checker() -> None:
+    """Where a type checker sees ``__getattr__``, it takes every misspelt name of the module."""
+    for path in Path(harness.__path__[0]).rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            assert getattr(node, "name", "") != "__getattr__", path
+            assert "__getattr__" not in assigned(node), path
+
+
+def assigned(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module assigns to."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
 
 
 def test_import_harness_loads_nothing_that_few_programs_use() -> None:
