@@ -23,7 +23,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.fanout import UNDECIDED, Undecided
+from harness.fanin import UNDECIDED, Undecided, coverage, merge, resolve
 
 SEARCH_SECONDS = 1.2
 JUDGE_SECONDS = 0.1
@@ -72,13 +72,13 @@ async def main() -> None:
         key=str,
         name="research",
     )
-    findings = harness.merge(results)
-    answers = await harness.resolve(results, key=lambda finding: finding.about, judge=majority)
+    findings = merge(results)
+    answers = await resolve(results, key=lambda finding: finding.about, judge=majority)
     wall_seconds = trio.current_time() - began_at
 
     one_by_one = results.summary().run_seconds
     print(f"answered in {wall_seconds:.1f} s; one source after another takes {one_by_one:.1f} s")
-    print(harness.coverage(results))
+    print(coverage(results))
     for finding in sorted(findings, key=lambda one: -len(one.sources)):
         sources = ", ".join(str(source.key) for source in finding.sources)
         print(f'found: "{finding.value.says}" in {sources}')

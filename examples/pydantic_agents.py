@@ -17,7 +17,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import harness
-from harness.agents.asyncio_bridge import call_trio, open_asyncio
+from harness.asyncio_bridge import call_trio, open_asyncio
 from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, open_provider
 
 PARCELS = 40

@@ -13,7 +13,8 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.shared import AppendLog, open_cache, open_once, reserve_budget
+from harness.budgets import reserve_budget
+from harness.shared import AppendLog, open_cache, open_once
 
 TICKETS, CUSTOMERS = 60, 12
 TOKENS_PER_ANSWER = 100

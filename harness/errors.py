@@ -419,7 +419,7 @@ class ModelReplyError(ModelError):
     """A model's reply makes no sense: it is malformed, cut short or empty."""
 
 
-class MissingKeyError(ModelError):
+class MissingApiKeyError(ModelError):
     """A model was to be opened without the key that its provider wants."""
 
 

@@ -20,16 +20,22 @@ FLOORS = {
     "_version": 0,
     "_arguments": 0,
     "_async_with": 0,
+    "_budget": 0,
     "_clock_hold": 0,
+    "_content": 0,
     "_error_copies": 0,
-    "_extras": 0,
     "_http_dates": 0,
+    "_lazy": 0,
+    "_root_errors": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,
+    "asyncio_bridge": 2,
+    "budgets": 2,
     "fanout": 2,
     "limits": 2,
     "shared": 2,
+    "fanin": 3,
     "flow": 3,
     "journal": 3,
     "models": 3,
@@ -68,13 +74,19 @@ CORE = {
     "_version",
     "_arguments",
     "_async_with",
+    "_budget",
     "_clock_hold",
+    "_content",
     "_error_copies",
-    "_extras",
     "_http_dates",
+    "_lazy",
+    "_root_errors",
     "_words",
     "runs",
     "policies",
+    "asyncio_bridge",
+    "budgets",
+    "fanin",
     "fanout",
     "shared",
     "flow",
@@ -102,6 +114,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
+    ("fanout", "harness.policies._checks"): (
+        "what is no policy is refused where it is given, with the name of the call; nobody else "
+        "is given any"
+    ),
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with other work for each item; as a public name "
         "the engine would freeze what is the inside of every fan-out"
@@ -128,9 +144,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._waiting"): (
         "an agent's last event comes after those of the tasks that tools gave to its run"
     ),
-    ("shared", "harness.runs._accounts"): (
+    ("budgets", "harness.runs._accounts"): (
         "a run's budgets are its own; as a public name they could be charged for another run"
     ),
+    ("shared", "harness.runs._accounts"): "the load of a cache is paid by whoever started it",
     ("shared", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("shared", "harness.runs._functions"): "functions are named and refused as by runs",
     ("models", "harness.runs._functions"): "functions are named and refused as by runs",
@@ -149,15 +166,14 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
-    ("fanout", "harness.policies._attempt"): "a plan checks at the door what only it can see",
-    ("fanout", "harness.policies._join"): "a plan checks at the door what it is given",
-    ("fanout", "harness.policies._priority"): "a plan takes a function alone as a priority",
-    ("fanout", "harness.policies._budget"): "a budget that is used up leaves an item to be done",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),
-    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
-    ("agents", "harness.runs._run"): "clean-up in asyncio has the time that clean-up has in a run",
+    ("asyncio_bridge", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("asyncio_bridge", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("asyncio_bridge", "harness.runs._run"): (
+        "clean-up in asyncio has the time that clean-up has in a run"
+    ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
     ("testing.objects", "harness.testing.schedules._control"): (
@@ -221,9 +237,6 @@ class Import:
 
     line: int
 
-    lazy: bool
-    """Whether it stands in the typed module-level ``__getattr__`` of an ``__init__.py``."""
-
     inside: str | None
     """The function it stands in, if any."""
 
@@ -244,32 +257,24 @@ def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
     """Yield all that the file imports, wherever in the file it stands."""
     module = module_name(package, path)
 
-    def walk(node: ast.AST, inside: str | None, lazy: bool) -> Iterator[Import]:
+    def walk(node: ast.AST, inside: str | None) -> Iterator[Import]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             name = "lambda" if isinstance(node, ast.Lambda) else node.name
-            lazy = (
-                inside is None
-                and path.name == "__init__.py"
-                and isinstance(node, ast.FunctionDef)
-                and name == "__getattr__"
-                and node.returns is not None
-                and node.args.args[0].annotation is not None
-            )
             inside = name if inside is None else f"{inside}.{name}"
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, alias.name, None, node.lineno, lazy, inside, 0)
+                yield Import(module, alias.name, None, node.lineno, inside, 0)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
             for alias in node.names:
                 target, name = source, alias.name
                 if f"{source}.{name}" in known:  # `from harness import errors` takes a module.
                     target, name = f"{source}.{name}", None
-                yield Import(module, target, name, node.lineno, lazy, inside, node.level)
+                yield Import(module, target, name, node.lineno, inside, node.level)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside, lazy)
+            yield from walk(child, inside)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None, False)
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None)
 
 
 def circle_in(edges: dict[str, set[str]]) -> list[str] | None:
@@ -350,7 +355,7 @@ def violations(
             if one.level:
                 found.append(f"{one} imports by dots: write the name in full")
                 continue
-            if one.inside is not None and not one.lazy:
+            if one.inside is not None:
                 found.append(f"{one} imports {one.target} inside {one.inside}(): put it at the top")
             if one.target.split(".")[0] != root:
                 top = one.target.split(".")[0]
@@ -422,13 +427,16 @@ SOUND = {
         "from house import errors\nfrom house.runs import Run\n__all__ = ['Run', 'errors']"
     ),
     "errors.py": "import sys",
+    "_lazy.py": "import dis",
     "runs/__init__.py": "from house.runs._run import Run\n__all__ = ['Run']",
     "runs/_run.py": (
         "import trio\nfrom house.errors import Broken\nfrom house.runs._inbox import Box"
     ),
     "runs/_inbox.py": "from collections import deque",
     "fanout/__init__.py": (
-        "def __getattr__(name: str) -> object:\n    from house.runs import Run\n    return Run"
+        "from typing import TYPE_CHECKING\nfrom house._lazy import lazy\n"
+        "if TYPE_CHECKING:\n    from house.runs import Run\n"
+        "else:\n    __getattr__, __dir__ = lazy()"
     ),
     "cli/__init__.py": "import click\nfrom house.fanout import fan_out",
     "testing/__init__.py": "from house.testing.hunts import hunt\n__all__ = ['hunt']",
@@ -439,7 +447,15 @@ SOUND = {
     "testing/tales/__init__.py": "from house.runs import Run",
 }
 
-HOUSE_FLOORS = {"errors": 0, "runs": 1, "policies": 1, "fanout": 2, "testing": 3, "cli": 6}
+HOUSE_FLOORS = {
+    "errors": 0,
+    "_lazy": 0,
+    "runs": 1,
+    "policies": 1,
+    "fanout": 2,
+    "testing": 3,
+    "cli": 6,
+}
 
 HOUSE_INNER_FLOORS = {"testing": {"_clock": 0, "things": 1, "hunts": 2, "tales": 2}}
 
@@ -458,7 +474,7 @@ def breaches(
     return violations(
         package,
         floors=HOUSE_FLOORS,
-        core={"errors", "runs", "policies", "fanout"},
+        core={"errors", "_lazy", "runs", "policies", "fanout"},
         allowed=allowed or {},
         inner=HOUSE_INNER_FLOORS,
     )
@@ -502,20 +518,17 @@ def test_a_sound_package_passes(tmp_path: Path) -> None:
         pytest.param(
             {"fanout/__init__.py": "def __getattr__(name):\n    from house.runs import Run"},
             ["house.fanout:2 imports house.runs inside __getattr__(): put it at the top"],
-            id="an untyped __getattr__",
-        ),
-        pytest.param(
-            {"fanout/_a.py": "def __getattr__(name: str) -> object:\n    import json"},
-            ["house.fanout._a:2 imports json inside __getattr__(): put it at the top"],
-            id="a __getattr__ elsewhere than in __init__",
+            id="inside a __getattr__",
         ),
         pytest.param(
             {
-                "fanout/__init__.py": "def __getattr__(name: str) -> object:\n"
-                "    from house.cli import main"
+                "fanout/__init__.py": "from typing import TYPE_CHECKING\n"
+                "from house._lazy import lazy\n"
+                "if TYPE_CHECKING:\n    from house.cli import main\n"
+                "else:\n    __getattr__, __dir__ = lazy()"
             },
-            ["house.fanout:2 imports up: fanout (floor 2) from cli (floor 6)"],
-            id="up in the lazy __getattr__",
+            ["house.fanout:4 imports up: fanout (floor 2) from cli (floor 6)"],
+            id="up when first used",
         ),
         pytest.param(
             {"fanout/_a.py": "from house.runs._run import Run"},

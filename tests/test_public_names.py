@@ -1,16 +1,24 @@
 """Every public name can be found: by ``dir``, which the reference is made from, and by use."""
 
+import ast
 import importlib
+import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import harness
 
 FOLDERS = [
     "harness",
     "harness.runs",
     "harness.policies",
+    "harness.asyncio_bridge",
+    "harness.budgets",
     "harness.fanout",
+    "harness.fanin",
     "harness.flow",
     "harness.limits",
     "harness.agents",
@@ -36,10 +44,39 @@ def test_a_name_that_does_not_exist_is_an_attribute_error(folder: str) -> None:
         _ = importlib.import_module(folder).nothing
 
 
+def test_no_two_public_classes_have_one_name() -> None:
+    """There were two of ``Batch`` and two of ``Journal``, which readers took for one."""
+    found: dict[str, set[type]] = {}
+    for place in pkgutil.walk_packages(harness.__path__, "harness."):
+        if place.ispkg and "._" not in place.name:
+            module = importlib.import_module(place.name)
+            for name in module.__all__:
+                if isinstance(thing := getattr(module, name), type):
+                    found.setdefault(name, set()).add(thing)
+    assert len(found) > 100
+    assert {name for name, classes in found.items() if len(classes) > 1} == set()
+
+
+def test_no_module_has_any_name_for_a_type_checker() -> None:
+    """Where a type checker sees ``__getattr__``, it takes every misspelt name of the module."""
+    for path in Path(harness.__path__[0]).rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            assert getattr(node, "name", "") != "__getattr__", path
+            assert "__getattr__" not in assigned(node), path
+
+
+def assigned(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module assigns to."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+
 def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     """Each of these takes part of a millisecond, of the few that ``import harness`` may take."""
     few = {
         "datetime",
+        "harness.budgets",
+        "harness.fanin",
         "harness.fanout._by_priority",
         "harness.fanout._lookahead",
         "harness.runs._strays",

@@ -18,6 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.errors import RunTimedOut
+from harness.fanin import Fold, resolve
 from harness.limits import Limiter, ProviderPool, Rate, parse_rate_limit_headers
 from harness.policies import Priority
 from harness.testing.provider import Faults, open_provider
@@ -176,7 +177,7 @@ async def test_resolve_leaves_nothing_at_any_checkpoint(autojump_clock: MockCloc
             judging -= 1
 
     async def run() -> None:
-        await harness.resolve(results, key=lambda value: value % 2, judge=judge)
+        await resolve(results, key=lambda value: value % 2, judge=judge)
 
     def check() -> None:
         assert judging == 0
@@ -205,7 +206,7 @@ async def test_a_fold_cancelled_at_any_checkpoint_loses_no_result(
         made.clear()
         async with harness.open_fan_out(body, range(4), ordered=True) as stream:
             chosen: Any = plain if function == "plain" else slow
-            fold = harness.Fold(stream, chosen, list[int]())
+            fold = Fold(stream, chosen, list[int]())
             made.append((fold, stream))
             await fold.run()
 
@@ -455,9 +456,9 @@ async def test_judges_and_fold_functions_see_the_context_of_the_call(
     token = variable.set("call")
     try:
         async with harness.open_run("caller"):
-            await harness.resolve(results, key=lambda value: value % 2, judge=judge)
+            await resolve(results, key=lambda value: value % 2, judge=judge)
             async with harness.open_fan_out(itself, range(4), ordered=True) as stream:
-                assert await harness.Fold(stream, add, 0).run() == 6
+                assert await Fold(stream, add, 0).run() == 6
     finally:
         variable.reset(token)
     assert set(seen) == {("call", "caller")}

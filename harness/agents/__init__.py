@@ -9,9 +9,9 @@ Schemas and validation come from msgspec, in the extra ``agents``; `open_mcp_too
 ``mcp``. Names that need them are loaded when first used.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness._extras import load_with_extra
+from harness._lazy import lazy
 from harness.agents._events import (
     AgentEvent,
     Delegated,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from harness.agents._mcp import open_mcp_tools
     from harness.agents._stream import AgentStream
     from harness.agents._tool import FunctionTool, Tool, tool
+else:
+    __getattr__, __dir__ = lazy(extras={"msgspec": "agents", "mcp": "mcp"})
 
 __all__ = [
     "Agent",
@@ -49,26 +51,3 @@ __all__ = [
     "open_mcp_tools",
     "tool",
 ]
-
-_LOADED_WHEN_USED = {
-    "Agent": "harness.agents._agent",
-    "AgentStream": "harness.agents._stream",
-    "Conversation": "harness.agents._conversation",
-    "FunctionTool": "harness.agents._tool",
-    "Tool": "harness.agents._tool",
-    "open_mcp_tools": "harness.agents._mcp",
-    "tool": "harness.agents._tool",
-}
-
-_EXTRAS = {"msgspec": "agents", "mcp": "mcp"}
-
-
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_USED.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load_with_extra(module, name, subject=f"harness.agents.{name}", extras=_EXTRAS)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})

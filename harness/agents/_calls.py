@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import trio
 
+from harness._root_errors import budget_refusals
 from harness._words import error_in_words, repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
 from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
-from harness.policies import budget_refusals
 from harness.runs import Run
 from harness.runs._endings import (
     is_only_cancelled,

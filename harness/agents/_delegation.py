@@ -21,7 +21,7 @@ INSTRUCTIONS_AT_MOST = 500
 """Characters of an agent's instructions that tell other agents what it is good for."""
 
 
-class Answer(Protocol):
+class Answering(Protocol):
     """Runs an agent once."""
 
     def __call__(
@@ -36,7 +36,7 @@ class DelegateTool(Tool):
     """A tool made of an agent, by `Agent.as_tool`."""
 
     _agent: str = attrs.field(alias="agent")
-    _answer: Answer = attrs.field(alias="answer")
+    _answer: Answering = attrs.field(alias="answer")
     _private: bool = attrs.field(alias="private")
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
@@ -50,7 +50,7 @@ class DelegateTool(Tool):
         reply = await self._answer(prompt, private=self._private, on_start=tell)
         return reply.output
 
-    def with_answer(self, change: Callable[[Any], Answer]) -> DelegateTool:
+    def with_answer(self, change: Callable[[Any], Answering]) -> DelegateTool:
         """Return a tool like this one that has another agent answer.
 
         Args:
@@ -59,7 +59,7 @@ class DelegateTool(Tool):
         return attrs.evolve(self, answer=change(self._answer))
 
 
-def delegate_tool(agent: str, instructions: str, answer: Answer, *, private: bool) -> Tool:
+def delegate_tool(agent: str, instructions: str, answer: Answering, *, private: bool) -> Tool:
     """Return the tool that hands a task to an agent.
 
     It has no timeout: an agent has its turns, and may well take longer than a function.

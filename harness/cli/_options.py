@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import attrs
 import click
 
+from harness.budgets import Budget
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS
@@ -16,7 +17,7 @@ from harness.cli._option_table import Facts, Refusal, argument, command, flag, o
 from harness.cli._option_values import FILE, count, dollars, hedge, seconds, tokens
 from harness.cli._record_fields import KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, format_of
-from harness.policies import Budget, Hedge
+from harness.policies import Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""

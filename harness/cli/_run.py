@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from harness._root_errors import budget_refusals
+from harness.budgets import Budget
 from harness.cli._errors import InputError
 from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
@@ -33,7 +35,7 @@ from harness.errors import FanOutError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Budget, FailFast, budget_refusals
+from harness.policies import Attempt, BestEffort, FailFast
 from harness.runs import open_run
 
 BUDGET = "budget"

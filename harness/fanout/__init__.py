@@ -1,94 +1,52 @@
 """Run many items at once, each a run of its own, and trust every result.
 
 `fan_out` returns all results at the end, `open_fan_out` yields them as they come, `race` returns
-the first success. One engine does the work for all. What comes after: `merge` makes one of equal
-values, `resolve` lets a judge decide between answers, `Fold` combines results as they arrive, and
-`coverage` says what is missing. Those give the same answer for every order of arrival, and are
-loaded when first used: they bring hashing along, which few programs need at their start.
+the first success. One engine does the work for all. What comes after is in `harness.fanin`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness._lazy import lazy
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
-from harness.fanout._plan import Journal
+from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
-from harness.fanout._statistics import FanOutStatistics
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._stream import FanOutStream, open_fan_out
 from harness.policies import Priority
 
 if TYPE_CHECKING:
-    from harness.fanout._content import content_hash
-    from harness.fanout._coverage import Coverage, coverage
-    from harness.fanout._fold import Fold
-    from harness.fanout._journal import Batch, Ending, Entry, Stored, Totals, ValueForm
-    from harness.fanout._merge import Merged, merge
-    from harness.fanout._resolve import UNDECIDED, Resolution, Undecided, resolve
-    from harness.fanout._similar import Similar
+    from harness.fanout._journal import (
+        Ending,
+        Entry,
+        FanOutBatch,
+        Stored,
+        Totals,
+        ValueForm,
+    )
+else:
+    __getattr__, __dir__ = lazy()
 
 __all__ = [
     "DROP",
-    "UNDECIDED",
-    "Batch",
-    "Coverage",
     "Drop",
     "Ending",
     "Entry",
+    "FanOutBatch",
+    "FanOutJournal",
     "FanOutStatistics",
     "FanOutStream",
-    "Fold",
     "Hedges",
-    "Journal",
-    "Merged",
     "Priority",
-    "Resolution",
     "Result",
     "ResultStatus",
     "Results",
-    "Similar",
     "Stored",
     "Summary",
     "Totals",
-    "Undecided",
     "ValueForm",
-    "content_hash",
-    "coverage",
     "fan_out",
-    "merge",
     "open_fan_out",
     "race",
-    "resolve",
 ]
-
-_LOADED_WHEN_USED = {
-    "content_hash": "harness.fanout._content",
-    "Coverage": "harness.fanout._coverage",
-    "coverage": "harness.fanout._coverage",
-    "Fold": "harness.fanout._fold",
-    "Batch": "harness.fanout._journal",
-    "Ending": "harness.fanout._journal",
-    "Entry": "harness.fanout._journal",
-    "Stored": "harness.fanout._journal",
-    "Totals": "harness.fanout._journal",
-    "ValueForm": "harness.fanout._journal",
-    "Merged": "harness.fanout._merge",
-    "merge": "harness.fanout._merge",
-    "UNDECIDED": "harness.fanout._resolve",
-    "Resolution": "harness.fanout._resolve",
-    "Undecided": "harness.fanout._resolve",
-    "resolve": "harness.fanout._resolve",
-    "Similar": "harness.fanout._similar",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_USED.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})

@@ -39,9 +39,9 @@ from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
-from harness.fanout._statistics import FanOutStatistics
 from harness.policies import FailFast
 from harness.runs import Run
 from harness.runs._endings import most_telling

@@ -11,7 +11,7 @@ from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
-from harness.fanout._plan import FAIL_FAST, LIMIT, Journal, Plan, check_function
+from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
@@ -34,7 +34,7 @@ async def fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
-    journal: Journal | None = None,
+    journal: FanOutJournal | None = None,
     name: str | None = None,
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.

@@ -9,7 +9,8 @@ of one item's life:
    their functions may start. Begin ahead, for many items in one call: no item then waits for the
    disk inside its slot.
 4. ``await batch.end(entry, attempt, ending)``: from then on the result is never computed again.
-   `Batch.end_nowait` is the same for many, with a callback, for code that has no task to wait in.
+   `FanOutBatch.end_nowait` is the same for many, with a callback, for code that has no task to
+   wait in.
 
 An attempt that was begun ahead and never started is ended as ``"unstarted"``: it didn't happen. An
 attempt without any ending was in flight when its process died.
@@ -84,7 +85,7 @@ class Ending(NamedTuple):
     """How long it took, by trio's clock."""
 
     value: str | None = None
-    """The value as `Batch.encode` gave it; for the status ok."""
+    """The value as `FanOutBatch.encode` gave it; for the status ok."""
 
     error_type: str | None = None
     """The name of the error's class; for a failure."""
@@ -181,7 +182,7 @@ class Totals:
     """From the start of each session to its last record, summed."""
 
 
-class Batch(Protocol):
+class FanOutBatch(Protocol):
     """One fan-out's part of a journal, for the time of one session. Left by `close`."""
 
     @property
@@ -347,7 +348,9 @@ class BatchStore(Protocol):
         """Where that is."""
         ...
 
-    async def open_batch(self, name: str, *, target: str, settings: Mapping[str, Any]) -> Batch:
+    async def open_batch(
+        self, name: str, *, target: str, settings: Mapping[str, Any]
+    ) -> FanOutBatch:
         """Open a batch, new or known.
 
         Args:

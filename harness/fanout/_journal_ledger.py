@@ -26,15 +26,16 @@ from typing import Any
 import attrs
 import trio
 
+from harness._root_errors import budget_refusals
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
 from harness.fanout._item import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
     AttemptStatus,
-    Batch,
     BatchIdentity,
     BatchStore,
     Ending,
+    FanOutBatch,
     Stored,
 )
 from harness.fanout._journal_feed import JournalFeed
@@ -45,7 +46,6 @@ from harness.fanout._plan import Books, Plan
 from harness.fanout._result import Result, ResultStatus
 from harness.fanout._source import Source
 from harness.policies import is_rate_limit
-from harness.policies._budget import budget_refusals
 from harness.runs import Run, current_run
 from harness.runs._accounts import Usage, add_meter, current_accounts, units
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
@@ -79,7 +79,7 @@ class JournalLedger:
         self._identity = identity
         self._records = records
         self._feed = feed
-        self._batch: Batch
+        self._batch: FanOutBatch
         self._origin = ""
         """What the batch is called in every session."""
         self._opening = trio.CancelScope()

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from harness.errors import JournaledError, JournalError
-from harness.fanout._journal import AttemptStatus, Batch, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
 from harness.fanout._journal_job import JournaledJob, Recorded
 from harness.fanout._ledger import Writing
 from harness.fanout._result import Result
@@ -27,7 +27,7 @@ class Records:
     """What one fan-out has on its way to a journal."""
 
     def __init__(self) -> None:
-        self.batch: Batch
+        self.batch: FanOutBatch
         """The journal's part for this fan-out, once it is open."""
         self.host: Writing
         """The fan-out, once it begins."""

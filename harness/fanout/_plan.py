@@ -20,9 +20,7 @@ from harness.fanout._ledger import Ledger
 from harness.fanout._source import Source
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, FailFast, JoinPolicy, Priority
-from harness.policies._attempt import check_attempt
-from harness.policies._join import check_policy
-from harness.policies._priority import as_priority
+from harness.policies._checks import as_priority, check_attempt, check_policy
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 FAIL_FAST = FailFast()
@@ -40,7 +38,7 @@ class Books(NamedTuple):
     """What is recorded of each."""
 
 
-class Journal(Protocol):
+class FanOutJournal(Protocol):
     """A durable record that fan-outs write to."""
 
     def books(self, plan: Plan, source: Source) -> Books:
@@ -90,7 +88,7 @@ class Plan:
     priority: Priority | Callable[[Any], float] | None = None
     """As given; see `order`."""
 
-    journal: Journal | None = None
+    journal: FanOutJournal | None = None
 
     ordered: bool = False
 

@@ -21,9 +21,9 @@ from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
-from harness.fanout._plan import FAIL_FAST, LIMIT, Journal, Plan, check_function
+from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
-from harness.fanout._statistics import FanOutStatistics
+from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import Run, open_run
@@ -46,7 +46,7 @@ def open_fan_out(
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
     priority: Priority | Callable[[ItemT], float] | None = None,
-    journal: Journal | None = None,
+    journal: FanOutJournal | None = None,
     name: str | None = None,
     ordered: bool = False,
     window: int | None = None,

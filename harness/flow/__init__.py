@@ -8,7 +8,7 @@ from harness.fanout import DROP, Drop
 from harness.flow._pipeline import Pipeline, PipelineStream
 from harness.flow._places import failed_at
 from harness.flow._router import Classifier, Router, RouterStream
-from harness.flow._speedup import speedup_ceiling
+from harness.flow._speedup import speedup
 from harness.flow._stage import AnyStage, Batch, EachItem, Stage, StageFunction, stage
 from harness.flow._statistics import (
     PipelineStatistics,
@@ -38,7 +38,7 @@ __all__ = [
     "TrackFunction",
     "TrackStatistics",
     "failed_at",
-    "speedup_ceiling",
+    "speedup",
     "stage",
     "track",
 ]

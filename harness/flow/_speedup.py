@@ -1,32 +1,36 @@
-"""The most that running side by side can bring: Amdahl's law."""
+"""What running side by side can bring: Amdahl's law."""
 
 from __future__ import annotations
 
 import math
 
-from harness._arguments import check_fraction
+from harness._arguments import check_count, check_fraction
 
 
-def speedup_ceiling(sequential_fraction: float) -> float:
-    """Return how many times faster work can get by running its parts side by side.
+def speedup(parallel_share: float, workers: float) -> float:
+    """Return how many times faster work gets if so many of its parts run side by side.
 
-    However many run at once, the part that can't be divided takes its time: if it is 30 % of the
-    whole, the whole takes at least 30 % of the time, and 3.3 times faster is the ceiling.
+    The part that can't be divided takes its time, however many run at once: if it is 30 % of the
+    whole, five workers make the whole 2.3 times faster, and 3.3 times is the ceiling.
 
     Args:
-      sequential_fraction: The share of the time, from 0 to 1, that has to pass one thing after
-        another, with everything running alone.
+      parallel_share: The share of the time, from 0 to 1, that can be divided, with everything
+        running alone.
+      workers: How many parts run at once, or `math.inf` to get the ceiling.
 
     Returns:
-      The ceiling; inf for 0.
+      The speedup, at least 1; inf if everything can be divided among any number of workers.
 
     Raises:
-      TypeError: if it is not a number.
-      ValueError: if it is nan, negative or above 1.
+      TypeError: if an argument is not a number, or ``workers`` neither whole nor `math.inf`.
+      ValueError: if the share is nan, negative or above 1, or ``workers`` is smaller than 1.
     """
-    fraction = check_fraction(
-        "speedup_ceiling(sequential_fraction)",
-        sequential_fraction,
-        advice="0.3 says that 30 % of the time can't be divided",
+    share = check_fraction(
+        "speedup(parallel_share)",
+        parallel_share,
+        advice="0.7 says that 70 % of the time can be divided",
     )
-    return math.inf if fraction == 0 else 1 / fraction
+    if workers != math.inf:
+        check_count("speedup(workers)", workers, advice="or math.inf for the ceiling")
+    left = 1 - share + share / workers
+    return 1 / left if left else math.inf

@@ -56,7 +56,7 @@ class Numbers(Protocol):
 
 
 class JournalBatch:
-    """Implements `harness.fanout.Batch` on a writer. Made by `Journal.open_batch`."""
+    """Implements `harness.fanout.FanOutBatch` on a writer. Made by `Journal.open_batch`."""
 
     def __init__(
         self,

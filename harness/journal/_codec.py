@@ -13,9 +13,9 @@ from hashlib import blake2b
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
+from harness._content import content_hash
 from harness._words import error_in_words, repr_of
 from harness.errors import JournalKeyError, JournalValueError
-from harness.fanout import content_hash
 
 DIGEST_BYTES = 16
 """Of a billion keys two are mistaken for each other once in 10 ** 20 times."""
@@ -169,7 +169,7 @@ class Codec:
         """Return a hash of the item's content, the same in every process.
 
         Plain data is hashed as JSON with its fields in order; dataclasses and the like by
-        `harness.fanout.content_hash`, which takes ten times as long; the rest as ``encode``
+        `harness.fanin.content_hash`, which takes ten times as long; the rest as ``encode``
         writes it.
 
         Raises:

@@ -46,7 +46,7 @@ Acknowledge = Callable[[BaseException | None], None]
 
 
 @attrs.frozen
-class Job:
+class WriterJob:
     """Something that the thread does with the database, between two groups."""
 
     run: Callable[[Backend], Any]
@@ -54,7 +54,7 @@ class Job:
     """Called in trio's thread with what came of it."""
 
 
-_Queued = tuple[Rows, Acknowledge] | Job | None
+_Queued = tuple[Rows, Acknowledge] | WriterJob | None
 """A record, a job, or the end."""
 
 
@@ -142,7 +142,7 @@ class Writer:
             wait.acknowledge(None)
 
         self._hold.begin()
-        self._queue.put(Job(job, then))
+        self._queue.put(WriterJob(job, then))
         await wait.until_acknowledged()
         return done[0].unwrap()
 
@@ -186,7 +186,7 @@ class Writer:
         for then in group:
             then(error)
 
-    def _finish(self, job: Job, result: outcome.Outcome[Any]) -> None:
+    def _finish(self, job: WriterJob, result: outcome.Outcome[Any]) -> None:
         self._hold.end(1)
         job.then(result)
 
@@ -200,7 +200,7 @@ class Writer:
         while True:
             following = self._next()
             after = self._write_group(following) if isinstance(following, tuple) else following
-            if isinstance(after, Job):
+            if isinstance(after, WriterJob):
                 self._do(after)
             elif after is None:
                 break
@@ -223,7 +223,7 @@ class Writer:
         self._lingers = time.perf_counter() < awake_until
         return following
 
-    def _write_group(self, first: tuple[Rows, Acknowledge]) -> Job | tuple[()] | None:
+    def _write_group(self, first: tuple[Rows, Acknowledge]) -> WriterJob | tuple[()] | None:
         """Write all that is in the queue up to a job, in one transaction; return that job.
 
         Returns:
@@ -233,7 +233,7 @@ class Writer:
         group: list[Acknowledge] = []
         count = 0
         following: _Queued = first
-        after: Job | tuple[()] | None = ()
+        after: WriterJob | tuple[()] | None = ()
         while True:
             if not isinstance(following, tuple):
                 after = following
@@ -256,7 +256,7 @@ class Writer:
         self._tell(self._acknowledge, group, self._broken)
         return after
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: WriterJob) -> None:
         if self._broken is not None:
             result: outcome.Outcome[Any] = outcome.Error(_again(self._broken))
         else:

@@ -5,14 +5,14 @@ Start with `Limiter`; `ProviderPool` puts several in a chain.
 
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._estimates import requested_output_tokens
-from harness.limits._headers import parse_rate_limit_headers
-from harness.limits._heard import RateLimitDimension, RateLimitHeaders
 from harness.limits._limiter import Limiter
+from harness.limits._limiter_statistics import DimensionStatistics, LimiterStatistics
 from harness.limits._pool import ProviderPool
-from harness.limits._profiles import ProviderProfile
 from harness.limits._rate import Rate
 from harness.limits._reservation import Reservation, current_reservation
-from harness.limits._statistics import DimensionStatistics, LimiterStatistics
+from harness.limits._responses._headers import parse_rate_limit_headers
+from harness.limits._responses._heard import RateLimitDimension, RateLimitHeaders
+from harness.limits._responses._profiles import ProviderProfile
 
 __all__ = [
     "AdaptiveCapacity",

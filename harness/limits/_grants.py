@@ -22,13 +22,13 @@ from trio.lowlevel import current_trio_token
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
+from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._estimates import Estimates
-from harness.limits._headers import HeaderSource
 from harness.limits._line import Line
-from harness.limits._meter import Meter
-from harness.limits._profiles import ProviderProfile
 from harness.limits._provider_state import ProviderState
 from harness.limits._reservation import Charges, Reservation
+from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
@@ -75,7 +75,7 @@ class Grants:
     def _start(self) -> None:
         self._trio_token: trio.lowlevel.TrioToken | None = None
         self._meters = tuple(
-            Meter(
+            DimensionMeter(
                 name,
                 kind=kind,
                 rate=rate,

@@ -1,7 +1,7 @@
 """Keep a provider's limits: reserve before a request, settle after it.
 
 This is what users call. How reservations are granted stands in `Grants`, how tasks wait in
-`Turnstile`, who is next in `Line`, and the arithmetic in `Meter`.
+`Turnstile`, who is next in `Line`, and the arithmetic in `DimensionMeter`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from harness.errors import LimiterRunError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, planned_charge
 from harness.limits._grants import Grants
-from harness.limits._headers import HeaderSource
-from harness.limits._heard import RateLimitHeaders
+from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._numbers import checked_amount, checked_count, checked_positive
-from harness.limits._profiles import ProviderProfile
 from harness.limits._rate import Rate
 from harness.limits._reservation import Reservation, refuse_nested
+from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._heard import RateLimitHeaders
+from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import stated_profile, stated_rates
-from harness.limits._statistics import LimiterStatistics
 
 
 class Limiter(Grants):

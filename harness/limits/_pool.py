@@ -20,8 +20,8 @@ import trio
 
 from harness.errors import QuotaExhaustedError, RateLimitedError, ReservationError
 from harness.limits._limiter import Limiter
+from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._reservation import Reservation, held_reservation, refuse_nested
-from harness.limits._statistics import LimiterStatistics
 from harness.limits._turnstile import Turnstile, Waiter
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from harness.errors import QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
-from harness.limits._headers import HeaderSource, parse_rate_limit_headers
+from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._health import Health
-from harness.limits._heard import RateLimitHeaders
-from harness.limits._meter import Meter
 from harness.limits._pauses import LONGEST_WAIT_SECONDS, Pauses
-from harness.limits._profiles import ProviderProfile
-from harness.limits._refusals import response_of
+from harness.limits._responses._headers import HeaderSource, parse_rate_limit_headers
+from harness.limits._responses._heard import RateLimitHeaders
+from harness.limits._responses._profiles import ProviderProfile
+from harness.limits._responses._refusals import response_of
 
 # Which dimension of a response speaks of which meter.
 _HEARD_AS = {
@@ -48,7 +48,7 @@ class ProviderState:
         self,
         name: str,
         profile: ProviderProfile,
-        meters: Iterable[Meter],
+        meters: Iterable[DimensionMeter],
         adaptive: AdaptiveCapacity | None,
     ) -> None:
         self._name = name

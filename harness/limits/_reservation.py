@@ -20,17 +20,17 @@ from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so 
 from harness._async_with import AsyncWithOnly
 from harness.errors import NestedReservationError, ReservationError
 from harness.limits._charges import Charge
-from harness.limits._headers import HeaderSource
+from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._line import Line
-from harness.limits._meter import Meter
 from harness.limits._provider_state import ProviderState
+from harness.limits._responses._headers import HeaderSource
 from harness.limits._turnstile import Waiter
 from harness.runs import current_run_or_none
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
 
 
-Charges: TypeAlias = tuple[tuple[Meter, float], ...]
+Charges: TypeAlias = tuple[tuple[DimensionMeter, float], ...]
 """An amount for each meter of a limiter."""
 
 

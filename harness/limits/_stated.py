@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from harness.limits._numbers import checked_positive
-from harness.limits._profiles import (
+from harness.limits._rate import Rate
+from harness.limits._responses._profiles import (
     GENERIC,
     MINUTE_SECONDS,
     ProviderProfile,
     profile_names,
     profile_of,
 )
-from harness.limits._rate import Rate
 
 KINDS = ("requests", "tokens", "input_tokens", "output_tokens")
 """What can be limited; a kind is an index into this."""

@@ -4,9 +4,9 @@
 or hold a model in this process need an extra each, and are loaded when first used.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness._extras import load_with_extra
+from harness._lazy import lazy
 from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
     from harness.models._local import LocalModel
     from harness.models._openai import OpenAIModel
+else:
+    __getattr__, __dir__ = lazy(
+        extras={"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
+    )
 
 __all__ = [
     "AnthropicModel",
@@ -49,22 +53,3 @@ __all__ = [
     "ToolDescription",
     "Usage",
 ]
-
-_LOADED_WHEN_USED = {
-    "AnthropicModel": "harness.models._anthropic",
-    "LocalModel": "harness.models._local",
-    "OpenAIModel": "harness.models._openai",
-}
-
-_EXTRAS = {"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
-
-
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_USED.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load_with_extra(module, name, subject=f"harness.models.{name}", extras=_EXTRAS)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})

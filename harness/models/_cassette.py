@@ -32,7 +32,7 @@ _BLOCK_BYTES = 4_096
 
 
 @attrs.frozen
-class Recorded:
+class RecordedAnswer:
     """One request and its reply."""
 
     request: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Cassette:
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path
-        self.recordings: dict[str, Recorded] = {}
+        self.recordings: dict[str, RecordedAnswer] = {}
         """By the key of the request. Of several for one request, the first."""
         self._lines = 0
         self._lock = trio.Lock()
@@ -79,7 +79,7 @@ class Cassette:
             self._lines += 1
             try:
                 values = json.loads(line)
-                recorded = Recorded(
+                recorded = RecordedAnswer(
                     values["request"],
                     response_of_json(values["response"]),
                     tuple(values["pieces"]) if "pieces" in values else None,
@@ -94,7 +94,7 @@ class Cassette:
 
     async def append(
         self, key: str, request: Mapping[str, Any], response: Mapping[str, Any], **more: Any
-    ) -> Recorded:
+    ) -> RecordedAnswer:
         """Write a recording, and return it once it is on the disk.
 
         Those that come while another is being written are written together.
@@ -115,7 +115,7 @@ class Cassette:
                     self._unwritten = [*others, *self._unwritten]
                     raise
         self._lines += 1
-        recorded = Recorded(
+        recorded = RecordedAnswer(
             request,
             response_of_json(response),
             tuple(more["pieces"]) if "pieces" in more else None,

@@ -83,7 +83,7 @@ class FallbackModel:
         """Open the models that have to be opened.
 
         Raises:
-          MissingKeyError: if one of them has no key.
+          MissingApiKeyError: if one of them has no key.
           ModelNotOpenError: if one of them is open already.
 
         Checkpoint: if one of them has to be opened.

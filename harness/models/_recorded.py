@@ -25,7 +25,7 @@ from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
 from harness.models._canonical import difference, nearest, request_json, request_key, response_json
-from harness.models._cassette import Cassette, Recorded
+from harness.models._cassette import Cassette, RecordedAnswer
 from harness.models._grant import NO_LIMIT, Grant
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
@@ -174,7 +174,7 @@ class RecordedModel(CalledModel):
         recorded = self._cassette.recordings.get(request_key(request_json(request)))
         return None if recorded is None else usage_of(request, recorded.response)
 
-    def _find(self, request: ModelRequest) -> Recorded:
+    def _find(self, request: ModelRequest) -> RecordedAnswer:
         values = request_json(request)
         recorded = self._cassette.recordings.get(request_key(values))
         if recorded is None:

@@ -22,7 +22,7 @@ import trio
 
 from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
-from harness.errors import MissingKeyError, ModelNotOpenError
+from harness.errors import MissingApiKeyError, ModelNotOpenError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
@@ -113,7 +113,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         """Open the clients. No connection is made before the first call.
 
         Raises:
-          MissingKeyError: if there is no key, neither as an argument nor in the environment, or
+          MissingApiKeyError: if there is no key, neither as an argument nor in the environment, or
             it has letters that can't be sent.
           ModelNotOpenError: if it is open already.
           ModelUnreachableError: if ``base_url`` is no address.
@@ -153,7 +153,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         if not all("!" <= letter <= "~" for letter in key):
             # Else the layers beneath would say so, and quote it.
             raise self._error(
-                MissingKeyError,
+                MissingApiKeyError,
                 "has a key that can't be sent: a space, a line's end or a letter that is no ASCII "
                 f"stands in it; look at api_key= or at the environment variable "
                 f"{self._key_variable}",
@@ -166,7 +166,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
                 return _NO_KEY
         raise self._error(
-            MissingKeyError,
+            MissingApiKeyError,
             f"has no key: set the environment variable {self._key_variable}, or give api_key=",
         )
 

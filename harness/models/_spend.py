@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from types import TracebackType
 
+from harness.budgets import Spending, budget_left, reserve_budget
 from harness.errors import (
     ModelConnectionError,
     ModelError,
@@ -20,7 +21,6 @@ from harness.errors import (
 from harness.models._messages import Usage
 from harness.models._price import Price
 from harness.runs._accounts import NO_ACCOUNTS, current_accounts
-from harness.shared import Spending, budget_left, reserve_budget
 
 UNKNOWN_OUTPUT_TOKENS = 1_024
 """The output that is guessed of a model of which nothing is known yet; a limiter guesses the same.

@@ -89,19 +89,3 @@ class Attempt:
     tokens: int | Callable[[Any], int] | None = attrs.field(default=None, validator=_check_tokens)
     """How many tokens to reserve: a number, or a function of the item; None: as the limiter
     thinks right. Only with ``limiter``."""
-
-
-def check_attempt(where: str, attempt: Attempt) -> None:
-    """Refuse an attempt that would reserve tokens of nobody, where it is to be carried out.
-
-    Not when it is made: it may be given its limiter later, with ``attrs.evolve``.
-
-    Raises:
-      ValueError: naming ``where``.
-    """
-    if attempt.tokens is not None and attempt.limiter is None:
-        raise ValueError(
-            f"{where} is given Attempt(tokens={attempt.tokens!r}) without a limiter, so nothing "
-            "would be reserved or limited; write Attempt(limiter=limiter, tokens=...), or leave "
-            "tokens= out"
-        )

@@ -60,21 +60,3 @@ class FirstSuccess:
 
 JoinPolicy = FailFast | BestEffort | Quorum | FirstSuccess
 """When a fan-out is over."""
-
-
-def check_policy(call: str, policy: object) -> None:
-    """Refuse what is not a join policy.
-
-    Raises:
-      TypeError: if ``policy`` is anything else, such as a class where an instance belongs.
-    """
-    if isinstance(policy, JoinPolicy):
-        return
-    if isinstance(policy, type) and issubclass(policy, JoinPolicy):
-        example = "Quorum(3)" if policy is Quorum else f"{policy.__name__}()"
-        raise TypeError(
-            f"{call} takes a policy, not the class {policy.__name__}; write policy={example}"
-        )
-    raise TypeError(
-        f"{call} takes FailFast(), BestEffort(), Quorum(k) or FirstSuccess(), not {policy!r}"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -37,19 +37,3 @@ class Priority:
 
     lookahead: int = attrs.field(default=100, validator=_check_lookahead)
     """How many items at most are read ahead and wait: the choice is among them."""
-
-
-def as_priority(call: str, given: Any) -> Priority:
-    """Return the priority that was given as a value or as a function alone.
-
-    Raises:
-      TypeError: if it is neither.
-    """
-    if isinstance(given, Priority):
-        return given
-    if not callable(given) or isinstance(given, type):
-        raise TypeError(
-            f"{call} takes a function of an item that returns a number, or a Priority, not "
-            f"{given!r}; write priority=lambda item: item.urgency"
-        )
-    return Priority(cast("Callable[[Any], float]", given))

@@ -13,7 +13,8 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count
-from harness.errors import BudgetExceeded, EffectUnknownError, QuorumError, QuotaExhaustedError
+from harness._root_errors import root_errors
+from harness.errors import BudgetExceeded, EffectUnknownError, QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
@@ -120,14 +121,3 @@ class Retry:
         if at_least is None:
             return grown * (1 - self.jitter * draw)
         return max(grown, at_least) + self.jitter * draw * grown
-
-
-def root_errors(error: BaseException) -> list[BaseException]:
-    """Return what a group of errors holds, however deep; of any other error that itself.
-
-    That too few items succeeded is left out: the others say why they failed.
-    """
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    roots = [root for inner in error.exceptions for root in root_errors(inner)]
-    return [root for root in roots if not isinstance(root, QuorumError)]

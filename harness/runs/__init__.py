@@ -3,9 +3,9 @@
 Everything here is about one run at a time; for many see `harness.fanout`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness._lazy import lazy
 from harness.runs._block import RunBlock, open_run
 from harness.runs._cleanup import Cleanup, cleanup
 from harness.runs._current import current_run, current_run_or_none
@@ -21,6 +21,8 @@ from harness.runs._tasks import run_sync_soon, start_soon
 if TYPE_CHECKING:
     # An instrument for tests, which few programs load.
     from harness.runs._strays import Stray, StrayTasks
+else:
+    __getattr__, __dir__ = lazy()
 
 __all__ = [
     "Cleanup",
@@ -43,15 +45,3 @@ __all__ = [
     "run_sync_soon",
     "start_soon",
 ]
-
-_LOADED_WHEN_USED = frozenset({"Stray", "StrayTasks"})
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LOADED_WHEN_USED:
-        return getattr(import_module("harness.runs._strays"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
+from harness._budget import Budget
 from harness.errors import BudgetExceeded
-from harness.policies import Budget
 from harness.runs._current import current
 from harness.runs._run import Run
 

@@ -22,7 +22,7 @@ from trio.lowlevel import current_task
 
 from harness._arguments import check_seconds
 from harness._async_with import AsyncWithOnly
-from harness.policies import Budget
+from harness._budget import Budget
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error

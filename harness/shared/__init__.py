@@ -15,23 +15,10 @@ from harness.shared._once import (
     UnknownCheck,
     open_once,
 )
-from harness.shared._spending import (
-    BudgetDimension,
-    BudgetLeft,
-    BudgetStatistics,
-    Spending,
-    budget_left,
-    budget_statistics,
-    charge_budget,
-    reserve_budget,
-)
 
 __all__ = [
     "AppendLog",
     "AppendLogStatistics",
-    "BudgetDimension",
-    "BudgetLeft",
-    "BudgetStatistics",
     "Cache",
     "CacheStatistics",
     "Counter",
@@ -45,12 +32,7 @@ __all__ = [
     "OnceStatistics",
     "RecordedEffect",
     "Segment",
-    "Spending",
     "UnknownCheck",
-    "budget_left",
-    "budget_statistics",
-    "charge_budget",
     "open_cache",
     "open_once",
-    "reserve_budget",
 ]

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from harness._arguments import check_count, check_key, check_seconds
-from harness.policies import budget_refusals
+from harness._root_errors import budget_refusals
 from harness.runs._functions import check_callable
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
 from harness.shared._landed import Landed

@@ -23,9 +23,9 @@ from typing import Any, TypeAlias
 
 import trio
 
+from harness._root_errors import budget_refusals
 from harness._words import repr_of
 from harness.errors import CircularWaitError, SharedClosedError
-from harness.policies import budget_refusals
 from harness.runs import start_soon
 from harness.runs._accounts import Payer, current_payer, paid_by
 from harness.runs._endings import (

@@ -3,8 +3,9 @@
 Each name is loaded when it is first used, so whoever needs one part doesn't wait for the others.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.testing._clock import ThreadsHoldClock, hold_clock
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         find_schedule,
         run_schedule,
     )
+else:
+    __getattr__, __dir__ = lazy()
 
 __all__ = [
     "Arrivals",
@@ -68,44 +71,3 @@ __all__ = [
     "hold_clock",
     "run_schedule",
 ]
-
-_LOADED_WHEN_USED = {
-    "Arrivals": "harness.testing.chaos",
-    "Chaos": "harness.testing.chaos",
-    "ChaosStatistics": "harness.testing.chaos",
-    "Recording": "harness.testing.chaos",
-    "StressReport": "harness.testing.chaos",
-    "ThreadsHoldClock": "harness.testing._clock",
-    "all_failure_combinations": "harness.testing.chaos",
-    "assert_consistent": "harness.testing.chaos",
-    "assert_stable_under_load": "harness.testing.chaos",
-    "hold_clock": "harness.testing._clock",
-    "BlockedTask": "harness.testing.schedules",
-    "Fault": "harness.testing.schedules",
-    "Found": "harness.testing.schedules",
-    "Isolation": "harness.testing.isolation",
-    "NotFound": "harness.testing.schedules",
-    "Observer": "harness.testing.schedules",
-    "Schedule": "harness.testing.schedules",
-    "ScheduleRun": "harness.testing.schedules",
-    "assert_isolated": "harness.testing.isolation",
-    "arriving": "harness.testing.schedules",
-    "explore_arrivals": "harness.testing.exploration",
-    "explore_schedules": "harness.testing.exploration",
-    "exploring_with": "harness.testing.exploration",
-    "faultable": "harness.testing.schedules",
-    "faulty": "harness.testing.schedules",
-    "find_schedule": "harness.testing.schedules",
-    "run_schedule": "harness.testing.schedules",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_USED.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LOADED_WHEN_USED})

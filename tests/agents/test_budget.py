@@ -10,10 +10,10 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, RunEnded, tool
+from harness.budgets import budget_left, reserve_budget
 from harness.errors import BudgetExceeded
 from harness.limits import Limiter
 from harness.models import ModelRequest, ModelResponse, Usage
-from harness.shared import budget_left, reserve_budget
 from tests.agents.fakes import Fake, calls, is_valid, last_user
 
 

@@ -19,7 +19,7 @@ from harness.journal import open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
 AGENT = """
-from harness.shared import reserve_budget
+from harness.budgets import reserve_budget
 
 calls = []
 broken = {"2"}

@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.budgets import budget_left, reserve_budget
 from harness.errors import (
     BudgetExceeded,
     JournaledError,
 )
-from harness.shared import budget_left, reserve_budget
 from tests.fanout.journaled import run
 from tests.fanout.probes import Boom
 from tests.support.memory_journal import MemoryJournal

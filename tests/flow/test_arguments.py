@@ -1,5 +1,6 @@
 """Wrong arguments are refused before anything runs, in words that name the stage or track."""
 
+import math
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
@@ -8,7 +9,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import UnknownTrackError
-from harness.flow import Batch, Pipeline, Router, speedup_ceiling, stage, track
+from harness.flow import Batch, Pipeline, Router, speedup, stage, track
 from tests.fanout.probes import echo
 
 
@@ -152,12 +153,27 @@ def test_values_say_what_they_are() -> None:
     assert router.tracks["a"] == track(parse)
 
 
-def test_the_ceiling_of_a_speedup() -> None:
-    assert speedup_ceiling(0.3) == pytest.approx(3.333, abs=0.001)
-    assert speedup_ceiling(1) == 1
-    assert speedup_ceiling(0) == float("inf")
-    for fraction in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="speedup_ceiling"):
-            speedup_ceiling(fraction)
-    with pytest.raises(TypeError, match="speedup_ceiling"):
-        speedup_ceiling(wrong)
+def test_what_running_side_by_side_brings() -> None:
+    """Amdahl's law: with more and more workers, what can't be divided is all that is left."""
+    assert speedup(0.7, 1) == 1
+    assert speedup(0.7, 5) == pytest.approx(1 / (0.3 + 0.7 / 5))
+    assert speedup(0.7, 10**9) == pytest.approx(3.333, abs=0.001)
+    assert speedup(0.7, math.inf) == pytest.approx(3.333, abs=0.001)
+    assert (speedup(0, 5), speedup(1, 5)) == (1, 5)
+    assert speedup(1, math.inf) == math.inf
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_a_share_of_a_speedup_is_from_0_to_1(share: float) -> None:
+    with pytest.raises(ValueError, match=r"speedup\(parallel_share\) takes a number from 0 to 1"):
+        speedup(share, 5)
+
+
+def test_a_speedup_needs_a_worker_and_whole_ones() -> None:
+    with pytest.raises(TypeError, match=r"speedup\(parallel_share\)"):
+        speedup(wrong, 5)
+    with pytest.raises(ValueError, match=r"speedup\(workers\) .* or math\.inf for the ceiling"):
+        speedup(0.5, 0)
+    for workers in (2.5, math.nan, wrong):
+        with pytest.raises(TypeError, match=r"speedup\(workers\) takes a whole number"):
+            speedup(0.5, workers)

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import FanOutError, QuorumError, RunTimedOut
+from harness.fanin import coverage, merge, resolve
 from harness.flow import DROP, Pipeline, failed_at, stage
 from tests.fanout.probes import Boom, echo, nap, nothing_left_behind, statuses
 
@@ -141,10 +142,10 @@ async def test_fan_in_passes_over_what_was_dropped(autojump_clock: MockClock) ->
         return item if item % 2 else DROP
 
     results = await Pipeline(odd_only).run(range(4))
-    assert [one.value for one in harness.merge(results)] == [1, 3]
-    answers = await harness.resolve(results, key=str, judge=lambda key, found: found[0].value)
+    assert [one.value for one in merge(results)] == [1, 3]
+    answers = await resolve(results, key=str, judge=lambda key, found: found[0].value)
     assert [one.value for one in answers] == [1, 3]
-    assert harness.coverage(results).complete
+    assert coverage(results).complete
 
 
 async def test_none_is_a_value_like_any_other() -> None:

@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.budgets import budget_left, reserve_budget
 from harness.cli import main
 from harness.errors import (
     FanOutError,
@@ -24,7 +25,6 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.journal import open_journal, read_journal
-from harness.shared import budget_left, reserve_budget
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.agents import Agent
+from harness.budgets import BudgetStatistics, budget_left, budget_statistics
 from harness.errors import (
     BudgetExceeded,
     MissingPriceError,
@@ -33,7 +34,6 @@ from harness.models import (
     Usage,
 )
 from harness.models._answers import ReadyBlock
-from harness.shared import BudgetStatistics, budget_left, budget_statistics
 from tests.models.providers import open_model
 
 HELLO = ModelRequest([Message("user", "hello " * 20)])  # 34 tokens, by the guess.

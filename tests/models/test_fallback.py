@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.budgets import budget_statistics
 from harness.errors import (
     ModelConnectionError,
     ModelError,
@@ -31,7 +32,6 @@ from harness.models import (
     ScriptedModel,
     Usage,
 )
-from harness.shared import budget_statistics
 from tests.models.providers import make_model
 from tests.support.checkpoints import cancel_at_every_checkpoint
 

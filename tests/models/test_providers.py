@@ -15,7 +15,7 @@ from trio.testing import MockClock
 import harness
 from harness import models
 from harness.errors import (
-    MissingKeyError,
+    MissingApiKeyError,
     ModelError,
     ModelNotOpenError,
     ModelUnreachableError,
@@ -329,7 +329,9 @@ async def test_a_missing_key_is_told_before_anything_runs(monkeypatch: pytest.Mo
         (AnthropicModel("claude"), "ANTHROPIC_API_KEY"),
     ]:
         monkeypatch.delenv(variable, raising=False)
-        with pytest.raises(MissingKeyError, match=rf"has no key: set .* {variable}.*run 'nightly'"):
+        with pytest.raises(
+            MissingApiKeyError, match=rf"has no key: set .* {variable}.*run 'nightly'"
+        ):
             async with harness.open_run("nightly"):
                 async with model:
                     pass
@@ -355,7 +357,9 @@ async def test_a_key_from_a_file_is_sent_without_the_end_of_its_line(way: str) -
 async def test_a_key_that_can_not_be_sent_is_told_and_not_quoted(way: str, key: str) -> None:
     """The layers beneath quote the header that they can't send, with the key in it."""
     model = make_model(way, "http://127.0.0.1:9", api_key=key)
-    with pytest.raises(MissingKeyError, match=r"'m' of .* has a key that can't be sent") as caught:
+    with pytest.raises(
+        MissingApiKeyError, match=r"'m' of .* has a key that can't be sent"
+    ) as caught:
         await model.__aenter__()
     assert "secr" not in str(caught.value)
 
@@ -372,7 +376,7 @@ async def test_an_address_that_is_none_is_a_typed_error(
     variable = "OPENAI" if kind is OpenAIModel else "ANTHROPIC"
     monkeypatch.setenv(f"{variable}_BASE_URL", address)
     monkeypatch.delenv(f"{variable}_API_KEY", raising=False)
-    with pytest.raises(MissingKeyError):
+    with pytest.raises(MissingApiKeyError):
         async with kind("m"):
             pass
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import harness
+from harness.budgets import budget_statistics
 from harness.errors import (
     CassetteError,
     ModelRateLimitedError,
@@ -44,7 +45,6 @@ from harness.models._canonical import (
     response_json,
     response_of_json,
 )
-from harness.shared import budget_statistics
 from tests.models.providers import open_model
 from tests.scale import scaled
 

@@ -11,10 +11,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
+from harness.budgets import budget_left, reserve_budget
 from harness.errors import BudgetExceeded, SharedClosedError
 from harness.limits import Limiter
 from harness.runs._accounts import add_meter
-from harness.shared import budget_left, open_cache, reserve_budget
+from harness.shared import open_cache
 from tests.shared.loads import Loader
 from tests.support.context import planted, third_party, unchanged_context
 

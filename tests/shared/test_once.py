@@ -10,17 +10,13 @@ import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 import harness
+from harness.budgets import budget_left, reserve_budget
 from harness.errors import (
     BudgetExceeded,
     CircularWaitError,
     EffectUnknownError,
 )
-from harness.shared import (
-    OnceStatistics,
-    budget_left,
-    open_once,
-    reserve_budget,
-)
+from harness.shared import OnceStatistics, open_once
 from tests.shared.bank import Bank
 from tests.shared.stores import Disk
 from tests.support.context import planted, third_party, unchanged_context

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness._extras import load_with_extra
+from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.journal._postgres._backend import PostgresBackend
-
-__all__ = ["PostgresBackend"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "PostgresBackend":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load_with_extra(
-        "harness.journal._postgres._backend",
-        name,
-        subject="a journal on a PostgreSQL server",
+else:
+    __getattr__, __dir__ = lazy(
         extras={"psycopg": "postgres"},
+        subject="a journal on a PostgreSQL server",
         otherwise="give the journal a file",
     )
+
+__all__ = ["PostgresBackend"]

@@ -4,9 +4,9 @@
 leaves behind. The second is loaded when first used: it brings the isolation check along.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness._lazy import lazy
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._formats import Format, report
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
@@ -15,6 +15,8 @@ from harness.testing.audit._static import audit_paths, audit_source
 
 if TYPE_CHECKING:
     from harness.testing.audit._behind import audit_function
+else:
+    __getattr__, __dir__ = lazy()
 
 __all__ = [
     "RULES",
@@ -29,13 +31,3 @@ __all__ = [
 
 RULES: tuple[Rule, ...] = (*_STATIC_RULES, LEFT_BEHIND, RUN_FAILED)
 """Every rule there is."""
-
-
-def __getattr__(name: str) -> Any:
-    if name == "audit_function":
-        return import_module("harness.testing.audit._behind").audit_function
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "audit_function"})

@@ -7,13 +7,15 @@ Needs the extra ``testing`` (Hypothesis)::
         run_schedule(tree.play, schedule).unwrap()
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness._extras import load_with_extra
+from harness._lazy import lazy
 from harness.testing.strategies._run_tree import Ending, PlannedError, RunTree
 
 if TYPE_CHECKING:
     from harness.testing.strategies._strategies import outcomes, results, run_trees, schedules
+else:
+    __getattr__, __dir__ = lazy(extras={"hypothesis": "testing"})
 
 __all__ = [
     "Ending",
@@ -24,20 +26,3 @@ __all__ = [
     "run_trees",
     "schedules",
 ]
-
-_NEED_HYPOTHESIS = frozenset({"outcomes", "results", "run_trees", "schedules"})
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _NEED_HYPOTHESIS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load_with_extra(
-        "harness.testing.strategies._strategies",
-        name,
-        subject=f"harness.testing.strategies.{name}",
-        extras={"hypothesis": "testing"},
-    )
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_NEED_HYPOTHESIS})

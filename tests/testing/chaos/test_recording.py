@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import harness
+from harness.fanin import Fold
 from harness.testing.chaos import Arrivals, Recording, all_failure_combinations
 from harness.testing.chaos._orders import arrival_orders
 
@@ -94,9 +95,7 @@ async def test_a_fold_takes_a_replay_for_a_stream() -> None:
     recording = Recording.of_values([1, 2, 3])
 
     async def add(results: Arrivals[int]) -> int:
-        fold = harness.Fold(
-            results, lambda total, result: total + result.value, 0, commutative=True
-        )
+        fold = Fold(results, lambda total, result: total + result.value, 0, commutative=True)
         return await fold.run()
 
     assert await recording.assert_order_independent(add) == 6

@@ -9,10 +9,9 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 
-from harness.fanout._content import same_content
-from harness.fanout._fan_out import fan_out
-from harness.fanout._groups import grouped, in_input_order
-from harness.fanout._result import Result
+from harness._content import same_content
+from harness.fanin._groups import grouped, in_input_order
+from harness.fanout import Result, fan_out
 
 T = TypeVar("T")
 

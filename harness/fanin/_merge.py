@@ -7,10 +7,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 
-from harness.fanout._content import content_hash
-from harness.fanout._groups import grouped, in_input_order
-from harness.fanout._result import Result
-from harness.fanout._similar import Similar
+from harness._content import content_hash
+from harness.fanin._groups import grouped, in_input_order
+from harness.fanin._similar import Similar
+from harness.fanout import Result
 
 T = TypeVar("T")
 

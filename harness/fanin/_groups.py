@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
-from harness.fanout._result import Result
+from harness.fanout import Result
 
 T = TypeVar("T")
 

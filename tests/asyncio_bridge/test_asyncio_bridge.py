@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +18,7 @@ import trio
 import trio.lowlevel
 
 import harness
-from harness.agents.asyncio_bridge import AsyncioLoop, call_trio, open_asyncio, run_asyncio
+from harness.asyncio_bridge import AsyncioLoop, call_trio, open_asyncio, run_asyncio
 from harness.errors import AsyncioBridgeError, RunTimedOut
 from tests.support.context import planted, third_party
 
@@ -238,8 +240,8 @@ async def test_value_returned_in_spite_of_a_cancel_is_kept() -> None:
 
 async def test_swallowed_cancel_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """asyncio cancels once; a retry loop that catches everything would then run for ever."""
-    monkeypatch.setattr("harness.agents._asyncio_call.CANCEL_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr("harness.agents._asyncio_call.CLEANUP_SECONDS", 0.02)
+    monkeypatch.setattr("harness.asyncio_bridge._call.CANCEL_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("harness.asyncio_bridge._call.CLEANUP_SECONDS", 0.02)
     swallowed = 0
 
     async def swallow() -> None:
@@ -351,8 +353,8 @@ async def test_task_left_behind_that_swallows_a_cancel_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Leaving the block waited for it for ever, and a dump didn't say for what."""
-    monkeypatch.setattr("harness.agents.asyncio_bridge.CANCEL_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr("harness.agents.asyncio_bridge.CLEANUP_SECONDS", 0.2)
+    monkeypatch.setattr("harness.asyncio_bridge._loop.CANCEL_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("harness.asyncio_bridge._loop.CLEANUP_SECONDS", 0.2)
     swallowed = 0
 
     async def leave_a_task() -> None:
@@ -721,3 +723,36 @@ def test_hundred_calls_take_as_long_as_one() -> None:
             return time.perf_counter() - started_at
 
     assert trio.run(main) < 2.0
+
+
+# What it needs -----------------------------------------------------------------------------------
+
+
+WITH_THE_CORE_ALONE = """
+import sys
+for extra in ("msgspec", "anyio", "httpx", "openai", "anthropic", "mcp"):
+    sys.modules[extra] = None
+
+import asyncio
+import trio
+from harness.asyncio_bridge import call_trio, run_asyncio
+
+async def double(number):
+    await trio.lowlevel.checkpoint()
+    return 2 * number
+
+async def framework():
+    await asyncio.sleep(0)
+    return await call_trio(double, 21)
+
+print(trio.run(run_asyncio, framework))
+print(sorted(name for name in sys.modules if name.startswith(("harness.agents", "harness.models"))))
+"""
+
+
+def test_it_needs_the_core_alone() -> None:
+    """It stood among the agents, whose models and schemas it has no use for."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_THE_CORE_ALONE], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["42", "[]"]

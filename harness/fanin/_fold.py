@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from harness.fanout._result import Result
+from harness.fanout import Result
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -20,7 +20,7 @@ class Fold(Generic[S, T]):
     """A fold under way::
 
         async with harness.open_fan_out(count_words, pages, ordered=True) as stream:
-            fold = harness.Fold(stream, lambda total, result: total + result.value, 0)
+            fold = Fold(stream, lambda total, result: total + result.value, 0)
             total = await fold.run()
 
     Meanwhile `partial` is what the results so far combine to.

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-import harness
-from harness import Similar
-from tests.fanout.made_results import arrivals, values
+from harness.fanin import Similar, merge
+from tests.fanin.made_results import arrivals, values
 
 
 def at(*degrees: float) -> list[list[float]]:
@@ -25,7 +24,7 @@ def sources(given: list[Any], similar: Similar) -> list[list[int]]:
     """Merge the values in every order, see that the answer is one, and return the indexes."""
     answers = []
     for order in arrivals(values(*given)):
-        merged = harness.merge(order, dedupe=similar)
+        merged = merge(order, dedupe=similar)
         assert [one.value for one in merged] == [one.sources[0].value for one in merged]
         answers.append([[source.index for source in one.sources] for one in merged])
     assert all(answer == answers[0] for answer in answers)
@@ -131,7 +130,7 @@ def test_an_embedder_of_the_wrong_shape_is_refused(
     embed: Any, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error) as caught:
-        harness.merge(values("a", "b"), dedupe=Similar(embed, 0.9))
+        merge(values("a", "b"), dedupe=Similar(embed, 0.9))
     assert words in str(caught.value)
 
 
@@ -166,7 +165,7 @@ def test_arrays_of_numpy_are_vectors(kind: str) -> None:
         assert sources(["a", "b", "c"], similar) == [[0, 2], [1]]
     flat = Similar(lambda words: numpy.array([1.0, 2.0]), 0.99)
     with pytest.raises(TypeError, match="batch=False"):
-        harness.merge(values("a", "b"), dedupe=flat)
+        merge(values("a", "b"), dedupe=flat)
 
 
 def static_model(words: Sequence[str], vectors: Sequence[Sequence[float]]) -> Any:

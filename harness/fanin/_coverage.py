@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from harness._words import error_in_words
-from harness.fanout._groups import in_input_order
-from harness.fanout._result import Result
+from harness.fanin._groups import in_input_order
+from harness.fanout import Result
 
 MISSING_IN_WORDS = 10
 """So many of the missing are named in the text; `Coverage.missing` has all."""

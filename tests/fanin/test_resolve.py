@@ -8,10 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-import harness
 from harness.errors import FanOutError
-from harness.fanout import UNDECIDED, Result
-from tests.fanout.made_results import arrivals, failed, ok
+from harness.fanin import UNDECIDED, resolve
+from harness.fanout import Result
+from tests.fanin.made_results import arrivals, failed, ok
 from tests.fanout.probes import Boom, nothing_left_behind
 
 ANSWERS = [
@@ -42,7 +42,7 @@ async def slow_majority(key: Any, answers: tuple[Result[Any], ...]) -> Any:
 async def test_the_judge_decides_each_question(judge: Any, autojump_clock: MockClock) -> None:
     for order in arrivals(ANSWERS):
         with nothing_left_behind():
-            rome, oslo = await harness.resolve(order, key=city, judge=judge)
+            rome, oslo = await resolve(order, key=city, judge=judge)
         assert (rome.key, rome.value, rome.decided) == ("Rome", 2.8, True)
         assert [answer.key for answer in rome.answers] == ["atlas", "blog", "census"]
         assert rome.conflict
@@ -52,7 +52,7 @@ async def test_the_judge_decides_each_question(judge: Any, autojump_clock: MockC
 
 
 async def test_undecided_keeps_every_answer_with_its_evidence() -> None:
-    [one] = await harness.resolve(
+    [one] = await resolve(
         [ok(0, "a", key="x"), ok(1, "b", key="y")],
         key=lambda value: "question",
         judge=lambda key, answers: UNDECIDED,
@@ -65,7 +65,7 @@ async def test_undecided_keeps_every_answer_with_its_evidence() -> None:
 
 
 async def test_none_is_a_decision() -> None:
-    [one] = await harness.resolve(ANSWERS[:1], key=city, judge=lambda key, answers: None)
+    [one] = await resolve(ANSWERS[:1], key=city, judge=lambda key, answers: None)
     assert (one.value, one.decided) == (None, True)
 
 
@@ -76,7 +76,7 @@ async def test_judges_work_side_by_side(autojump_clock: MockClock) -> None:
 
     begin = trio.current_time()
     results = [ok(index, index) for index in range(30)]
-    resolved = await harness.resolve(results, key=lambda value: value, judge=judge)
+    resolved = await resolve(results, key=lambda value: value, judge=judge)
     assert [one.value for one in resolved] == list(range(30))
     assert trio.current_time() - begin == 10
 
@@ -85,7 +85,7 @@ async def test_the_results_own_keys_can_be_the_question() -> None:
     """Several models answer the same question: the values alone don't say which."""
     results = [ok(0, "yes", key="q1"), ok(1, "no", key="q2"), ok(2, "no", key="q1")]
     for order in arrivals(results):
-        resolved = await harness.resolve(order, key="key", judge=lambda key, answers: len(answers))
+        resolved = await resolve(order, key="key", judge=lambda key, answers: len(answers))
         assert [(one.key, one.value) for one in resolved] == [("q1", 2), ("q2", 1)]
 
 
@@ -109,7 +109,7 @@ class Agent:
 
 async def test_an_agent_is_asked_in_words() -> None:
     agent = Agent(Reply("about 2.8 million"))
-    [one] = await harness.resolve(ANSWERS[:1] + ANSWERS[2:3], key=city, judge=agent)
+    [one] = await resolve(ANSWERS[:1] + ANSWERS[2:3], key=city, judge=agent)
     assert (one.value, one.decided) == ("about 2.8 million", True)
     [question] = agent.asked
     for words in ("Rome", "2.8", "4.3", "atlas", "blog", "UNDECIDED"):
@@ -118,21 +118,21 @@ async def test_an_agent_is_asked_in_words() -> None:
 
 @pytest.mark.parametrize("says", ["UNDECIDED", " undecided.\n", Reply("Undecided"), UNDECIDED])
 async def test_an_agent_can_leave_it_undecided(says: Any) -> None:
-    [one] = await harness.resolve(ANSWERS[:1], key=city, judge=Agent(says))
+    [one] = await resolve(ANSWERS[:1], key=city, judge=Agent(says))
     assert (one.value, one.decided) == (None, False)
 
 
 async def test_nothing_to_judge_is_judged() -> None:
-    assert await harness.resolve([], key=city, judge=majority) == []
-    assert await harness.resolve([failed(0, Boom())], key=city, judge=majority) == []
+    assert await resolve([], key=city, judge=majority) == []
+    assert await resolve([failed(0, Boom())], key=city, judge=majority) == []
 
 
 async def test_values_without_visible_content_conflict_if_they_are_not_equal() -> None:
     one, other = object(), object()
-    [same] = await harness.resolve(
+    [same] = await resolve(
         [ok(0, one), ok(1, one)], key=lambda value: 1, judge=lambda key, answers: 1
     )
-    [differ] = await harness.resolve(
+    [differ] = await resolve(
         [ok(0, one), ok(1, other)], key=lambda value: 1, judge=lambda key, answers: 1
     )
     assert (same.conflict, differ.conflict) == (False, True)
@@ -146,7 +146,7 @@ async def test_a_judge_that_fails_is_named_by_its_question() -> None:
         raise Boom(key)
 
     with nothing_left_behind(), pytest.raises(FanOutError) as caught:
-        await harness.resolve(ANSWERS[:1], key=city, judge=judge)
+        await resolve(ANSWERS[:1], key=city, judge=judge)
     assert "'Rome'" in str(caught.value)
     assert isinstance(caught.value.exceptions[0], Boom)
 
@@ -154,14 +154,14 @@ async def test_a_judge_that_fails_is_named_by_its_question() -> None:
 @pytest.mark.parametrize("judge", [None, "majority", str, lambda: 1, lambda a, b, c: 1])
 async def test_what_can_not_judge_is_refused(judge: Any) -> None:
     with pytest.raises(TypeError, match="judge"):
-        await harness.resolve(ANSWERS, key=city, judge=judge)
+        await resolve(ANSWERS, key=city, judge=judge)
 
 
 async def test_what_is_no_key_is_refused() -> None:
     with pytest.raises(TypeError, match=r"resolve\(key=\.\.\.\) takes a function"):
-        await harness.resolve(ANSWERS, key="city", judge=majority)  # type: ignore[arg-type]
+        await resolve(ANSWERS, key="city", judge=majority)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"returned \['Rome'\] for item 'atlas'"):
-        await harness.resolve(ANSWERS, key=lambda value: [city(value)], judge=majority)
+        await resolve(ANSWERS, key=lambda value: [city(value)], judge=majority)
 
 
 def test_undecided_reads_as_what_it_is() -> None:

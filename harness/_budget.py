@@ -7,8 +7,6 @@ from typing import Any
 import attrs
 
 from harness._arguments import check_count, check_dollars
-from harness.errors import BudgetExceeded
-from harness.policies._retry import root_errors
 
 _ADVICE = "None is for no limit, 0 spends nothing"
 
@@ -44,13 +42,3 @@ class Budget:
                 "Budget takes tokens=, cost_usd= or both, and was given neither; write "
                 "Budget(tokens=100_000) or Budget(cost_usd=5.0)"
             )
-
-
-def budget_refusals(error: BaseException | None) -> list[BudgetExceeded]:
-    """Return the refusals of budgets that an error is, or that a group of errors consists of.
-
-    None if there is any other error in it: then something else was wrong, too.
-    """
-    roots = [] if error is None else root_errors(error)
-    refusals = [root for root in roots if isinstance(root, BudgetExceeded)]
-    return refusals if len(refusals) == len(roots) else []

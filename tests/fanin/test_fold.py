@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import FanOutError
+from harness.fanin import Fold
 from harness.fanout import Result
 from tests.fanout.probes import Boom, echo, nap, nothing_left_behind
 
@@ -24,7 +25,7 @@ def added(partial: int, result: Result[int]) -> int:
 async def test_in_input_order_whatever_arrives_first(autojump_clock: MockClock) -> None:
     for delays in itertools.permutations([0, 1, 2, 3]):
         async with harness.open_fan_out(nap, delays, ordered=True) as stream:
-            assert await harness.Fold(stream, appended, []).run() == list(delays)
+            assert await Fold(stream, appended, []).run() == list(delays)
 
 
 async def test_a_commutative_fold_takes_them_as_they_arrive(autojump_clock: MockClock) -> None:
@@ -37,19 +38,19 @@ async def test_a_commutative_fold_takes_them_as_they_arrive(autojump_clock: Mock
     for delays in itertools.permutations([0, 1, 2, 3]):
         seen.clear()
         async with harness.open_fan_out(nap, delays) as stream:
-            assert await harness.Fold(stream, add, 0.0, commutative=True).run() == 6
+            assert await Fold(stream, add, 0.0, commutative=True).run() == 6
         assert seen == [0, 1, 2, 3]
 
 
 async def test_without_an_order_and_not_commutative_it_is_refused() -> None:
     async with harness.open_fan_out(echo, [1, 2]) as stream:
         with pytest.raises(ValueError, match="ordered=True, or say commutative=True"):
-            harness.Fold(stream, added, 0)
+            Fold(stream, added, 0)
 
 
 async def test_the_partial_result_can_be_read_while_it_runs(autojump_clock: MockClock) -> None:
     async with harness.open_fan_out(nap, [1, 2, 4], ordered=True) as stream:
-        fold = harness.Fold(stream, lambda partial, result: partial + result.value, 0.0)
+        fold = Fold(stream, lambda partial, result: partial + result.value, 0.0)
         assert (fold.partial, fold.count) == (0, 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fold.run)
@@ -64,7 +65,7 @@ async def test_the_function_may_be_async(autojump_clock: MockClock) -> None:
         return partial + result.value
 
     async with harness.open_fan_out(nap, [1, 2, 4], ordered=True) as stream:
-        assert await harness.Fold(stream, add, 0.0).run() == 7
+        assert await Fold(stream, add, 0.0).run() == 7
 
 
 async def test_items_without_a_value_reach_the_function_too() -> None:
@@ -83,7 +84,7 @@ async def test_items_without_a_value_reach_the_function_too() -> None:
         body, range(4), ordered=True, policy=harness.BestEffort()
     ) as stream:
         nothing: dict[str, int] = {}
-        assert await harness.Fold(stream, count, nothing).run() == {"ok": 3, "failed": 1}
+        assert await Fold(stream, count, nothing).run() == {"ok": 3, "failed": 1}
 
 
 async def test_a_broken_policy_is_raised_and_the_partial_result_stays(
@@ -97,7 +98,7 @@ async def test_a_broken_policy_is_raised_and_the_partial_result_stays(
 
     with nothing_left_behind(), pytest.raises(FanOutError):
         async with harness.open_fan_out(body, [1, 2, 3, 4], ordered=True) as stream:
-            fold = harness.Fold(stream, added, 0)
+            fold = Fold(stream, added, 0)
             await fold.run()
     assert fold.partial == 3
 
@@ -105,7 +106,7 @@ async def test_a_broken_policy_is_raised_and_the_partial_result_stays(
 @pytest.mark.parametrize("after", [0.5, 1.5, 2.5])
 async def test_a_cancelled_fold_loses_no_result(after: float, autojump_clock: MockClock) -> None:
     async with harness.open_fan_out(nap, [1, 2, 3], ordered=True) as stream:
-        fold = harness.Fold(stream, appended, [])
+        fold = Fold(stream, appended, [])
         with trio.move_on_after(after):
             await fold.run()
         rest = [result.value async for result in stream]
@@ -118,7 +119,7 @@ async def test_an_error_of_the_function_comes_out() -> None:
 
     with nothing_left_behind():
         async with harness.open_fan_out(echo, [1], ordered=True) as stream:
-            fold = harness.Fold(stream, breaks, 0)
+            fold = Fold(stream, breaks, 0)
             with pytest.raises(Boom):
                 await fold.run()
     assert (fold.partial, fold.count) == (0, 0)
@@ -126,7 +127,7 @@ async def test_an_error_of_the_function_comes_out() -> None:
 
 async def test_a_fold_runs_once() -> None:
     async with harness.open_fan_out(echo, [1], ordered=True) as stream:
-        fold = harness.Fold(stream, added, 0)
+        fold = Fold(stream, added, 0)
         await fold.run()
         with pytest.raises(RuntimeError, match="runs once"):
             await fold.run()
@@ -134,12 +135,12 @@ async def test_a_fold_runs_once() -> None:
 
 async def test_a_fold_over_nothing_is_its_beginning() -> None:
     async with harness.open_fan_out(echo, [], ordered=True) as stream:
-        assert await harness.Fold(stream, added, 5).run() == 5
+        assert await Fold(stream, added, 5).run() == 5
 
 
 async def test_what_is_no_stream_or_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match=r"functools\.reduce"):
-        harness.Fold([1, 2], added, 0)  # type: ignore[arg-type]
+        Fold([1, 2], added, 0)  # type: ignore[arg-type]
     async with harness.open_fan_out(echo, [1], ordered=True) as stream:
         with pytest.raises(TypeError, match="a function of the partial value"):
-            harness.Fold(stream, 0, added)  # type: ignore[arg-type]
+            Fold(stream, 0, added)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.fanout import content_hash
+from harness.fanin import content_hash
 
 
 @dataclasses.dataclass
@@ -139,7 +139,7 @@ def test_of_json_the_hash_tells_what_sorted_json_tells(one: Any, other: Any) -> 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     """Sets and text are ordered and hashed anew by each."""
-    program = "from harness.fanout import content_hash as h; print(h({'x': {'a', 'b', 'c', 1.5}}))"
+    program = "from harness.fanin import content_hash as h; print(h({'x': {'a', 'b', 'c', 1.5}}))"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.limits._headers import HeaderSource
+from harness.limits._responses._headers import HeaderSource
 
 
 class Response(NamedTuple):

@@ -11,7 +11,7 @@ import re
 
 import attrs
 
-from harness.limits._durations import read_duration_seconds
+from harness.limits._responses._durations import read_duration_seconds
 
 _LARGEST_BODY = 65_536
 _LONGEST_STRING = 2_000

@@ -15,10 +15,10 @@ Clock-free: every method is told what time it is.
 from __future__ import annotations
 
 from harness.limits._bucket import PacedBucket
-from harness.limits._heard import RateLimitDimension
+from harness.limits._limiter_statistics import DimensionStatistics
 from harness.limits._provider_count import ProviderCount
 from harness.limits._rate import Rate
-from harness.limits._statistics import DimensionStatistics
+from harness.limits._responses._heard import RateLimitDimension
 from harness.limits._window import SlidingCap
 
 # The provider must have counted this part of its limit beyond our own use before we believe
@@ -34,7 +34,7 @@ _UNDER_WAY_SECONDS = 5.0
 _REFILLING_SHARE = 0.9
 
 
-class Meter:
+class DimensionMeter:
     """The bounds on one dimension, and what was charged to it."""
 
     __slots__ = (

@@ -5,8 +5,8 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import RunTimedOut
-from harness.fanout import Coverage
-from tests.fanout.made_results import arrivals, failed, ok
+from harness.fanin import Coverage, coverage
+from tests.fanin.made_results import arrivals, failed, ok
 from tests.fanout.probes import Boom
 
 
@@ -18,7 +18,7 @@ def test_what_is_missing_stands_there_by_key_and_reason() -> None:
         failed(3, RunTimedOut("late"), key="patents"),
     ]
     for order in arrivals(results):
-        said = harness.coverage(order)
+        said = coverage(order)
         assert (said.total, said.ok, said.complete) == (4, 2, False)
         assert said.missing == (
             ("news", "failed: ValueError: no such page"),
@@ -31,13 +31,13 @@ def test_what_is_missing_stands_there_by_key_and_reason() -> None:
 
 
 def test_complete_results_miss_nothing() -> None:
-    assert harness.coverage([ok(0, 1)]) == Coverage(1, 1, ())
-    assert harness.coverage([ok(0, 1)]).complete
-    assert str(harness.coverage([])) == "0 of 0 ok"
+    assert coverage([ok(0, 1)]) == Coverage(1, 1, ())
+    assert coverage([ok(0, 1)]).complete
+    assert str(coverage([])) == "0 of 0 ok"
 
 
 def test_the_text_stays_short() -> None:
-    said = harness.coverage([failed(index, Boom("x" * 10_000)) for index in range(500)])
+    said = coverage([failed(index, Boom("x" * 10_000)) for index in range(500)])
     assert len(said.missing) == 500
     assert "and 490 more" in str(said)
     assert len(str(said)) < 5_000
@@ -49,7 +49,7 @@ async def test_items_that_were_cut_or_never_started_are_missing_too(
     results = await harness.fan_out(
         trio.sleep, [1, 50, 1], limit=2, policy=harness.Quorum(1), key=lambda item: f"s{item}"
     )
-    said = harness.coverage(results)
+    said = coverage(results)
     assert (said.total, said.ok) == (3, 1)
     assert [(key, reason.split(":")[0]) for key, reason in said.missing] == [
         ("s50", "cancelled"),

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
-from harness.errors import BudgetExceeded, ReservationError, RunEndedError
-from harness.limits import Limiter
-from harness.runs._accounts import add_meter
-from harness.runs._run import Run
-from harness.shared import (
+from harness.budgets import (
     BudgetLeft,
     BudgetStatistics,
     Spending,
@@ -28,6 +24,10 @@ from harness.shared import (
     charge_budget,
     reserve_budget,
 )
+from harness.errors import BudgetExceeded, ReservationError, RunEndedError
+from harness.limits import Limiter
+from harness.runs._accounts import add_meter
+from harness.runs._run import Run
 
 
 class Tape:

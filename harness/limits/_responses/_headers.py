@@ -18,10 +18,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TypeAlias
 
-from harness.limits._bodies import read_body
-from harness.limits._durations import read_delay_seconds, read_moment, read_number
-from harness.limits._heard import RateLimitDimension, RateLimitHeaders
-from harness.limits._profiles import (
+from harness.limits._responses._bodies import read_body
+from harness.limits._responses._durations import read_delay_seconds, read_moment, read_number
+from harness.limits._responses._heard import RateLimitDimension, RateLimitHeaders
+from harness.limits._responses._profiles import (
     DAY_SECONDS,
     GENERIC,
     MINUTE_SECONDS,
