@@ -29,11 +29,9 @@ export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-# The tests of the journal need a PostgreSQL server: they start one (see .ci/postgres), and fail if
-# they can't. HARNESS_POSTGRES=optional skips them then.
-export HARNESS_POSTGRES ?= required
-
-.PHONY: help demo model postgres-start postgres-stop test test-core check check-full clean coverage \
+# The tests of the journal need a PostgreSQL server, which comes as a wheel (tests/support/postgres.py;
+# HARNESS_POSTGRES_URL names another). `required`: without one they fail instead of being skipped.
+.PHONY: help demo model test test-core check check-full clean coverage \
 	$(GATES)
 
 help:
@@ -42,7 +40,6 @@ help:
 	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone, without those that need a real clock"
-	@echo "make postgres-start, postgres-stop   a server for many test runs; see .ci/postgres"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts, and what the tests reach"
 
@@ -62,13 +59,7 @@ check:
 check-full:
 	@HARNESS_FULL=1 $(MAKE) --no-print-directory check
 
-postgres-start:
-	@.ci/postgres start
-
-postgres-stop:
-	@.ci/postgres stop
-
-clean: postgres-stop
+clean:
 	rm -rf .venv .venv-oldest build dist docs/_build
 
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------

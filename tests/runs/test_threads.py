@@ -104,7 +104,7 @@ WAYS_IN: list[tuple[Callable[[harness.Run, trio.Nursery], Awaitable[Seen]], str 
 ]
 
 
-@pytest.mark.parametrize(("way_in", "run_name"), WAYS_IN, ids=lambda value: str(value))
+@pytest.mark.parametrize(("way_in", "run_name"), WAYS_IN)
 @pytest.mark.strays
 async def test_code_started_from_a_run_sees_the_run_and_the_callers_context(
     way_in: Callable[[harness.Run, trio.Nursery], Awaitable[Seen]], run_name: str | None
