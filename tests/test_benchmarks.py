@@ -5,7 +5,9 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -19,9 +21,10 @@ from benchmarks._measure import (
     in_words,
     not_installed,
 )
-from tests.scale import FULL
+from tests.scale import FULL, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
+Test = TypeVar("Test", bound=Callable[..., None])
 
 BUDGETS = (
     ("fan_out / chain, scopes", "≤ 1.4 ×"),
@@ -82,6 +85,11 @@ BUDGETS = (
 """What the design promises, and how the table words it."""
 
 
+def of_the_whole_table(function: Test) -> Test:
+    """Mark a test of the whole table: it takes long, and one worker makes it for all of them."""
+    return pytest.mark.long(pytest.mark.xdist_group("the whole table")(function))
+
+
 @pytest.fixture(scope="module")
 def quick_table() -> str:
     """What ``python -m benchmarks --quick`` prints."""
@@ -91,12 +99,13 @@ def quick_table() -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
+@of_the_whole_table
 @pytest.mark.parametrize(("what", "budget"), BUDGETS)
 def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget: str) -> None:
     """A budget that nobody measures is a wish; and a loosened one has to be loosened here too."""
@@ -105,6 +114,7 @@ def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget
     assert f" {budget} " in rows[0]
 
 
+@of_the_whole_table
 def test_every_row_has_a_number(quick_table: str) -> None:
     """The table must not look complete because its rows are there and say nothing."""
     rows = [row for row in quick_table.splitlines() if "≤" in row or "≥" in row]
@@ -113,21 +123,33 @@ def test_every_row_has_a_number(quick_table: str) -> None:
         assert "not installed" in row or " ok " in row or " over " in row, row
 
 
+@pytest.mark.slow
 def test_a_name_picks_one_benchmark_and_a_wrong_one_is_refused() -> None:
     """Nobody waits for minutes to see one row."""
     command = [sys.executable, "-m", "benchmarks", "--quick"]
     ended = subprocess.run(
-        [*command, "memory"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [*command, "memory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert "sleeping task" in ended.stdout
     assert "fan_out" not in ended.stdout.replace("open_fan_out", "")
     refused = subprocess.run(
-        [*command, "memmory"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [*command, "memmory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert refused.returncode == 2
     assert "no benchmark memmory" in refused.stderr
 
 
+@pytest.mark.long
 def test_without_the_peers_their_rows_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is for comparing; without it everything else is still measured."""
     monkeypatch.setattr(_peers, "MISSING", True)

@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 
 import harness
 from harness.errors import NoRunError
+from tests.scale import PATIENCE_SECONDS
 from tests.support.context import planted, third_party
 
-PATIENCE_SECONDS = 30.0
 """A thread of these tests needs milliseconds; what takes this long is a hang."""
 
 Seen = tuple[str | None, str]

