@@ -87,7 +87,9 @@ BUDGETS = (
 
 def of_the_whole_table(function: Test) -> Test:
     """Mark a test of the whole table: it takes long, and one worker makes it for all of them."""
-    return pytest.mark.long(pytest.mark.xdist_group("the whole table")(function))
+    pytest.mark.xdist_group("the whole table")(function)
+    pytest.mark.long(function)
+    return function
 
 
 @pytest.fixture(scope="module")
