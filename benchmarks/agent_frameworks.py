@@ -20,7 +20,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         for case, with_tool in (("one call", False), ("a tool turn", True)):
             what = f"agent run, {case}: harness / {name}"
             if name not in installed:
-                yield not_installed(what, "–")
+                yield not_installed(what)
                 continue
             once = installed[name](with_tool=with_tool)
 
@@ -29,7 +29,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
                     assert await once() == _agent_peers.ANSWER
 
             benches = {"harness": SERIAL[case], name: timed_in_asyncio(times)}
-            samples = interleaved(benches, count=10 if quick else 100, rounds=1 if quick else 7)
+            samples = interleaved(benches, count=10 if quick else 100, rounds=1 if quick else 9)
             yield for_comparison(
                 what,
                 samples.ratio("harness", name),

@@ -19,7 +19,7 @@ from benchmarks._measure import Bench, Row, at_most, cpu_time, interleaved
 def rows(*, quick: bool) -> Iterator[Row]:
     """Cancel live runs by a scope around the fan-out, and by the run it was called in."""
     count = 1_000 if quick else 20_000
-    samples = interleaved(BENCHES, count=count, rounds=3 if quick else 5)
+    samples = interleaved(BENCHES, count=count, rounds=3 if quick else 9)
     for case in ("an outer scope", "run.cancel()"):
         yield at_most(
             f"cancel {count:,} live runs by {case} / bare tasks",

@@ -34,15 +34,15 @@ TIMEOUT_SECONDS = 30.0
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure a fan-out, with and without a timeout, beside everything else."""
     benches = CASES | ({} if _peers.MISSING else PEERS)
-    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
-    yield _against(samples, "fan_out", "chain, scopes", 1.5)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
+    yield _against(samples, "fan_out", "chain, scopes", 1.4)
     yield _against(samples, "fan_out, timeout", "chain, timeouts", 1.5)
     yield _against(samples, "fan_out", "start_soon", 2.5)
     yield _against(samples, "fan_out, timeout", "start_soon", 3.0)
     yield _against(samples, "fan_out, timeout", "asyncio.TaskGroup", 1.5)
     if _peers.MISSING:
-        yield not_installed("fan_out / aiometer.amap", "≤ 0.5 ×")
-        yield not_installed("fan_out, timeout / anyio task group", "–")
+        yield not_installed("fan_out / aiometer.amap", at_most=0.5)
+        yield not_installed("fan_out, timeout / anyio task group")
     else:
         yield _against(samples, "fan_out", "aiometer.amap", 0.5)
         yield for_comparison(
@@ -69,7 +69,7 @@ def _failures(*, quick: bool) -> Iterator[Row]:
         "no failures": timed_in_trio(functools.partial(best_effort, fails_every=0)),
         "10 % failures": timed_in_trio(functools.partial(best_effort, fails_every=10)),
     }
-    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
     yield _against(samples, "10 % failures", "no failures", 1.25)
 
 
@@ -79,7 +79,7 @@ def _priorities(*, quick: bool) -> Iterator[Row]:
         "fan_out": timed_in_trio(fan_out),
         "fan_out, priorities": timed_in_trio(fan_out_priorities),
     }
-    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
     yield _against(samples, "fan_out, priorities", "fan_out", 1.3)
 
 

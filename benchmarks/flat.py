@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 import harness
-from benchmarks._measure import Row, at_most, in_words
+from benchmarks._measure import Measured, Row, at_most, in_words
 
 GROWTH_MIB_AT_MOST = 2.0
 """Room for the allocator's own habits; far less than one word per item."""
@@ -37,7 +37,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
     yield at_most(
         f"{count:,} items through open_fan_out, growth of peak memory",
         GROWTH_MIB_AT_MOST,
-        growth_bytes / 2**20,
+        Measured.exactly(growth_bytes / 2**20),
         unit="MiB",
         note=f"peak {peak_bytes / 2**20:.1f} MiB; {in_words(seconds / count)} per item",
     )

@@ -34,7 +34,7 @@ BUFFER = 16
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure a pipeline beside a fan-out, workers over channels, and aiostream."""
     benches = CASES | ({} if _peers.AIOSTREAM_MISSING else PEERS)
-    samples = interleaved(benches, count=200 if quick else 5_000, rounds=3 if quick else 11)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
     for floor, budget in (("fan_out of the fused body", 1.25), ("workers over channels", 1.0)):
         yield at_most(
             f"pipeline, 2 stages / {floor}",
@@ -48,7 +48,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         note=samples.note("router", "fan_out of the fused body", per="item"),
     )
     if _peers.AIOSTREAM_MISSING:
-        yield not_installed("pipeline, 2 stages / aiostream", "–")
+        yield not_installed("pipeline, 2 stages / aiostream")
     else:
         yield for_comparison(
             "pipeline, 2 stages / aiostream",

@@ -34,7 +34,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 "floor": functools.partial(import_seconds, "attrs, outcome, trio", compiled),
             },
             count=1,
-            rounds=3 if quick else 15,
+            rounds=3 if quick else 21,
         )
     yield at_most(
         "import harness / import attrs, outcome, trio",

@@ -36,7 +36,7 @@ PLENTY_PER_MINUTE = 10**12
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Reserve with one and two dimensions, alone and in line."""
-    count, rounds = (2_000, 3) if quick else (10_000, 15)
+    count, rounds = (2_000, 3) if quick else (5_000, 31)
     for where, floor, cases in (
         ("alone", capacity_alone, ALONE),
         ("in line", capacity_in_line, IN_LINE),
@@ -65,7 +65,7 @@ def beside_peers(*, count: int, rounds: int) -> Iterator[Row]:
     for name, peer in peers.items():
         what = f"reserve + settle, 1 dimension, alone / a request to {name}"
         if peer is None:
-            yield not_installed(what, "–")
+            yield not_installed(what)
         else:
             note = samples.note("harness", name, per="grant")
             yield for_comparison(what, samples.ratio(name, "harness"), note=note)

@@ -23,6 +23,7 @@ from trio.testing import MockClock
 from benchmarks import _peers
 from benchmarks._measure import (
     Bench,
+    Measured,
     Row,
     at_most,
     for_comparison,
@@ -46,7 +47,7 @@ Tasks = list[Callable[[], Coroutine[Any, Any, None]]]
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure schedules beside plain runs, and searches beside simloom's."""
-    samples = interleaved(CASES, count=10 if quick else 60, rounds=3 if quick else 9)
+    samples = interleaved(CASES, count=10 if quick else 25, rounds=3 if quick else 21)
     per_second = 1 / samples.each("a schedule")
     yield at_most(
         "a schedule / trio.run, 4 tasks of 10 steps",
@@ -62,14 +63,14 @@ def rows(*, quick: bool) -> Iterator[Row]:
     for name, fault in FAULTS.items():
         what = f"{name} found / simloom"
         if _peers.SIMLOOM_MISSING:
-            yield not_installed(what, "–")
+            yield not_installed(what)
             continue
         seeds = 3 if quick else 20
         ours, our_schedules = searched(partial(find, fault), seeds)
         theirs, their_schedules = searched(partial(simloom, fault), seeds)
         yield for_comparison(
             what,
-            ours / theirs,
+            Measured.exactly(ours / theirs),
             note=f"{in_words(ours)} against {in_words(theirs)}, "
             f"{our_schedules:.0f} against {their_schedules:.0f} schedules",
         )

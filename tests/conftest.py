@@ -22,6 +22,7 @@ from trio.testing import MockClock
 
 from harness.runs import StrayTasks
 from tests.scale import FULL
+from tests.support import postgres
 
 hypothesis.settings.register_profile("ci", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("full", max_examples=500, deadline=None, print_blob=True)
@@ -86,6 +87,17 @@ def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[st
             clock = request.getfixturevalue(name)
     with watching() as watchers:
         yield "trio", {"clock": clock, "instruments": watchers}
+
+
+# One server for the whole run -------------------------------------------------------------------
+
+_begins_the_run = postgres.name_this_run()
+
+
+def pytest_unconfigure() -> None:
+    """End the PostgreSQL server, if a test has started one, when all workers are done."""
+    if _begins_the_run:
+        postgres.stop(postgres.folder_of_this_run())
 
 
 # Both ways to run an async test ------------------------------------------------------------------

@@ -1,22 +1,33 @@
 """The benchmarks run, print all their rows, and keep the design's budgets."""
 
 import importlib
+import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from benchmarks import _peers
 from benchmarks.__main__ import line, names
-from benchmarks._measure import at_least, at_most, for_comparison, in_words, not_installed
-from tests.scale import FULL
+from benchmarks._measure import (
+    Measured,
+    at_least,
+    at_most,
+    for_comparison,
+    in_words,
+    not_installed,
+)
+from tests.scale import FULL, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
+Test = TypeVar("Test", bound=Callable[..., None])
 
 BUDGETS = (
-    ("fan_out / chain, scopes", "≤ 1.5 ×"),
+    ("fan_out / chain, scopes", "≤ 1.4 ×"),
     ("fan_out, timeout / chain, timeouts", "≤ 1.5 ×"),
     ("fan_out / start_soon", "≤ 2.5 ×"),
     ("fan_out, timeout / start_soon", "≤ 3 ×"),
@@ -43,8 +54,8 @@ BUDGETS = (
     ("pipeline, 2 stages / aiostream", "–"),
     ("import harness / import attrs, outcome, trio", "≤ 1.2 ×"),
     ("items through open_fan_out, growth of peak memory", "≤ 2 MiB"),
-    ("agent run, scripted model, one call", "≤ 200 µs"),
-    ("agent run, scripted model, a tool turn", "≤ 400 µs"),
+    ("agent run, one call / a bare loop", "≤ 5 ×"),
+    ("agent run, a tool turn / a bare loop", "≤ 3.5 ×"),
     ("agent stream, a tool turn / agent run", "–"),
     ("agent runs, many at once / 10 at once", "≤ 2 ×"),
     ("agent streams, many at once / 10 at once", "≤ 2 ×"),
@@ -67,9 +78,18 @@ BUDGETS = (
     ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.1 ×"),
     ("journal, awaited records a second, 64 runs / one commit each", "≥ 7.8 ×"),
     ("journal, 99 of 100 records with 64 runs, beyond two commits", "≤ 5 ms"),
-    ("fan_out of 10 ms items at limit 100, with / without a journal", "≤ 1.05 ×"),
+    ("fan_out with a journal, CPU time beyond one without / plain SQLite", "≤ 99 ×"),
+    ("fan_out of 10 ms items at limit 100, with / without a journal", "–"),
+    ("fan_out of 100 ms items at limit 100, with / without a journal", "≤ 1.05 ×"),
 )
 """What the design promises, and how the table words it."""
+
+
+def of_the_whole_table(function: Test) -> Test:
+    """Mark a test of the whole table: it takes long, and one worker makes it for all of them."""
+    pytest.mark.xdist_group("the whole table")(function)
+    pytest.mark.long(function)
+    return function
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +101,13 @@ def quick_table() -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
+@of_the_whole_table
 @pytest.mark.parametrize(("what", "budget"), BUDGETS)
 def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget: str) -> None:
     """A budget that nobody measures is a wish; and a loosened one has to be loosened here too."""
@@ -95,6 +116,7 @@ def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget
     assert f" {budget} " in rows[0]
 
 
+@of_the_whole_table
 def test_every_row_has_a_number(quick_table: str) -> None:
     """The table must not look complete because its rows are there and say nothing."""
     rows = [row for row in quick_table.splitlines() if "≤" in row or "≥" in row]
@@ -103,42 +125,89 @@ def test_every_row_has_a_number(quick_table: str) -> None:
         assert "not installed" in row or " ok " in row or " over " in row, row
 
 
+@pytest.mark.slow
 def test_a_name_picks_one_benchmark_and_a_wrong_one_is_refused() -> None:
     """Nobody waits for minutes to see one row."""
     command = [sys.executable, "-m", "benchmarks", "--quick"]
     ended = subprocess.run(
-        [*command, "memory"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [*command, "memory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert "sleeping task" in ended.stdout
     assert "fan_out" not in ended.stdout.replace("open_fan_out", "")
     refused = subprocess.run(
-        [*command, "memmory"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [*command, "memmory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert refused.returncode == 2
     assert "no benchmark memmory" in refused.stderr
 
 
+@pytest.mark.long
 def test_without_the_peers_their_rows_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is for comparing; without it everything else is still measured."""
     monkeypatch.setattr(_peers, "MISSING", True)
     rows = {row.what: row for row in importlib.import_module("benchmarks.fan_out").rows(quick=True)}
     for what in ("fan_out / aiometer.amap", "fan_out, timeout / anyio task group"):
         assert rows[what].measured is None
-        assert rows[what].ok is None
+        assert rows[what].keeps() is None
         assert "not installed" in line(rows[what])
     assert rows["fan_out / start_soon"].measured is not None
 
 
-def test_a_row_says_whether_it_keeps_its_budget() -> None:
-    """A ratio right at its budget keeps it; a row without one can't be over."""
-    assert at_most("a / b", 1.5, 1.5).ok is True
-    assert at_most("a / b", 1.5, 1.51).ok is False
-    assert at_least("a / b", 0.7, 0.7).ok is True
-    assert at_least("a / b", 0.7, 0.69).ok is False
-    assert for_comparison("a / b", 3.0).ok is None
-    assert not_installed("a / b", "≤ 0.5 ×").ok is None
-    words = line(at_most("a / b", 1.5, 2.0, note="2 µs")).split()
-    assert " ".join(words) == "a / b ≤ 1.5 × 2.00 × over 2 µs"
+def test_a_row_is_over_only_if_its_whole_interval_is() -> None:
+    """A ratio right at its budget keeps it, by chance or not; a row without one can't be over."""
+    assert at_most("a / b", 1.5, Measured(1.6, 1.5, 1.7)).keeps() is True
+    assert at_most("a / b", 1.5, Measured(1.6, 1.51, 1.7)).keeps() is False
+    assert at_least("a / b", 0.7, Measured(0.65, 0.6, 0.7)).keeps() is True
+    assert at_least("a / b", 0.7, Measured(0.65, 0.6, 0.69)).keeps() is False
+    assert for_comparison("a / b", Measured.exactly(3.0)).keeps() is None
+    assert not_installed("a / b", at_most=0.5).keeps() is None
+    words = line(at_most("a / b", 1.5, Measured(2.0, 1.9, 2.2), note="2 µs")).split()
+    assert " ".join(words) == "a / b ≤ 1.5 × 2.00 × 1.90–2.20 over 2 µs"
+
+
+def test_a_margin_widens_a_budget_either_way() -> None:
+    assert at_most("a / b", 1.0, Measured.exactly(1.2)).keeps(margin=0.2) is True
+    assert at_most("a / b", 1.0, Measured.exactly(1.21)).keeps(margin=0.2) is False
+    assert at_least("a / b", 1.0, Measured.exactly(0.8)).keeps(margin=0.2) is True
+    assert at_least("a / b", 1.0, Measured.exactly(0.79)).keeps(margin=0.2) is False
+
+
+def test_the_interval_has_the_median_in_ninety_nine_of_a_hundred_runs() -> None:
+    """However the rounds are spread; and it is not much wider than it has to be."""
+    draw = random.Random(7)
+    for count in (11, 21, 45):
+        runs = [
+            Measured.of(draw.lognormvariate(0, 0.2) for _ in range(count)) for _ in range(2_000)
+        ]
+        missed = sum(not run.low <= 1 <= run.high for run in runs)
+        assert missed < 0.015 * len(runs)
+        few = sum(run.high - run.low for run in runs) / len(runs)
+        assert few < 2.2 / count**0.5
+    assert Measured.of([2.0, 1.0, 3.0]) == Measured(2.0, 1.0, 3.0), "three show hardly anything"
+
+
+@pytest.mark.parametrize(("cost", "at_least_over", "at_most_over"), [(1, 0, 20), (1.25, 990, 1000)])
+def test_chance_is_forgiven_and_a_loss_is_found(
+    cost: float, at_least_over: int, at_most_over: int
+) -> None:
+    """Of a thousand rows right at their budget, and as many that cost a quarter more."""
+    draw = random.Random(8)
+    rows = [
+        at_most("a / b", 1.0, Measured.of(cost * draw.lognormvariate(0, 0.1) for _ in range(21)))
+        for _ in range(1_000)
+    ]
+    over = sum(row.keeps() is False for row in rows)
+    assert at_least_over <= over <= at_most_over
 
 
 def test_times_are_written_in_the_unit_that_suits_them() -> None:
@@ -147,13 +216,10 @@ def test_times_are_written_in_the_unit_that_suits_them() -> None:
     assert [in_words(s) for s in seconds] == ["14.0 ns", "999 ns", "4.2 µs", "219 ms", "61.0 s"]
 
 
-ASSERTED = [
-    name
-    for name in names()
-    # Frameworks have no budget. What a disk does in a second says little where others use it too.
-    if name != "agent_frameworks" and (FULL or name != "journal")
-]
+ASSERTED = [name for name in names() if name != "agent_frameworks"]  # They have no budgets.
 
+MARGIN = 0.0 if FULL else 0.2
+"""By which part of itself a budget may be missed in `make check`, which has busy machines too."""
 
 NOT_OF_THE_CODE = {"journal, awaited records a second, 1 run / one commit each"}
 """Over or not as the processors of the machine sleep or are awake. What the code adds to that is in
@@ -161,7 +227,7 @@ the row beside it."""
 
 
 @pytest.mark.speed
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ASSERTED)
 def test_budgets_are_kept(name: str) -> None:
     """The design's budgets, as ratios in one process. What is over is measured once more."""
@@ -179,7 +245,7 @@ def _over(name: str) -> dict[str, str]:
     # The million items take a minute; twenty thousand show a leak as large as a result or a run.
     quick = ["--quick"] if name == "flat" and not FULL else []
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", name, *quick],
+        [sys.executable, "-m", "benchmarks", name, f"--margin={MARGIN}", *quick],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -187,5 +253,5 @@ def _over(name: str) -> dict[str, str]:
     )
     rows = [row for row in ended.stdout.splitlines() if row.startswith("  ")]
     assert any("≤" in row or "≥" in row for row in rows), ended.stdout
-    over = {row[:64].strip(): row for row in rows if re.search(r"  over( |$)", row)}
+    over = {row[:68].strip(): row for row in rows if re.search(r"  over( |$)", row)}
     return {what: row for what, row in over.items() if what not in NOT_OF_THE_CODE}

@@ -32,6 +32,7 @@ import attrs
 import pytest
 
 import harness
+from tests.scale import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -137,7 +138,7 @@ def run_console_blocks(page: str, name: str, folder: Path) -> int:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=60,
+                timeout=PATIENCE_SECONDS,
                 check=False,
             )
             check_output(expected, done.stdout, f"{name}:{block.line} $ {command}")
@@ -154,17 +155,20 @@ MODULES = ["harness"] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_print_what_the_page_shows(page: Path) -> None:
     run_python_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_console_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     run_console_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)

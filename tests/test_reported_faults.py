@@ -374,6 +374,7 @@ def test_a_duration_reads_the_same_wherever_it_stands(
     assert heard.wait_seconds == pytest.approx(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["input", "output"])
 async def test_saturated_input_and_output_tokens_never_exceed(
     autojump_clock: MockClock, kind: str

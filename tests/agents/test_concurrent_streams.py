@@ -118,6 +118,7 @@ async def test_serial_baseline_and_a_single_call(autojump_clock: MockClock) -> N
     assert attributes(agent) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 10, 100, LOTS])
 async def test_streams_of_one_agent_at_once_see_what_each_sees_alone(
     autojump_clock: MockClock, count: int

@@ -20,12 +20,12 @@ from harness.agents import Agent, Tool, open_mcp_tools
 from harness.errors import McpServerError, McpToolError
 from harness.models import ModelRequest, ModelResponse, ToolCall
 from tests.agents.fakes import Fake
+from tests.scale import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.real_clock
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 COMMAND = [sys.executable, str(SERVER)]
-PATIENCE_SECONDS = 30.0
 
 
 def named(tools: tuple[Tool, ...], name: str) -> Tool:
@@ -37,6 +37,7 @@ async def call(tools: tuple[Tool, ...], tool: str, **arguments: Any) -> Any:
         return await named(tools, tool).invoke(arguments, "c1")
 
 
+@pytest.mark.slow
 async def test_named_tools_with_a_prefix_as_the_server_describes_them() -> None:
     async with open_mcp_tools(COMMAND, only=["fail", "add"], prefix="math_") as tools:
         assert [tool.name for tool in tools] == ["math_fail", "math_add"]
@@ -98,6 +99,7 @@ async def test_cancelling_one_call_leaves_the_others_alone_and_tells_the_server(
         assert (await call(tools, "busiest")).endswith("0 now")
 
 
+@pytest.mark.slow
 async def test_arguments_that_dont_fit_are_told_to_the_model_and_can_be_corrected() -> None:
     def model(request: ModelRequest) -> str | ModelResponse:
         last = request.messages[-1]
@@ -146,6 +148,7 @@ async def test_connection_is_open_in_the_clean_up_of_a_cancelled_block() -> None
     assert said == ["3"]
 
 
+@pytest.mark.slow
 async def test_connection_of_a_run_belongs_to_no_run() -> None:
     """Opened inside one run, it must serve the next with the next one's context."""
     async with harness.open_run("opener"), open_mcp_tools(COMMAND) as tools:
@@ -155,6 +158,7 @@ async def test_connection_of_a_run_belongs_to_no_run() -> None:
     assert "MCP server" in text
 
 
+@pytest.mark.slow
 async def test_server_reached_by_url() -> None:
     async with http_server() as url, open_mcp_tools(url) as tools:
         results = await harness.fan_out(lambda n: call(tools, "add", a=n, b=1), range(20))
@@ -179,6 +183,7 @@ async def test_server_that_cant_be_reached(server: Any) -> None:
             pass  # pragma: no cover
 
 
+@pytest.mark.slow
 async def test_server_that_never_answers_is_given_up() -> None:
     silent = [sys.executable, "-c", "import time; time.sleep(3600)"]
     with trio.fail_after(PATIENCE_SECONDS), pytest.raises(McpServerError, match=r"within 0\.3 s"):
@@ -252,6 +257,7 @@ async def test_no_secret_of_a_command_stands_in_an_error(command: list[str], sho
     assert "secret" not in str(failed.value)
 
 
+@pytest.mark.slow
 async def test_name_that_providers_refuse_is_one_that_they_take() -> None:
     """One dot in a name of a server's had every request of the agent refused."""
     async with open_mcp_tools(COMMAND, only=["stock.count/all"], prefix="shop_") as tools:

@@ -54,6 +54,7 @@ class NoList(list[ModelRequest]):
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["run", "stream", "stream, left early", "cancelled", "failed"])
 async def test_messages_and_deps_are_dead_after_the_run(
     autojump_clock: MockClock, how: str
@@ -145,6 +146,7 @@ async def test_an_error_with_a_partial_reply_is_freed_without_the_collector(
         gc.enable()
 
 
+@pytest.mark.long
 async def test_runs_leave_nothing_behind(autojump_clock: MockClock) -> None:
     """Also with an observer, a stream and a context that somebody copied."""
     agent = agent_that_notes(deque(maxlen=5), work)
@@ -173,6 +175,7 @@ async def test_runs_leave_nothing_behind(autojump_clock: MockClock) -> None:
     assert counted > 1_000
 
 
+@pytest.mark.long
 async def test_a_live_run_is_small(autojump_clock: MockClock) -> None:
     """At most 16 KiB each, its task included, in the middle of a tool call."""
     count = scaled(200, full=5_000)
@@ -204,6 +207,7 @@ async def test_a_live_run_is_small(autojump_clock: MockClock) -> None:
     assert size / count < 16 * 1024
 
 
+@pytest.mark.long
 async def test_collecting_garbage_in_the_middle_of_runs_ends_nothing(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +226,7 @@ async def test_collecting_garbage_in_the_middle_of_runs_ends_nothing(
     assert caplog.records == []
 
 
+@pytest.mark.slow
 async def test_a_conversation_holds_messages_only(autojump_clock: MockClock) -> None:
     conversation = Conversation()
     agent = agent_that_notes(deque(maxlen=5), work)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.scale import PATIENCE_SECONDS
+
 WITHOUT_MSGSPEC = """
 import sys
 sys.modules["msgspec"] = None
@@ -24,7 +26,7 @@ def test_without_msgspec_the_names_that_need_it_name_the_extra() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     lines = done.stdout.splitlines()
     assert len(lines) == 6

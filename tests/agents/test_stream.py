@@ -321,6 +321,7 @@ async def test_an_agent_in_the_cleanup_of_a_tool_does_not_wait_for_a_reader_that
 # Leaving early -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_at_most", range(16))
 async def test_breaking_out_at_any_event_leaves_nothing_alive_and_logs_nothing(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, read_at_most: int

@@ -258,6 +258,7 @@ def test_key_is_never_shown(
     assert "sk-secret" not in said.out + said.err + Path("out.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_plain_function_loads_no_agents() -> None:
     """A batch of a function must work without what agents need."""
     code = (

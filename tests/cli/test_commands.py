@@ -14,13 +14,18 @@ import pytest
 import harness
 import harness.cli
 from harness.cli import main
+from tests.scale import PATIENCE_SECONDS
 
 ROOT = Path(harness.cli.__file__).parents[2]
 
 
 def python(*arguments: str, code: int = 0) -> str:
     ran = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert ran.returncode == code, ran.stderr
     return ran.stdout + ran.stderr
@@ -104,6 +109,7 @@ def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -
         program.main(["batch", "agent.py:run", "--input", "in.csv", "--output", "out.jsonl"])
 
 
+@pytest.mark.slow
 def test_program_runs_as_a_module() -> None:
     assert "Usage: harness" in python("-m", "harness", "--help")
     assert "No such command 'bacth'" in python("-m", "harness", "bacth", code=2)

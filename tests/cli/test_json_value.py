@@ -96,6 +96,7 @@ def test_what_json_cannot_hold_is_refused_with_its_place(value: Any, words: str)
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_value_nested_too_deeply_is_refused_and_not_a_crash() -> None:
     with pytest.raises(UnwritableValueError, match="nested too deeply"):
         encode_value(deep())

@@ -17,6 +17,7 @@ import pytest
 
 import harness
 from harness.journal import read_journal
+from tests.scale import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.real_clock,
@@ -24,7 +25,6 @@ pytestmark = [
 ]
 
 ROOT = Path(harness.__file__).parents[1]
-PATIENCE_SECONDS = 30.0
 
 AGENT = """
 import time
@@ -104,6 +104,7 @@ def inputs(*seconds: float) -> list[str]:
     return ["--input", "in.txt", "--output", "out.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption_keeps_what_ended_and_what_is_in_flight(number: signal.Signals) -> None:
     arguments = inputs(0, 0, *[1.5] * 3, *[60] * 1_000)
@@ -115,6 +116,7 @@ def test_interruption_keeps_what_ended_and_what_is_in_flight(number: signal.Sign
     assert [line["status"] for line in lines()] == ["ok"] * 5
 
 
+@pytest.mark.slow
 def test_second_interruption_ends_at_once_and_keeps_whole_lines() -> None:
     with batch("nap", *inputs(0, 0, *[600] * 1_000), "--grace", "600") as process:
         until(lambda: line_count() == 2)
@@ -129,6 +131,7 @@ def test_second_interruption_ends_at_once_and_keeps_whole_lines() -> None:
     assert set(statuses[2:]) == {"cancelled"}
 
 
+@pytest.mark.slow
 def test_interruption_of_a_resumed_batch_writes_what_standard_output_waits_for() -> None:
     """What the journal has comes first, and stands where the input was not read to."""
     records = [{"id": number, "seconds": 0 if number < 50 else 60} for number in range(1_000)]
@@ -154,6 +157,7 @@ def done_in_journal(path: str) -> int:
         return reader.totals("batch").ok
 
 
+@pytest.mark.slow
 def test_interruption_while_standard_input_says_nothing_ends_at_once() -> None:
     """Neither the reading thread nor the interpreter's own end may wait for the pipe."""
     with batch("echo", "--input", "-", "--output", "out.jsonl", stdin=subprocess.PIPE) as process:
@@ -167,6 +171,7 @@ def test_interruption_while_standard_input_says_nothing_ends_at_once() -> None:
         assert "Fatal" not in said(process)
 
 
+@pytest.mark.slow
 def test_third_interruption_ends_even_what_blocks_the_loop() -> None:
     with batch("block", *inputs(0, 600), "--limit", "1") as process:
         until(lambda: line_count() == 1)
@@ -178,6 +183,7 @@ def test_third_interruption_ends_even_what_blocks_the_loop() -> None:
     assert len(lines()) == 1
 
 
+@pytest.mark.slow
 def test_killed_process_has_written_whole_lines_of_all_that_ended() -> None:
     with batch("nap", *inputs(*[0.001] * 20_000)) as process:
         until(lambda: line_count() >= 500)
@@ -186,6 +192,7 @@ def test_killed_process_has_written_whole_lines_of_all_that_ended() -> None:
     assert len(lines()) >= 500
 
 
+@pytest.mark.slow
 def test_reader_of_standard_output_may_leave() -> None:
     Path("in.txt").write_text("x\n" * 100_000)
     with batch("echo", "--input", "in.txt", "--output", "-", stdout=subprocess.PIPE) as process:
@@ -200,6 +207,7 @@ def test_reader_of_standard_output_may_leave() -> None:
     assert "Exception ignored" not in errors
 
 
+@pytest.mark.slow
 def test_pipe_to_pipe(folder: Path) -> None:
     content = "".join(f"{i}\n" for i in range(5_000)).encode()
     with batch(
@@ -214,6 +222,7 @@ def test_pipe_to_pipe(folder: Path) -> None:
     assert err == b""
 
 
+@pytest.mark.long
 def test_plain_lines_of_progress_without_a_terminal() -> None:
     with batch("nap", *inputs(*[0.3] * 8), "--limit", "1") as process:
         assert process.wait(PATIENCE_SECONDS) == 0
@@ -222,6 +231,7 @@ def test_plain_lines_of_progress_without_a_terminal() -> None:
     assert "\x1b" not in errors
 
 
+@pytest.mark.slow
 def test_bar_on_a_terminal() -> None:
     """Drawn on standard error, and gone at the end; the summary stays."""
     pty = pytest.importorskip("pty")

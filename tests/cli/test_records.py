@@ -60,6 +60,7 @@ def test_files_that_have_no_records_in_lines_are_refused(path: str) -> None:
 # JSONL -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.recursive(

@@ -8,6 +8,7 @@ from tests.examples.headers import promised_output
 pytestmark = pytest.mark.real_clock
 
 
+@pytest.mark.slow
 async def test_it_prints_what_its_header_promises(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ async def test_a_cancelled_request_leaves_no_trace(autojump_clock: MockClock) ->
     assert said == ["overloaded", "overloaded", "you said hello"]
 
 
+@pytest.mark.slow
 async def test_items_given_up_are_forgotten_at_last(autojump_clock: MockClock) -> None:
     """A model lives as long as the program, so what it remembers has a bound."""
     model = SimulatedModel(answer=echo, failure_rate=1)

@@ -16,6 +16,7 @@ import harness
 import triage
 from simulated_model import Message, ModelOverloadedError, SimulatedModel
 from tests.examples.headers import promised_output
+from tests.scale import PATIENCE_SECONDS
 from tests.support.same_as_alone import assert_same_as_alone
 
 ROOT = Path(__file__).parents[2]
@@ -137,11 +138,13 @@ class SharedMessages:
         return self.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 1_000])
 async def test_together_as_alone(autojump_clock: MockClock, count: int) -> None:
     await assert_same_as_alone(triage.triage, tickets(count), each=triage.EACH_TICKET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 1_000])
 async def test_the_comparison_catches_shared_messages(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, count: int
@@ -203,7 +206,7 @@ def harness_batch(input_file: Path, output: Path, *, examples: Path | None = Non
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
@@ -215,6 +218,7 @@ def share_right(lines: list[Any]) -> float:
     return len(right) / len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 def test_our_tickets_by_the_command(tmp_path: Path) -> None:
     lines = harness_batch(ROOT / "examples" / "tickets.csv", tmp_path / "answers.jsonl")

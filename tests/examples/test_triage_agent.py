@@ -13,6 +13,7 @@ pytestmark = pytest.mark.real_clock
 NUMBER = re.compile(r"[\d.,]+")
 
 
+@pytest.mark.long
 async def test_the_demo_prints_what_its_header_promises(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -24,6 +25,7 @@ async def test_the_demo_prints_what_its_header_promises(
         assert said[line] == promised[line]
 
 
+@pytest.mark.long
 async def test_a_model_that_knows_no_tools_breaks_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

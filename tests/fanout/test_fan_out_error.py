@@ -61,6 +61,7 @@ async def test_the_message_names_the_path_inside_another_run(autojump_clock: Moc
     assert "outer/nightly" in str(caught.value)
 
 
+@pytest.mark.slow
 async def test_the_message_stays_short_for_thousands_of_failures(
     autojump_clock: MockClock,
 ) -> None:

@@ -56,6 +56,7 @@ async def hedged(
     return await harness.fan_out(body, range(items), limit=50, each=harness.Attempt(hedge=hedge))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "hedge",
     [
@@ -78,6 +79,7 @@ async def test_the_tail_is_cut_for_a_small_share_of_load(
     assert max(body.calls.values()) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_the_savings_are_an_honest_estimate(seed: int, autojump_clock: MockClock) -> None:
     """Here it is known what the cut attempts would have taken. Rather too low than too high."""
@@ -98,6 +100,7 @@ async def test_the_savings_are_an_honest_estimate(seed: int, autojump_clock: Moc
     assert (results.hedges.started, results.hedges.won) == (summary.hedges, summary.hedges_won)
 
 
+@pytest.mark.slow
 async def test_the_percentile_does_not_creep_down(autojump_clock: MockClock) -> None:
     """What hedges cut has to count as slow: left out, ever less is taken for late.
 
@@ -108,6 +111,7 @@ async def test_the_percentile_does_not_creep_down(autojump_clock: MockClock) -> 
     assert 0.03 * ITEMS < results.summary().hedges < 0.07 * ITEMS
 
 
+@pytest.mark.slow
 async def test_when_all_is_slow_the_budget_holds(autojump_clock: MockClock) -> None:
     """A provider that breaks down must not be asked twice by everybody."""
     calls = 0
@@ -174,6 +178,7 @@ async def test_no_hedge_saves_nothing(autojump_clock: MockClock) -> None:
     assert "hedge" not in str(summary)
 
 
+@pytest.mark.slow
 async def test_a_stream_tells_its_hedges_too(autojump_clock: MockClock) -> None:
     each = harness.Attempt(hedge=harness.Hedge(after=2))
     async with harness.open_fan_out(HeavyTail(), range(300), each=each) as stream:

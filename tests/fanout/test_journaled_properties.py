@@ -122,6 +122,7 @@ def test_broken_sessions_come_to_what_an_unbroken_one_comes_to(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["a list", "an async generator"])
 async def test_cancelled_at_every_checkpoint_nothing_is_held_and_the_batch_can_be_resumed(
     source: str, autojump_clock: MockClock

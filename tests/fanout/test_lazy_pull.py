@@ -162,6 +162,7 @@ async def test_a_fan_out_inside_a_fan_out_keeps_both_limits(autojump_clock: Mock
     assert inner.peak == 6
 
 
+@pytest.mark.slow
 async def test_garbage_collection_takes_no_running_item(autojump_clock: MockClock) -> None:
     async def body(item: int) -> int:
         await trio.sleep(1)

@@ -24,6 +24,7 @@ class Item:
         self.number = number
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_items_and_results_that_were_read_are_freed(
     autojump_clock: MockClock, ordered: bool
@@ -52,6 +53,7 @@ async def test_items_and_results_that_were_read_are_freed(
     assert most <= 20 + 5
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("failing", [False, True])
 async def test_a_long_stream_needs_flat_memory(autojump_clock: MockClock, failing: bool) -> None:

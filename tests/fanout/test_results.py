@@ -158,6 +158,7 @@ async def test_the_repr_of_many_results_is_short(autojump_clock: MockClock) -> N
     assert len(repr(results)) < 2_000
 
 
+@pytest.mark.slow
 async def test_results_hold_no_run_and_cost_a_few_hundred_bytes_each(
     autojump_clock: MockClock,
 ) -> None:
@@ -177,6 +178,7 @@ async def test_results_hold_no_run_and_cost_a_few_hundred_bytes_each(
     assert not [thing for thing in gc.get_objects() if isinstance(thing, harness.Run)]
 
 
+@pytest.mark.slow
 async def test_what_a_run_held_is_freed_while_its_result_is_kept(
     autojump_clock: MockClock,
 ) -> None:

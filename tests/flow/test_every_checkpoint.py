@@ -113,6 +113,7 @@ def stages(held: Held, kind: str) -> list[Any]:
 KINDS = ["plain", "several", "gathers", "attempts"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["list", "async generator"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_pipeline_leaves_nothing_at_any_checkpoint(
@@ -136,6 +137,7 @@ async def test_a_pipeline_leaves_nothing_at_any_checkpoint(
     assert await cancel_at_every_checkpoint(run, check) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_stream_leaves_nothing_and_loses_nothing_at_any_checkpoint(
     autojump_clock: MockClock, kind: str

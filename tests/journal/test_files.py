@@ -14,6 +14,7 @@ from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.fanout import Ending
 from harness.journal import _schema, _sqlite, edit_journal, open_journal, read_journal
 from harness.journal._backend import Backend
+from tests.scale import PATIENCE_SECONDS
 from tests.support.permissions import as_somebody, needs_permissions
 
 FOREIGN_VERSION_1 = Path(__file__).parent / "version_1.sql"
@@ -315,12 +316,13 @@ def fill(path: Path, *, limit: int = 0) -> tuple[str, list[int]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     said, keys = ended.stdout.splitlines()
     return said, [int(key) for key in keys.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 async def test_when_a_file_cannot_grow_what_was_acknowledged_stays(tmp_path: Path) -> None:
     """A limit on the size of files hits in the middle of a group: all of that one hear of it."""
@@ -332,6 +334,7 @@ async def test_when_a_file_cannot_grow_what_was_acknowledged_stays(tmp_path: Pat
     await _all_are_done(path, acknowledged)
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk of Linux's")
 async def test_on_a_full_disk_what_was_acknowledged_stays(tmp_path: Path) -> None:

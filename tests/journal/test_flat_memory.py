@@ -64,6 +64,7 @@ def _peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_resuming_a_large_journal_is_flat_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "run.db"

@@ -230,6 +230,7 @@ def test_an_item_that_always_kills_the_process_is_set_aside(
     assert "nothing else in flight" in str(failure.error_message)
 
 
+@pytest.mark.slow
 def test_an_item_that_always_hangs_ends(sessions: Sessions, folder: Path) -> None:
     order = {"items": ITEMS, "limit": LIMIT, "hanging": [4], "max_attempts": 2}
     for lines in (25, 11):  # All there are but for the item's end and result.

@@ -117,6 +117,7 @@ def test_killed_at_random_moments(sessions: Sessions, tmp_path: Path) -> None:
     assert totals["lost_attempts"] >= len(started(tmp_path)) - ITEMS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_leaves_a_journal_to_resume(
     sessions: Sessions, tmp_path: Path, number: signal.Signals
@@ -176,6 +177,7 @@ def test_a_full_disk_ends_the_batch_and_keeps_what_was_acknowledged(
     assert len(lines(tmp_path / "out.jsonl")) == ITEMS
 
 
+@pytest.mark.long
 def test_a_journal_that_is_written_to_is_locked_and_can_be_read(
     sessions: Sessions, tmp_path: Path
 ) -> None:

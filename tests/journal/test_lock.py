@@ -76,6 +76,7 @@ async def keys_done(path: str, keys: str) -> str:
         return "".join(key for key in keys if batch.find(key, 0).state == "done")
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 async def test_a_second_process_is_refused_and_reads_meanwhile(journal_path: str) -> None:
     """Two writers would each overwrite what the other counts; reading harms nobody."""
@@ -98,6 +99,7 @@ async def test_a_second_process_is_refused_and_reads_meanwhile(journal_path: str
     assert await keys_done(journal_path, "abc") == "ab"
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 async def test_a_process_that_was_stopped_and_taken_over_from_is_refused(tmp_path: Path) -> None:
     """It wakes up and believes it is alone. Its lock file had been removed by somebody helpful."""
@@ -116,6 +118,7 @@ async def test_a_process_that_was_stopped_and_taken_over_from_is_refused(tmp_pat
     assert await keys_done(path, "ab") == "a"
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 async def test_a_server_connection_that_was_ended_takes_no_more_records(
     postgres_path: str,

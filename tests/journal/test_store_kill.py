@@ -118,6 +118,7 @@ def worker() -> Iterator[Worker]:
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -161,6 +162,7 @@ async def _check(path: Path, said: list[str]) -> None:
         assert known[key].status == "ok"
 
 
+@pytest.mark.long
 @pytest.mark.real_clock
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 async def test_killed_while_it_writes_as_much_as_it_can(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from harness.journal import _writer, open_journal
 from harness.journal._backend import Rows
 from harness.journal._schema import COLUMNS
 from harness.journal._sqlite import SqliteBackend
+from tests.scale import PATIENCE_SECONDS
 
 
 class Disk:
@@ -28,7 +29,7 @@ class Disk:
         write = SqliteBackend.write
 
         def counted(backend: SqliteBackend, rows: Rows) -> None:
-            assert self.free.wait(timeout=60)
+            assert self.free.wait(PATIENCE_SECONDS)
             if self.error is not None:
                 raise self.error
             self.groups.append(sum(len(values) // len(COLUMNS[to]) for to, values in rows.items()))
@@ -213,7 +214,7 @@ def test_trio_that_ends_without_the_block_leaves_what_was_acknowledged(tmp_path:
     trio.run(main)
     [(_, journal)] = kept
     journal._writer._queue.put(None)  # As at the end of a process: nobody waits for the thread.
-    journal._writer._thread.join(60)
+    journal._writer._thread.join(PATIENCE_SECONDS)
 
     async def again() -> int:
         async with open_journal(tmp_path / "run.db") as journal:

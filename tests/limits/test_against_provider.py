@@ -63,6 +63,7 @@ def answer(request: object) -> str:
 Judged = Literal["bucket", "minute", "second"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("judged", ["bucket", "minute", "second"])
 @pytest.mark.parametrize("seed", range(2))
 async def test_known_limits_are_never_broken(
@@ -104,6 +105,7 @@ async def test_network_jitter_with_headroom_breaks_no_limit(
         assert client.succeeded == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judged", ["bucket", "minute"])
 @pytest.mark.parametrize("dimension", ["requests", "tokens"])
 async def test_limits_that_are_twice_too_high_are_corrected(
@@ -131,6 +133,7 @@ async def test_limits_that_are_twice_too_high_are_corrected(
         assert limiter.statistics().dimensions[dimension].limit in (300, 30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("judged", "least_use"), [("bucket", 0.995), ("minute", 0.95)])
 async def test_long_calls_leave_little_unused(
     judged: Judged, least_use: float, autojump_clock: MockClock
@@ -151,6 +154,7 @@ async def test_long_calls_leave_little_unused(
         assert client.succeeded >= least_use * 300 * 280 / 60
 
 
+@pytest.mark.slow
 async def test_two_clients_share_one_key(autojump_clock: MockClock) -> None:
     """Each believes that it has the limit to itself; the provider's count tells them."""
     async with open_provider(answer=answer, requests_per_minute=300, http=False) as provider:

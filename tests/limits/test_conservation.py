@@ -10,6 +10,7 @@ import itertools
 from typing import Literal, TypeVar
 
 import attrs
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +137,7 @@ class Machine:
             assert self.limiter.free_at(head, now) > now, "somebody waits who could be granted"
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_charges_places_and_tokens_are_conserved(data: st.DataObject) -> None:

@@ -41,6 +41,7 @@ class Arrivals:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", PROFILES)
 @pytest.mark.parametrize("seed", range(scaled(1, full=5)))
 async def test_saturated_requests_use_all_and_never_exceed(
@@ -71,6 +72,7 @@ async def test_saturated_requests_use_all_and_never_exceed(
     assert limiter.statistics().waiting == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", PROFILES)
 @pytest.mark.parametrize("seed", range(scaled(1, full=3)))
 async def test_saturated_tokens_use_all_and_never_exceed(

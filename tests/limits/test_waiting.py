@@ -228,6 +228,7 @@ def test_cancelling_at_every_checkpoint_costs_nothing() -> None:
     assert steps >= 4, "it must have been cancelled in line, at the grant and in the block"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("priorities", [1, 7])
 def test_wake_ups_per_grant_do_not_depend_on_the_line(priorities: int) -> None:
     """A grant wakes the one that is served, and the next head to sleep on its own moment."""

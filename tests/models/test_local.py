@@ -45,6 +45,7 @@ def ask(text: str) -> ModelRequest:
     return ModelRequest([Message("user", text)])
 
 
+@pytest.mark.slow
 async def test_a_local_model_answers_whole_in_pieces_and_cancelled() -> None:
     async with LocalModel(
         model_file(), max_output_tokens=10, context_tokens=512, temperature=0, name="small"

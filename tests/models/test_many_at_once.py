@@ -77,6 +77,7 @@ async def test_each_call_has_its_own_answer(way: str, autojump_clock: MockClock)
         await check_clean(model, provider)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_cancelled_at_random_nothing_is_stuck(way: str, autojump_clock: MockClock) -> None:
     """A third is cancelled, some break off, the rest have their own answers, faults and all."""

@@ -400,6 +400,7 @@ def test_options_that_are_no_mapping_are_refused() -> None:
         OpenAIModel("m", options=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_stream_left_early_closes_its_connection_without_a_word(
     way: str, autojump_clock: MockClock, recwarn: pytest.WarningsRecorder

@@ -433,6 +433,7 @@ async def test_an_error_that_passes_a_deep_tree_does_not_collect_a_note_for_each
     assert "a/b/c/d" in caught.value.__notes__[0]
 
 
+@pytest.mark.slow
 async def test_one_error_object_in_two_runs_names_both() -> None:
     error = Boom()
     for name in ("first", "second"):

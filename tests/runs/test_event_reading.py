@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import harness
 
 
+@pytest.mark.slow
 async def test_breaking_out_at_the_first_event_leaves_nothing_behind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

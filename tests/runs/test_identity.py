@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import harness
+from tests.scale import PATIENCE_SECONDS
 
 PRINT_IDS = """
 import os
@@ -38,7 +39,7 @@ def test_ids_are_unique_across_processes_also_after_a_fork() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         lines += done.stdout.split("\n")
     words = [line.split() for line in lines if line]

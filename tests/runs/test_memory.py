@@ -214,6 +214,7 @@ def len_of_nothing(event: harness.Event) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "one", [plain_run, nested_runs, observed_run, subscribed_run, cancelled_run, cleaned_up_run]
 )
@@ -239,6 +240,7 @@ async def test_ten_thousand_runs_leave_memory_flat(one: Callable[[], Awaitable[N
     assert objects_after - objects_before < 1_000
 
 
+@pytest.mark.slow
 async def test_what_a_long_run_has_finished_with_does_not_pile_up(
     autojump_clock: MockClock,
 ) -> None:

@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 
 import harness
 from harness.errors import NoRunError
+from tests.scale import PATIENCE_SECONDS
 from tests.support.context import planted, third_party
 
-PATIENCE_SECONDS = 30.0
 """A thread of these tests needs milliseconds; what takes this long is a hang."""
 
 Seen = tuple[str | None, str]
@@ -104,7 +104,7 @@ WAYS_IN: list[tuple[Callable[[harness.Run, trio.Nursery], Awaitable[Seen]], str 
 ]
 
 
-@pytest.mark.parametrize(("way_in", "run_name"), WAYS_IN, ids=lambda value: str(value))
+@pytest.mark.parametrize(("way_in", "run_name"), WAYS_IN)
 @pytest.mark.strays
 async def test_code_started_from_a_run_sees_the_run_and_the_callers_context(
     way_in: Callable[[harness.Run, trio.Nursery], Awaitable[Seen]], run_name: str | None

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 500.0
 
 
 class Sessions:

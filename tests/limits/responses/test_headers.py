@@ -508,6 +508,7 @@ def test_no_input_raises(
     )
 
 
+@pytest.mark.slow
 @given(name=NAMES, value=TEXTS)
 @EXAMPLES
 def test_no_value_of_a_known_header_raises(name: str, value: str) -> None:

@@ -104,6 +104,7 @@ def test_a_string_is_no_comment() -> None:
 # This very project -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_harness_itself_has_no_findings() -> None:
     package = Path(harness.__file__).parent
     found = audit_paths([package, package.parent / "harness_pytest"])

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 import harness
 from harness.errors import DeadlockError, ScheduleError
 from harness.testing import explore_schedules, exploring_with
+from tests.scale import PATIENCE_SECONDS
 from tests.testing.schedules.toys import TOYS
 
 lost_update = TOYS["lost_update, even"]
@@ -271,6 +272,7 @@ async def test_options_from_outside_come_first() -> None:
     assert runs == 15
 
 
+@pytest.mark.long
 def test_it_works_under_anyios_plugin(tmp_path: Path) -> None:
     """A failing explored test fails, and a passing one passes, on trio and even on asyncio."""
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
@@ -281,7 +283,7 @@ def test_it_works_under_anyios_plugin(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, "PYTHONPATH": str(Path(harness.__file__).parent.parent)},
     )
     assert "2 failed, 2 passed" in ended.stdout, ended.stdout + ended.stderr

@@ -12,6 +12,7 @@ CLASSIC = ("class_list", "global_dict", "unread_reply", "keyword_default", "lazy
 KINDS = dict.fromkeys(kinds.KINDS, kinds) | dict.fromkeys(hidden_kinds.KINDS, hidden_kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_shared_object_is_named(name: str) -> None:
     for seed in range(scaled(5, full=30)) if name in CLASSIC else SEEDS:
@@ -22,6 +23,7 @@ async def test_the_shared_object_is_named(name: str) -> None:
         assert "suspected" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_corrected_agent_raises_no_alarm(name: str) -> None:
     agent = getattr(KINDS[name], f"{name}_fixed")

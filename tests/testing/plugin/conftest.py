@@ -13,6 +13,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from tests.scale import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -54,7 +56,7 @@ def run_pytest(tmp_path: Path) -> RunPytest:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         return Ran(done.returncode, done.stdout + done.stderr)

@@ -134,6 +134,7 @@ def test_plain():
 """
 
 
+@pytest.mark.long
 def test_threads_limiters_and_fixtures_under_pytest_trio(run_pytest: RunPytest) -> None:
     # What is left behind is nobody's business unless --leak-check asks.
     text = "\n".join([THREADS, LIMITERS, FIXTURES, LEAKS])
@@ -142,6 +143,7 @@ def test_threads_limiters_and_fixtures_under_pytest_trio(run_pytest: RunPytest) 
     assert len(ran.outcomes) == 15
 
 
+@pytest.mark.long
 def test_the_file_of_the_page_passes(run_pytest: RunPytest) -> None:
     page = (ROOT / "docs" / "pytest-plugin.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[-1]
@@ -151,6 +153,7 @@ def test_the_file_of_the_page_passes(run_pytest: RunPytest) -> None:
     assert len(ran.outcomes) == shown.count("async def test_")
 
 
+@pytest.mark.slow
 def test_the_same_without_the_plugin_fails(run_pytest: RunPytest) -> None:
     """So that the test above tests something."""
     ran = run_pytest(THREADS + LIMITERS, "-pno:harness_pytest", ini=TRIO_MODE)
@@ -176,6 +179,7 @@ def anyio_backend(request):
 """
 
 
+@pytest.mark.slow
 def test_threads_and_leaks_under_anyio(run_pytest: RunPytest) -> None:
     """anyio's plugin runs the same tests; on asyncio, nothing is watched and nothing breaks."""
     plain = """
@@ -201,6 +205,7 @@ async def test_leaving():
     assert outcomes["test_leaving[asyncio]"] == "PASSED"
 
 
+@pytest.mark.long
 def test_leak_check_leaves_fixtures_and_the_plugin_alone(run_pytest: RunPytest) -> None:
     """Of pytest-trio's clock, the plugin's own notes led the way to the change of its time."""
     ran = run_pytest(
@@ -216,6 +221,7 @@ def test_leak_check_leaves_fixtures_and_the_plugin_alone(run_pytest: RunPytest) 
     assert ran.outcomes == {"test_time_goes_on": "PASSED"}, ran.text
 
 
+@pytest.mark.slow
 def test_leak_check_names_what_is_left(run_pytest: RunPytest) -> None:
     ran = run_pytest(LEAKS, "--leak-check", ini=TRIO_MODE)
     assert ran.outcomes == {
@@ -256,6 +262,7 @@ async def test_is_in_time():
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_takes_too_long_says_what_it_waits_for(run_pytest: RunPytest) -> None:
     ran = run_pytest(SLOW, ini=TRIO_MODE)
     assert ran.outcomes == {
@@ -268,6 +275,7 @@ def test_a_test_that_takes_too_long_says_what_it_waits_for(run_pytest: RunPytest
     assert "stuck (" in ran.text
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 def test_the_dump_is_printed_before_pytest_timeout_ends_a_test(run_pytest: RunPytest) -> None:
     ran = run_pytest(
@@ -307,6 +315,7 @@ async def test_isolated():
 """
 
 
+@pytest.mark.long
 def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None:
     ran = run_pytest(OPTIONS, "--schedules=7", "-s", ini=TRIO_MODE)
     assert set(ran.outcomes.values()) == {"PASSED"}, ran.text
@@ -314,11 +323,13 @@ def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None
     assert re.search(r"isolated [1-7]\n", ran.text)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
     ran = run_pytest(OPTIONS, "--schedule=h1:0x1:-:-", "-s", "-k not isolated", ini=TRIO_MODE)
     assert ran.text.count("explored once") == 1, ran.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "ini", "said"),
     [
@@ -349,6 +360,7 @@ def test_it_costs_nothing_in_other_projects(run_pytest: RunPytest) -> None:
     assert ran.outcomes == {"test_nothing_is_loaded": "PASSED"}, ran.text
 
 
+@pytest.mark.slow
 def test_the_entry_point_imports_nothing() -> None:
     code = "import sys, harness_pytest; print({'harness', 'trio'} & set(sys.modules))"
     done = subprocess.run(

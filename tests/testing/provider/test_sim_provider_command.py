@@ -13,12 +13,14 @@ import urllib.request
 import pytest
 
 from harness.cli import main
+from tests.scale import PATIENCE_SECONDS
 from tests.testing.provider.asks import CHAT, ask
 
 RUN = [sys.executable, "-m", "harness", "sim-provider"]
 SOCKETS = "harness.testing.provider._sockets"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process can't send itself Ctrl-C there")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
@@ -29,13 +31,13 @@ def test_it_serves_until_it_is_interrupted(number: signal.Signals) -> None:
             url = process.stdout.readline().removeprefix("listening on ").strip()
             assert url.startswith("http://127.0.0.1:")
             request = urllib.request.Request(url + CHAT, json.dumps(ask(CHAT)).encode())
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
                 reply = json.load(response)
             assert reply["choices"][0]["message"]["content"] == "fine"
             with pytest.raises(urllib.error.HTTPError, match="429"):
-                urllib.request.urlopen(request, timeout=10)
+                urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)
             process.send_signal(number)
-            rest, _ = process.communicate(timeout=10)
+            rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
         finally:
             process.kill()
     assert process.returncode == 0

@@ -14,7 +14,7 @@ import trio
 from harness.errors import DeadlockError
 from harness.testing import NotFound, Schedule, find_schedule, run_schedule
 from harness.testing.schedules import Found, ScheduleRun
-from tests.scale import scaled
+from tests.scale import PATIENCE_SECONDS, scaled
 from tests.testing.schedules.programs import letters
 from tests.testing.schedules.toys import TOYS, Toy
 
@@ -28,6 +28,7 @@ def test_the_plain_order_shows_nothing(toy: Toy) -> None:
     assert run_schedule(toy).error is None
 
 
+@pytest.mark.slow
 @each_toy
 def test_it_is_found_and_shrunk_from_nearly_every_seed(toy: Toy) -> None:
     """At least 29 of 30 seeds within 500 schedules, and at most 3 deviations, as promised."""
@@ -84,7 +85,7 @@ def test_a_replay_is_the_same_in_another_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         assert ended.stdout == f"None {type(found.error).__name__}\n"
 

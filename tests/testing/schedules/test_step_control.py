@@ -19,6 +19,7 @@ from harness.testing.schedules import _by_hook, _step_backends
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._step_backend import StepBackend
+from tests.scale import PATIENCE_SECONDS
 from tests.testing.schedules.programs import each_backend, letters, run_with
 
 
@@ -317,7 +318,7 @@ def test_a_loop_in_another_thread_and_its_random_are_left_alone(
             assert run_with(HookBackend(), letters).outcome.unwrap() == "aabbcc"
     finally:
         stop.set()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
     assert ended == [True]
     asked_by_others = {(who, what) for who, what in recorder.asked if who != "neighbour"}
     assert not asked_by_others
@@ -351,7 +352,7 @@ def test_everything_is_put_back_after_many_runs_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
     assert results == ["abbacc"] * 8
     assert (trio_run._r, trio_run._ALLOW_DETERMINISTIC_SCHEDULING) == before
     assert not _by_hook._replacement.sessions

@@ -31,6 +31,7 @@ def test_without_runs_there_are_no_faults(schedule: Schedule) -> None:
     assert schedule.faults == ()
 
 
+@pytest.mark.slow
 def test_schedules_shrink_to_the_plain_one() -> None:
     few = settings(max_examples=200)
     assert find(schedules(runs=2), lambda _: True, settings=few) == Schedule()
@@ -70,6 +71,7 @@ def test_every_ending_is_drawn(status: str) -> None:
     find(results(), lambda drawn: any(one.status == status for one in drawn), settings=few)
 
 
+@pytest.mark.slow
 @given(run_trees(), schedules())
 @settings(deadline=None)
 def test_a_tree_of_runs_ends_as_planned_under_any_schedule(
