@@ -51,10 +51,20 @@ class RunCancelled(HarnessError):
     partial: Any
     """What was finished before the cancel, where the operation can tell; else None."""
 
-    def __init__(self, reason: str | None = None, partial: Any = None) -> None:
-        super().__init__(reason, partial)
+    run_id: str | None
+    """The run that was cancelled. An item whose function it is raised from ends as
+    ``"cancelled"`` if that is the item's own run, or one below it; else as ``"failed"``."""
+
+    _runs_above: tuple[str, ...] = ()
+    """The ids of the runs above that one, nearest first."""
+
+    def __init__(
+        self, reason: str | None = None, partial: Any = None, run_id: str | None = None
+    ) -> None:
+        super().__init__(reason, partial, run_id)
         self.reason = reason
         self.partial = partial
+        self.run_id = run_id
 
     def __str__(self) -> str:
         return "the run was cancelled" + (f": {self.reason}" if self.reason else "")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import trio
 
-from harness.errors import RunTimedOut
+from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
 
@@ -119,6 +119,28 @@ def add_note(error: BaseException, run: Run) -> None:
         said = any(n == note or n.startswith(f"{note}/") for n in ours)
         if not said and len(ours) < NOTES_AT_MOST:
             error.add_note(note)
+
+
+def cancelled_error(run: Run, partial: object = None) -> RunCancelled:
+    """Return the error that stands for what a cancelled run would have returned."""
+    error = RunCancelled(run._cancel_reason, partial, run.id)
+    error._runs_above = tuple(run._above.ids())
+    return error
+
+
+def cancelled_below(error: BaseException, run: Run) -> RunCancelled | None:
+    """Return the error if it says that this run, or one below it, was cancelled; else None.
+
+    A group of nothing but such errors says so as well; of those the first is returned.
+    """
+    first: RunCancelled | None = None
+    for leaf in _leaves(error):
+        if not isinstance(leaf, RunCancelled) or (
+            leaf.run_id != run.id and run.id not in leaf._runs_above
+        ):
+            return None
+        first = first or leaf
+    return first
 
 
 def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from trio.lowlevel import disable_ki_protection
+
 from harness.errors import NoRunError
 from harness.runs._current import current
 from harness.runs._run import Run
@@ -99,6 +101,7 @@ class RunLocal(Generic[T]):
         value: T = values[self]
         return value
 
+    @disable_ki_protection  # It is the user's function that is called, while a run is opened.
     def fork_value(self, value: Any) -> Any:
         """Return what a child run starts with where its parent has ``value``."""
         assert self._fork is not None

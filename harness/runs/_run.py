@@ -32,7 +32,7 @@ from harness.runs._events import Delivery, Event, Subscription
 from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
 from harness.runs._observers import Observer
-from harness.runs._scopes import cancel_scope
+from harness.runs._scopes import NO_SCOPE, cancel_scope
 from harness.runs._tree import Above, Tree
 
 Ending = Literal["ok", "failed", "timed_out", "cancelled"]
@@ -179,7 +179,7 @@ class Run:
             above = parent._above_children
             if above is None:
                 depth = parent._above.depth + 1
-                above = Above(parent.id, parent.path, depth, parent._above.tree)
+                above = Above(parent.id, parent.path, depth, parent._above.tree, parent._above)
                 parent._above_children = above
             self._above = above
             self._deps = parent._deps
@@ -248,7 +248,8 @@ class Run:
         """Return the seconds left until the deadline: at least 0, inf without one."""
         if self._status != "running":
             return 0.0
-        return max(0.0, self.deadline - trio.current_time())
+        now = self._above.tree.now
+        return max(0.0, self.deadline - now())
 
     @property
     def cancel_reason(self) -> str | None:
@@ -325,9 +326,11 @@ class Run:
         Raises:
           TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
           ValueError: if ``grace`` is negative or nan.
+          RuntimeError: if it owns state only: the call of a plain function, or one outside trio.
         """
         _check_reason("run.cancel()", reason)
         check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
+        self._refuse_if_state_only("it can't be cancelled; ask it to stop() and let it look")
         self._above.tree.call(self._cancel, reason, float(grace))
 
     def stop(self, reason: str | None = None) -> None:
@@ -450,10 +453,19 @@ class Run:
 
     def _refuse_elsewhere(self, what: str) -> None:
         """Refuse what would mix two event loops, from a context copied into another trio.run."""
+        self._refuse_if_state_only(f"{what} here")
         if trio.lowlevel.current_trio_token() is not self._above.tree.token:
             raise RuntimeError(
                 f"run {self.path!r} lives in another trio.run, so {what} here; "
                 "open a run of this one, or go back with trio.from_thread"
+            )
+
+    def _refuse_if_state_only(self, consequence: str) -> None:
+        if self._scope is NO_SCOPE:
+            raise RuntimeError(
+                f"run {self.path!r} is the call of a plain function, or one outside trio, and owns "
+                f"state only, so {consequence}; decorate an async function and call it in trio for "
+                "a run that has tasks, a timeout and a cancel"
             )
 
     # Events -----------------------------------------------------------------------------------
@@ -532,9 +544,8 @@ class Run:
         sequence = self._sequence
         self._sequence = sequence + 1
         above = self._above
-        return Event(
-            self.id, above.parent_id, self.path, above.depth, sequence, trio.current_time(), payload
-        )
+        now = above.tree.now
+        return Event(self.id, above.parent_id, self.path, above.depth, sequence, now(), payload)
 
     def _listening(self) -> Sequence[Subscription]:
         """Return who hears an event of this run: its own listeners, and those of runs above."""

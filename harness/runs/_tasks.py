@@ -22,6 +22,7 @@ from harness.runs._endings import add_note
 from harness.runs._functions import check_callable, name_of, not_awaitable_error
 from harness.runs._run import Run
 from harness.runs._scopes import cancel_scope
+from harness.runs._tree import token_here
 
 Ts = TypeVarTuple("Ts")
 
@@ -74,9 +75,7 @@ def start_soon(
     run._refuse_if_ended("no task can be started for it")
     run._refuse_elsewhere("it can't reach a task started")
     task_name = name or name_of(fn)
-    scope = trio.CancelScope(deadline=run.deadline)
-    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
-        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+    scope = belonging_scope(run)
 
     def start() -> None:
         # Called here and not in the task, so that a mistake is raised where it was made.
@@ -94,6 +93,23 @@ def start_soon(
     if run._tasks is None:
         run._tasks = {}
     run._tasks[scope] = task_name
+
+
+def belonging_scope(run: Run) -> trio.CancelScope:
+    """Return a scope for something that lives elsewhere and belongs to ``run``."""
+    scope = trio.CancelScope(deadline=run.deadline)
+    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
+        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+    return scope
+
+
+def let_go_of_task(run: Run, scope: trio.CancelScope) -> None:
+    """Tell ``run`` that what belonged to it under ``scope`` is gone."""
+    tasks = run._tasks
+    assert tasks is not None, "a run doesn't end before its tasks"
+    del tasks[scope]
+    if not tasks and run._idle is not None:
+        run._idle.set()
 
 
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
@@ -122,11 +138,7 @@ async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]
         add_note(error, run)
         raise
     finally:
-        tasks = run._tasks
-        assert tasks is not None, "a run doesn't end before its tasks"
-        del tasks[scope]
-        if not tasks and run._idle is not None:
-            run._idle.set()
+        let_go_of_task(run, scope)
 
 
 def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
@@ -143,16 +155,13 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
     if not callable(fn):
         raise TypeError(f"run_sync_soon() takes a function to call, not {fn!r}")
     run = current.get()
-    if run is not None:
-        token = run._above.tree.token
-    else:
-        try:
-            token = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            raise RuntimeError(
-                f"run_sync_soon({fn!r}) was called outside trio and outside of any run, so "
-                "nothing says where to call it; start this thread with trio.to_thread.run_sync "
-                "from code that has a run"
-            ) from None
+    token = None if run is None else run._above.tree.token
+    token = token or token_here()
+    if token is None:
+        raise RuntimeError(
+            f"run_sync_soon({fn!r}) was called outside trio and outside of any run of one, so "
+            "nothing says where to call it; start this thread with trio.to_thread.run_sync "
+            "from code that has a run"
+        )
     context = contextvars.copy_context()
     token.run_sync_soon(lambda: context.run(fn, *args))
