@@ -22,6 +22,13 @@ class HarnessError(Exception):
     """The base of every error that harness itself raises."""
 
 
+class HarnessWarning(UserWarning):
+    """Something that works here and will not everywhere, such as a run held across a ``yield``.
+
+    No `HarnessError`: it is shown, and raised only where warnings are errors.
+    """
+
+
 class NoRunError(HarnessError):
     """Code that needs a run was called outside of any."""
 

@@ -34,8 +34,11 @@ from harness.runs._scopes import NO_SCOPE
 from harness.runs._tasks import belonging_scope, let_go_of_task
 from harness.runs._tree import token_here
 from harness.runs._waiting import join_tasks
+from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+_getframe = sys._getframe
 
 _paid_by_now = paid_by.get
 """Bound once: a method of an imported name is looked up, and bound, anew for each call."""
@@ -153,6 +156,9 @@ class RunBlock(AsyncWithOnly):
     @enable_ki_protection
     async def __aenter__(self) -> Run:
         """Begin the run; never a checkpoint."""
+        frame = _getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"open_run({self._name!r})")
         if self._run is not None:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
@@ -346,6 +352,9 @@ class _BlockWithMore(RunBlock):
 
     @enable_ki_protection
     async def __aenter__(self) -> Run:
+        frame = _getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"open_run({self._name!r})")
         parent = self._parent
         if parent is None or self._run is not None:
             return await super().__aenter__()

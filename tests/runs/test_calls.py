@@ -318,11 +318,8 @@ def test_a_generator_is_refused_with_what_to_write_instead() -> None:
     def run_all(prompt: str) -> Iterator[str]:
         yield prompt
 
-    for stream in (
-        run_stream,
-        functools.partial(run_stream, "x"),
-        trio.as_safe_channel(run_stream),
-    ):
+    wrapped = functools.wraps(run_stream)(lambda prompt: run_stream(prompt))
+    for stream in (run_stream, functools.partial(run_stream, "x"), wrapped):
         with pytest.raises(TypeError, match=r"inside it, with @trio.as_safe_channel above `async"):
             harness.open_run("desk")(stream)
     with pytest.raises(TypeError, match="Return a list"):
