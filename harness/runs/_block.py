@@ -182,7 +182,8 @@ class RunBlock(AsyncWithOnly):
         except RuntimeError:
             raise RuntimeError(
                 f"run {self._name!r} was opened outside trio; "
-                "open it in a function that trio.run() runs"
+                "open it in a function that trio.run() runs; or put @harness.open_run(...) above a "
+                "function, whose calls then own their state without trio"
             ) from None
         parent = above = current.get()
         if parent is not None:

@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from trio.lowlevel import disable_ki_protection
 
-from harness.errors import NoRunError
-from harness.runs._current import current, current_run
+from harness.runs._current import current, current_run, no_run_error
 from harness.runs._run import Run
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class RunLocal(Generic[T]):
         return self._fork(value)
 
     def __repr__(self) -> str:
-        return f"<RunLocal {self._label()}>"
+        return f"<RunLocal {self._name or self._factory!r}>"
 
     def _label(self) -> str:
         """Return what it is called: its name, or what makes its values."""
@@ -117,10 +116,7 @@ class RunLocal(Generic[T]):
     def _run(self) -> Run:
         run = _current_run()
         if run is None:
-            raise NoRunError(
-                f"{self!r} has a value in each run, and there is no run here; open one with "
-                "`async with harness.open_run(name):`"
-            )
+            raise no_run_error(f"{self!r} has a value in each run, and")
         return run
 
     def _ready(self, run: Run) -> dict[Any, Any]:

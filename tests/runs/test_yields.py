@@ -11,7 +11,6 @@ import trio
 import harness
 from harness.errors import HarnessWarning
 
-
 needs_channels = pytest.mark.skipif(
     not hasattr(trio, "as_safe_channel"), reason="this trio has no as_safe_channel"
 )
