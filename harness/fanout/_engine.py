@@ -118,6 +118,7 @@ class Engine:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self._run = run
         self._base = contextvars.copy_context()
+        run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._on_stop = [*(run._on_stop or ()), self._stop]
 

@@ -31,6 +31,7 @@ from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
 from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
+from harness.runs._keys import digest, name_of_effect
 from harness.runs._observers import Observer
 from harness.runs._scopes import NO_SCOPE, cancel_scope
 from harness.runs._tree import Above, Tree
@@ -60,16 +61,23 @@ class RunKey(Protocol):
         """Return what a child run starts with where its parent has ``value``."""
 
 
-class _LastingKey:
-    """What a run has its idempotency key under if that outlives the process; not a child's."""
+class _NotForked:
+    """What a run keeps one thing under, which is not a child's."""
 
-    def fork_value(self, value: str) -> str:
+    def fork_value(self, value: Any) -> Any:
         """Return what a child run starts with; it is never asked."""
         return value
 
 
-LASTING_KEY: RunKey = _LastingKey()
-"""Among the values of a run, and not a slot of its own: few runs have one."""
+LASTING_KEY: RunKey = _NotForked()
+"""What a run has its idempotency key under if an engine gave it one that outlives the process.
+Among the values of a run, and not a slot of its own: few runs have one."""
+
+_NUMBERS: RunKey = _NotForked()
+"""What an attempt at an item has the numbers of equal things in it under."""
+
+_OWN_NUMBER: RunKey = _NotForked()
+"""What a fan-out inside an item has its number among those of its name under."""
 
 
 class Run:
@@ -272,15 +280,85 @@ class Run:
     def idempotency_key(self) -> str:
         """A key for effects that must not happen twice.
 
-        All attempts of a fan-out's item share one, so a retry or a hedge asks for the same
-        effect again; with a journal, those of other processes too. Any other run has its own.
+        All attempts of a fan-out's item share one, and so do the runs inside them, so a retry or
+        a hedge asks for the same effect again; with a journal, those of other processes too. An
+        item of a fan-out inside an item has another, made from that. Any other run has its own.
+        For more than one effect take `effect_key`.
+
+        Raises:
+          RunEndedError: if the run has ended.
         """
-        if self._locals is not None and LASTING_KEY in self._locals:
-            lasting: str = self._locals[LASTING_KEY]
-            return lasting
-        if self._item_index is None:
-            return self.id
-        return f"{self._above.parent_id}:{self._item_index}"
+        self._refuse_if_ended("its idempotency key is gone")
+        return self._item_key() or digest("run", _identity.origin(), self.id)
+
+    def effect_key(self, name: str | None = None) -> str:
+        """Return a key for one of several effects: the same in every attempt, and no other's.
+
+        Args:
+          name: Names the effect within its item, such as ``"mail:ada"``. In a tool call of an
+            agent it may be left out: the tool's name, its arguments and their occurrence do.
+
+        Raises:
+          TypeError: if ``name`` is not a string, or left out outside of a tool call.
+          ValueError: if it is empty.
+          RunEndedError: if the run has ended.
+        """
+        return digest("effect", self.idempotency_key, name_of_effect(name))
+
+    def _item_key(self) -> str | None:
+        """Return the key of the item that this run is an attempt at, or is in; None if in none."""
+        below: list[tuple[Run, int]] = []  # Fan-outs and items in them, innermost first.
+        run: Run | None = self
+        key: str | None = None
+        while run is not None:
+            if run._locals is not None and LASTING_KEY in run._locals:
+                key = run._locals[LASTING_KEY]
+                break
+            parent = run._parent
+            if run._item_index is not None and parent is not None:
+                below.append((parent, run._item_index))
+            run = parent
+        if key is None:
+            if not below:
+                return None
+            fan_out, index = below.pop()
+            key = digest("item", _identity.origin(), fan_out.id, str(index))
+        for fan_out, index in reversed(below):
+            number = (fan_out._locals or {}).get(_OWN_NUMBER, 0)
+            key = digest("item", key, fan_out.name, str(number), str(index))
+        return key
+
+    def _number_as_fan_out(self) -> None:
+        """Tell this fan-out from others of its name in the item it is in, for its items' keys."""
+        if self._attempt() is self:
+            return
+        _, number = self._take_number("fan-out", self.name)
+        if number:
+            if self._locals is None:
+                self._locals = {}
+            self._locals[_OWN_NUMBER] = number
+
+    def _take_number(self, kind: str, words: str) -> tuple[set[int], int]:
+        """Take the smallest free number of equal things in this attempt at an item.
+
+        Returns:
+          The numbers taken, from which it may be given back, and the number.
+        """
+        attempt = self._attempt()
+        if attempt._locals is None:
+            attempt._locals = {}
+        numbers = attempt._locals.setdefault(_NUMBERS, {})
+        taken: set[int] = numbers.setdefault((kind, words), set())
+        number = next(n for n in range(len(taken) + 1) if n not in taken)
+        taken.add(number)
+        return taken, number
+
+    def _attempt(self) -> Run:
+        """Return the attempt at an item that this run is, or is in; in none the run itself."""
+        for run in (self, *self._ancestors()):
+            if run._item_index is not None or LASTING_KEY in (run._locals or ()):
+                return run
+        return self
 
     @property
     def waiting_for(self) -> str:
