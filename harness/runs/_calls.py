@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import CoroutineType
 from typing import Any, Protocol
 
-from trio.lowlevel import current_task
+from trio.lowlevel import current_task, disable_ki_protection, enable_ki_protection
 
 from harness.runs._endings import cancelled_error
 from harness.runs._functions import check_callable, name_of
@@ -80,26 +80,33 @@ def _refuse_generators(fn: Any) -> None:
 
 
 def _async_calls(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
+    async def body(*args: Any, **kwargs: Any) -> Any:
+        return await fn(*args, **kwargs)
+
     @functools.wraps(fn)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
             current_task()
         except RuntimeError:
             with make_block().plainly():
-                return await fn(*args, **kwargs)
+                return await body(*args, **kwargs)
         async with make_block() as run:
-            return await fn(*args, **kwargs)
+            return await body(*args, **kwargs)
         # The block was left quietly, so its own cancel took effect.
         raise cancelled_error(run)
 
+    _protect(call, user=body)
     return call
 
 
 def _plain_calls(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
+    def body(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         with make_block().plainly():
-            returned = fn(*args, **kwargs)
+            returned = body(*args, **kwargs)
             if type(returned) is CoroutineType:
                 returned.close()
                 raise TypeError(
@@ -109,4 +116,15 @@ def _plain_calls(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
                 )
             return returned
 
+    _protect(call, user=body)
     return call
+
+
+def _protect(call: Callable[..., Any], *, user: Callable[..., Any]) -> None:
+    """Have a Ctrl-C interrupt the user's function, and not our lines around it.
+
+    What these return is left: older versions of trio wrap, and a wrapper is no async function to
+    whoever asks. There our lines stay as they are.
+    """
+    enable_ki_protection(call)
+    disable_ki_protection(user)

@@ -16,6 +16,7 @@ import types
 from contextvars import ContextVar, Token
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_seconds
 from harness.runs._current import current
@@ -86,6 +87,7 @@ class Cleanup:
         self._run: Run | None = None
         self._token: Token[_Enclosing | None] | None = None
 
+    @enable_ki_protection
     def __enter__(self) -> trio.CancelScope:
         """Raise the shield; return its scope, whose deadline may be brought nearer."""
         self._run = run = _live_run()
@@ -101,6 +103,7 @@ class Cleanup:
             run._cleanups.append(self)
         return self._scope
 
+    @enable_ki_protection
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

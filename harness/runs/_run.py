@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol
 
 import trio
 from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import RunEndedError
@@ -372,6 +373,7 @@ class Run:
         return describe_wait(task_frames(self._task))
 
     @property
+    @enable_ki_protection
     def inbox(self) -> Inbox:
         """Messages that others left for this run. Usable from any thread."""
         inbox = self._inbox
@@ -423,6 +425,7 @@ class Run:
         _check_reason("run.stop()", reason)
         self._above.tree.call(self._stop, reason)
 
+    @enable_ki_protection
     def _cancel(self, reason: str | None, grace: float) -> None:
         scope = self._scope
         if self._status != "running" or scope.cancel_called:
@@ -461,6 +464,7 @@ class Run:
         """Carry the cancel of a scope inside this run to the runs below it."""
         self._reach((run for run in self._with_descendants() if run is not self), words)
 
+    @enable_ki_protection
     def _stop(self, reason: str | None) -> None:
         if self._status != "running" or self._stopping:
             return
@@ -567,6 +571,7 @@ class Run:
         else:
             tree.call(self._publish, payload)
 
+    @enable_ki_protection
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
 
@@ -609,6 +614,7 @@ class Run:
         self._refuse_if_ended("there is nothing more to hear from it")
         return Subscription(self, size=buffer, children=children)
 
+    @enable_ki_protection
     def _publish(self, payload: Any) -> None:
         if self._status != "running":
             return  # Emitted in a thread just before the end, and reached us just after.
@@ -653,6 +659,7 @@ class Run:
 
     # The end ----------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def _end(self, status: Ending, ended_at: float) -> None:
         """Set the status, once, and let go of all but plain facts."""
         assert self._status == "running", f"{self!r} ended twice"

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVarTuple
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.runs._accounts import NOBODY, paid_by, payer_of
 from harness.runs._cleanup import enclosing_cleanup
@@ -27,6 +28,7 @@ from harness.runs._tree import token_here
 Ts = TypeVarTuple("Ts")
 
 
+@enable_ki_protection
 def start_soon(
     nursery: trio.Nursery,
     fn: Callable[[*Ts], Awaitable[Any]],
@@ -79,7 +81,7 @@ def start_soon(
 
     def start() -> None:
         # Called here and not in the task, so that a mistake is raised where it was made.
-        awaitable = fn(*args)
+        awaitable = _call(fn, *args)
         if not isinstance(awaitable, Awaitable):
             raise not_awaitable_error(fn, awaitable)
         try:
@@ -112,6 +114,12 @@ def let_go_of_task(run: Run, scope: trio.CancelScope) -> None:
         run._idle.set()
 
 
+@disable_ki_protection
+def _call(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the user's, which a Ctrl-C may interrupt."""
+    return fn(*args)
+
+
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
     """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
 
@@ -129,11 +137,17 @@ def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, *
         current.reset(run_token)
 
 
+@disable_ki_protection
+async def _await(awaitable: Awaitable[Any]) -> None:
+    await awaitable
+
+
+@enable_ki_protection  # Or the run could wait for ever for a task that is gone.
 async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]) -> None:
     """Be a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
     try:
         with scope:
-            await awaitable
+            await _await(awaitable)
     except Exception as error:
         add_note(error, run)
         raise
