@@ -48,6 +48,9 @@ class RunTimedOut(HarnessError, trio.TooSlowError):
     """The run whose time it was; that run ends as ``"timed_out"``, any other that the error comes
     out of as ``"failed"``."""
 
+    allowed_seconds: float | None = None
+    """The time that it was allowed; its cleanup may have gone on for longer."""
+
 
 class RunCancelled(HarnessError):
     """A run was cancelled; stands where a result or a reply would have stood."""

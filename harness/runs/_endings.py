@@ -145,10 +145,15 @@ def cancelled_below(error: BaseException, run: Run) -> RunCancelled | None:
 
 def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:
     """Return the error for a run whose own deadline took effect, saying where it was."""
-    seconds = (run._ended_at or 0.0) - run._started_at
+    deadline = run._scope.deadline
+    allowed = round(deadline - run._started_at, 3)
+    late = round((run._ended_at or deadline) - deadline, 3)
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
-    error = RunTimedOut(f"run {run.path!r} ran out of time after {round(seconds, 3):g} s{where}")
+    # On a real clock it is always a little late.
+    after = f"; it ended {late:g} s later" if late >= 0.1 else ""
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {allowed:g} s{where}{after}")
     error.run_id = run.id
+    error.allowed_seconds = allowed
     return error
 
 

@@ -32,6 +32,7 @@ from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
 from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
+from harness.runs._inner_scope import inner_scope
 from harness.runs._keys import digest, name_of_effect
 from harness.runs._observers import Observer
 from harness.runs._scopes import NO_SCOPE, cancel_scope
@@ -247,10 +248,19 @@ class Run:
 
     @property
     def deadline(self) -> float:
-        """`trio.current_time` at which time runs out for it or a run above it; inf if never."""
+        """`trio.current_time` at which time runs out for it or a run above it; inf if never.
+
+        Asked inside a stage or a track, it counts the time that this one allows, too.
+        """
         deadline = self._scope.deadline
         for run in self._ancestors():
             deadline = min(deadline, run._scope.deadline, run._cut_at)
+        around = inner_scope.get()
+        if around is not None:
+            ids = {run.id for run in (self, *self._ancestors())}
+            for level in around.levels():
+                if level.run_id in ids:
+                    deadline = min(deadline, level.deadline)
         return deadline
 
     def remaining(self) -> float:

@@ -21,6 +21,7 @@ from harness.runs._cleanup import enclosing_cleanup
 from harness.runs._current import current
 from harness.runs._endings import add_note
 from harness.runs._functions import check_callable, name_of, not_awaitable_error
+from harness.runs._inner_scope import inner_scope
 from harness.runs._run import Run
 from harness.runs._scopes import cancel_scope
 from harness.runs._tree import token_here
@@ -123,15 +124,17 @@ def _call(fn: Callable[..., Any], *args: Any) -> Any:
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
     """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
 
-    A cleanup block around the call doesn't go along: the task may live longer. Nor does who pays
-    for the caller: a task is paid for by its run.
+    A cleanup block or a stage around the call doesn't go along: the task may live longer. Nor does
+    who pays for the caller: a task is paid for by its run.
     """
     run_token = current.set(run)
     payer_token = paid_by.set(NOBODY if run is None else payer_of(run))
     cleanup_token = enclosing_cleanup.set(None)
+    scope_token = inner_scope.set(None)
     try:
         start(*args, **how)
     finally:
+        inner_scope.reset(scope_token)
         enclosing_cleanup.reset(cleanup_token)
         paid_by.reset(payer_token)
         current.reset(run_token)
