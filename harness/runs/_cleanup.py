@@ -185,6 +185,8 @@ def _cancel_moment(run: Run | None) -> float | None:
         run = run._parent
     around = inner_scope.get()
     if around is not None:
-        cuts = [level.cancelled_at for level in around.levels() if level.cancelled_at is not None]
-        moment = min([*cuts, *([] if moment is None else [moment])], default=None)
+        for level in around.levels():
+            cut = level.cancelled_at
+            if cut is not None and (moment is None or cut < moment):
+                moment = cut
     return moment

@@ -257,7 +257,7 @@ def test_leak_check_names_what_is_left(run_pytest: RunPytest) -> None:
         "test_plain": "PASSED",
     }, ran.text
     assert "test_it.MESSAGES was changed" in ran.text
-    assert "run 'held' goes on" in ran.text
+    assert "run 'test_live_run/held' goes on" in ran.text
     assert "stray task" in ran.text
 
 
