@@ -6,6 +6,8 @@ exception are the user's code.
 
 from __future__ import annotations
 
+import re
+
 WORDS_AT_MOST = 300
 """Characters of a foreign object's text that a message quotes."""
 
@@ -39,6 +41,35 @@ def errors_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> st
     held = sorted(errors_in_words(one, at_most=at_most) for one in error.exceptions)
     more = "" if len(held) <= GROUP_AT_MOST else f", and {len(held) - GROUP_AT_MOST} more"
     return f"{words}: [{', '.join(held[:GROUP_AT_MOST])}{more}]"
+
+
+_SECRETS = r"""
+    (?P<named>
+      ["']? \b \w* (?: api_?key | token | secret | passwd | password | authorization ) \b ["']?
+      \s* [:=] \s* (?: [bru]? ["'] )? (?: (?: bearer | basic ) \s+ )?
+    ) [^\s"',;)\]}]{6,}
+    | (?P<scheme> \b (?: bearer | basic ) \s+ ) [\w.~+/=-]{8,}
+    | (?P<user> :// [^\s/:@]+ : ) [^\s/@]+ (?= @ )
+    | \b (?: sk | pk | rk | xox[abps] ) - [\w-]{8,}
+    | \b gh[pousr]_ \w{8,}
+    | \b AKIA [0-9A-Z]{12,}
+    """
+"""Compiled when it is first needed: that would be felt in ``import harness``."""
+
+_LOOKED_AT_MOST = 20 * WORDS_AT_MOST
+
+
+def masked_repr_of(value: object) -> str:
+    """Return `repr_of` with what looks like a secret taken out: keys, tokens, passwords."""
+    try:
+        text = repr(value)[:_LOOKED_AT_MOST]
+    except Exception:
+        return repr_of(value)
+    return _short(re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE))
+
+
+def _without_secret(found: re.Match[str]) -> str:
+    return f"{found['named'] or found['scheme'] or found['user'] or ''}[key]"
 
 
 def _short(text: str, at_most: int = WORDS_AT_MOST) -> str:

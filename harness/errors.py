@@ -22,6 +22,13 @@ class HarnessError(Exception):
     """The base of every error that harness itself raises."""
 
 
+class HarnessWarning(UserWarning):
+    """Something that works here and will not everywhere, such as a run held across a ``yield``.
+
+    No `HarnessError`: it is shown, and raised only where warnings are errors.
+    """
+
+
 class NoRunError(HarnessError):
     """Code that needs a run was called outside of any."""
 
@@ -41,6 +48,9 @@ class RunTimedOut(HarnessError, trio.TooSlowError):
     """The run whose time it was; that run ends as ``"timed_out"``, any other that the error comes
     out of as ``"failed"``."""
 
+    allowed_seconds: float | None = None
+    """The time that it was allowed; its cleanup may have gone on for longer."""
+
 
 class RunCancelled(HarnessError):
     """A run was cancelled; stands where a result or a reply would have stood."""
@@ -51,10 +61,20 @@ class RunCancelled(HarnessError):
     partial: Any
     """What was finished before the cancel, where the operation can tell; else None."""
 
-    def __init__(self, reason: str | None = None, partial: Any = None) -> None:
-        super().__init__(reason, partial)
+    run_id: str | None
+    """The run that was cancelled. An item whose function it is raised from ends as
+    ``"cancelled"`` if that is the item's own run, or one below it; else as ``"failed"``."""
+
+    _runs_above: tuple[str, ...] = ()
+    """The ids of the runs above that one, nearest first."""
+
+    def __init__(
+        self, reason: str | None = None, partial: Any = None, run_id: str | None = None
+    ) -> None:
+        super().__init__(reason, partial, run_id)
         self.reason = reason
         self.partial = partial
+        self.run_id = run_id
 
     def __str__(self) -> str:
         return "the run was cancelled" + (f": {self.reason}" if self.reason else "")

@@ -59,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("harness_timeout", "as --harness-timeout", default="")
     parser.addini("harness_leak_check", "as --leak-check", type="bool", default=False)
+    parser.addini(
+        "harness_run", "run each async test inside a run named after it", type="bool", default=True
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +71,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers", "leaks(reason): what the test leaves behind is meant; --leak-check is silent"
+    )
+    config.addinivalue_line(
+        "markers", "harness_run(on): whether this test runs inside a run named after it"
     )
     if setting := config.getini("harness_timeout"):
         try:
@@ -172,6 +178,7 @@ def _watch(item: pytest.Item) -> WatchedTest:
     return WatchedTest(
         name=item.nodeid,
         limiters=lambda: limiters_of(_own_modules(item.config)),
+        run_name=item.name if _in_a_run(item) else None,
         leak_check=leak_check,
         timeout_seconds=_timeout(item),
         # Counted from when that timer was set: since then fixtures and imports took their time.
@@ -184,6 +191,15 @@ def _shared_state(item: pytest.Item) -> Any:
     from harness.testing.pytest_plugin import watch_shared_state
 
     return watch_shared_state(item.function)  # type: ignore[attr-defined]
+
+
+def _in_a_run(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("harness_run")
+    if marker is None:
+        return bool(item.config.getini("harness_run"))
+    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], bool):
+        raise pytest.UsageError(f"{item.nodeid}: write harness_run(False) or harness_run(True)")
+    return marker.args[0]
 
 
 def _timeout(item: pytest.Item) -> float | None:

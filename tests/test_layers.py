@@ -130,6 +130,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
+    ("shared", "harness.runs._current"): "an entry in no run gets the error that current_run has",
     ("flow", "harness.runs._current"): "an item's task enters the run of the pipeline",
     ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",

@@ -148,6 +148,7 @@ class Engine:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self.run = run
         self.base = contextvars.copy_context()
+        run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
 

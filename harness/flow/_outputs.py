@@ -208,6 +208,7 @@ class Outputs:
         """Walk one output to its end, in a task and a run of its own."""
         walker.started_at = trio.current_time()
         run = Run(str(number), parent, walker.started_at)
+        run._item_index = number  # Or its effects would have the keys of its siblings.
         status, result = await carry(run, self._walk, walker)
         self._results.append(
             Result(

@@ -12,7 +12,7 @@ from harness.runs._current import current_run, current_run_or_none
 from harness.runs._dump import dump
 from harness.runs._events import Event, Subscription
 from harness.runs._inbox import Inbox
-from harness.runs._local import RunLocal
+from harness.runs._local import RunLocal, locals_of
 from harness.runs._log import LogFilter
 from harness.runs._observers import observing
 from harness.runs._run import Run, RunStatus
@@ -40,6 +40,7 @@ __all__ = [
     "current_run",
     "current_run_or_none",
     "dump",
+    "locals_of",
     "observing",
     "open_run",
     "run_sync_soon",

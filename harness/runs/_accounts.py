@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
+from trio.lowlevel import enable_ki_protection
+
 from harness._budget import Budget
 from harness.errors import BudgetExceeded
 from harness.runs._current import current
@@ -111,6 +113,7 @@ class Accounts:
         """Outermost first."""
         self.meters = meters
 
+    @enable_ki_protection
     def reserve(self, usage: Usage, path: str) -> None:
         """Hold ``usage`` in all budgets, or in none.
 
@@ -128,6 +131,7 @@ class Accounts:
                 for _, ledger, amount in budget.ledgers(usage):
                     ledger.held += amount or 0
 
+    @enable_ki_protection
     def settle(self, held: Usage, used: Usage) -> None:
         """Let go of what was held, and count what was used, whatever it is."""
         with _lock:

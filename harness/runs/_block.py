@@ -12,23 +12,33 @@ end the same way:
 from __future__ import annotations
 
 import math
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Token
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
-from trio.lowlevel import current_task
+from trio.lowlevel import current_task, enable_ki_protection
 
 from harness._arguments import check_seconds
 from harness._async_with import AsyncWithOnly
 from harness._budget import Budget
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
+from harness.runs._calls import run_each_call
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
 from harness.runs._run import Run
+from harness.runs._scopes import NO_SCOPE
+from harness.runs._tasks import belonging_scope, let_go_of_task
+from harness.runs._tree import token_here
 from harness.runs._waiting import join_tasks
+from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+_getframe = sys._getframe
 
 _paid_by_now = paid_by.get
 """Bound once: a method of an imported name is looked up, and bound, anew for each call."""
@@ -42,11 +52,17 @@ def open_run(
     tags: Mapping[str, Any] | None = None,
     private: bool = False,
     budget: Budget | None = None,
+    parent: Run | None = None,
 ) -> RunBlock:
     """Open a run: ``async with harness.open_run("triage", timeout=60) as run:``.
 
     Inside the block, and in every task started there, `current_run` is this run. Whatever way
     the block is left, nothing of the run is alive afterwards and the context is as before.
+
+    It decorates, too: ``@harness.open_run("triage", timeout=60)`` above a function or method opens
+    a fresh run for each call. A call whose run was cancelled raises `RunCancelled`. On a plain
+    function, or called outside trio, the run owns state only: id, deps, tags, budget and the
+    values of each `RunLocal`; a ``timeout``, `Run.cancel` and `start_soon` need trio.
 
     Args:
       name: For people; need not be unique.
@@ -59,13 +75,18 @@ def open_run(
         of the runs above.
       budget: What it and all runs below it may spend together; see `harness.Budget`. Budgets of
         runs above it hold as well.
+      parent: The run that it is to be in, where that is not the one this code carries: in a
+        server whose request tasks have another context. Its cancel and deadline leave the block
+        quietly, and leaving the parent's block waits for this one, as for a task of `start_soon`.
 
     Raises:
-      TypeError: if an argument has the wrong type.
+      TypeError: if an argument has the wrong type; as a decorator also on a generator function,
+        or on a plain one with a ``timeout`` or ``parent``.
       ValueError: if ``timeout`` is negative or nan, or ``name`` is empty.
       RuntimeError: on entry, outside trio or for the second time; on exit, in another task or
         context than the one that entered.
-      RunEndedError: on entry, if the run that this code carries has ended.
+      RunEndedError: on entry, if the run that this code carries, or ``parent``, has ended.
+      RunCancelled: from a decorated function, if its own run was cancelled.
       RunTimedOut: from the block, if its own deadline cut the body short.
       Exception: the body's own comes out as itself, with a note that names the run.
 
@@ -86,13 +107,18 @@ def open_run(
         check_seconds("open_run(timeout=...)", timeout, advice="None is for no limit")
     if tags is not None and not isinstance(tags, Mapping):
         raise TypeError(f"open_run(tags=...) takes a mapping such as {{'shard': 3}}, not {tags!r}")
-    if budget is not None:
-        if not isinstance(budget, Budget):
-            raise TypeError(
-                f"open_run(budget=...) takes a Budget, not {budget!r}; write "
-                "budget=harness.Budget(tokens=100_000)"
-            )
-        return _BlockWithBudget(name, timeout, deps, tags, private, budget)
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(
+            f"open_run(budget=...) takes a Budget, not {budget!r}; write "
+            "budget=harness.Budget(tokens=100_000)"
+        )
+    if parent is not None and not isinstance(parent, Run):
+        raise TypeError(
+            f"open_run(parent=...) takes a run, such as current_run(), not {parent!r}; None is "
+            "for the run that this code carries"
+        )
+    if budget is not None or parent is not None:
+        return _BlockWithMore(name, timeout, deps, tags, private, budget, parent)
     return RunBlock(name, timeout, deps, tags, private)
 
 
@@ -119,8 +145,20 @@ class RunBlock(AsyncWithOnly):
         self._run: Run | None = None
         self._token: Token[Run | None] | None = None
 
+    def __call__(self, function: FunctionT, /) -> FunctionT:
+        """Return a function like ``function`` whose every call has such a run of its own."""
+        decorated: FunctionT = run_each_call(function, self._again)
+        return decorated
+
+    def _again(self) -> RunBlock:
+        return RunBlock(self._name, self._timeout, self._deps, self._tags, self._private)
+
+    @enable_ki_protection
     async def __aenter__(self) -> Run:
         """Begin the run; never a checkpoint."""
+        frame = _getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"open_run({self._name!r})")
         if self._run is not None:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
@@ -144,7 +182,8 @@ class RunBlock(AsyncWithOnly):
         except RuntimeError:
             raise RuntimeError(
                 f"run {self._name!r} was opened outside trio; "
-                "open it in a function that trio.run() runs"
+                "open it in a function that trio.run() runs; or put @harness.open_run(...) above a "
+                "function, whose calls then own their state without trio"
             ) from None
         parent = above = current.get()
         if parent is not None:
@@ -163,6 +202,11 @@ class RunBlock(AsyncWithOnly):
         run = Run(self._name, parent, now, math.inf if timeout is None else now + timeout)
         run._task = task
         run._nurseries_at_start = len(task.child_nurseries)
+        self._furnish(run, parent, above)
+        return run
+
+    def _furnish(self, run: Run, parent: Run | None, above: Run | None) -> None:
+        """Give a new run what it was opened with; ``above`` is whose context this is."""
         run._private = self._private
         sinks = observers.get()
         if sinks and sinks is not run._observers:
@@ -175,8 +219,48 @@ class RunBlock(AsyncWithOnly):
         # Looked at here, since the call is felt: for nearly all roots there is nobody.
         if parent is None and (above is not None or _paid_by_now() is not NOBODY):
             run._above.tree.payer = current_payer()
+
+    def plainly(self) -> PlainBlock:
+        """Return the block of a run that owns state only, for a call outside trio."""
+        self.refuse_plain_function("")
+        return PlainBlock(self)
+
+    def _make_plain_run(self) -> Run:
+        """Return a new run below the current one that owns state only, its locals forked."""
+        parent = above = current.get()
+        if parent is not None:
+            parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
+            home = parent._above.tree.token
+            if home is not None and token_here() not in (None, home):
+                parent = None  # As for a block: it lives in another trio.run.
+        run = Run(self._name, parent, 0.0)
+        now = run._above.tree.now
+        run._started_at = now()
+        run._scope = NO_SCOPE
+        self._furnish(run, parent, above)
         return run
 
+    def refuse_plain_function(self, name: str) -> None:
+        """Refuse what a run that owns state only can't have.
+
+        Args:
+          name: The plain function that it is for; empty for an async one called outside trio.
+        """
+        if self._timeout is not None and self._timeout != math.inf:
+            self._refuse_plainly(name, "timeout", "can't be cut short")
+
+    def _refuse_plainly(self, name: str, argument: str, why: str) -> None:
+        if name:
+            raise TypeError(
+                f"open_run({self._name!r}, {argument}=...) decorates {name}, which {why}: it is a "
+                f"plain function; make it async and call it in trio, or leave out {argument}="
+            )
+        raise RuntimeError(
+            f"a function under @open_run({self._name!r}, {argument}=...) was called outside trio, "
+            f"where it {why}; call it in trio, or leave out {argument}="
+        )
+
+    @enable_ki_protection
     async def __aexit__(
         self,
         exc_type: type[BaseException] | None,
@@ -230,10 +314,10 @@ class RunBlock(AsyncWithOnly):
             del remaining, error, exc  # Each would hold the frames that hold it.
 
 
-class _BlockWithBudget(RunBlock):
-    """The block of a run with a budget. A class of its own, so that no other asks for one."""
+class _BlockWithMore(RunBlock):
+    """The block of a run with what few have. A class of its own, so that no other asks for it."""
 
-    __slots__ = ("_budget",)
+    __slots__ = ("_belonging", "_budget", "_parent")
 
     def __init__(
         self,
@@ -242,12 +326,144 @@ class _BlockWithBudget(RunBlock):
         deps: Any,
         tags: Mapping[str, Any] | None,
         private: bool,
-        budget: Budget,
+        budget: Budget | None,
+        parent: Run | None,
     ) -> None:
         super().__init__(name, timeout, deps, tags, private)
         self._budget = budget
+        self._parent = parent
+        self._belonging: trio.CancelScope | None = None
+        """Around the run, and among the tasks of its parent, which cancels and waits for it."""
+
+    def _again(self) -> RunBlock:
+        return _BlockWithMore(
+            self._name,
+            self._timeout,
+            self._deps,
+            self._tags,
+            self._private,
+            self._budget,
+            self._parent,
+        )
+
+    def refuse_plain_function(self, name: str) -> None:
+        super().refuse_plain_function(name)
+        if self._parent is not None:
+            self._refuse_plainly(name, "parent", "can't follow another run's cancel")
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Run:
+        frame = _getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"open_run({self._name!r})")
+        parent = self._parent
+        if parent is None or self._run is not None:
+            return await super().__aenter__()
+        parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
+        parent._refuse_elsewhere(f"run {self._name!r} can't be opened in it")
+        scope = belonging_scope(parent)
+        scope.__enter__()
+        if parent._tasks is None:
+            parent._tasks = {}
+        parent._tasks[scope] = f"run {self._name!r}"
+        self._belonging = scope
+        try:
+            return await super().__aenter__()
+        except BaseException as error:
+            self._leave_parent(error)
+            raise
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool:
+        if self._belonging is None:
+            return await super().__aexit__(exc_type, exc, traceback)
+        try:
+            quiet = await super().__aexit__(exc_type, exc, traceback)
+        except BaseException as error:
+            if self._leave_parent(error):
+                return True
+            raise
+        return self._leave_parent(None if quiet else exc) or quiet
+
+    def _leave_parent(self, error: BaseException | None) -> bool:
+        scope, parent = self._belonging, self._parent
+        assert scope is not None
+        assert parent is not None
+        self._belonging = None
+        try:
+            return scope.__exit__(
+                None if error is None else type(error),
+                error,
+                None if error is None else error.__traceback__,
+            )
+        finally:
+            let_go_of_task(parent, scope)
 
     def _make_run(self) -> Run:
-        run = super()._make_run()
-        add_budget(run, self._budget)
+        token = None if self._parent is None else current.set(self._parent)
+        try:
+            return super()._make_run()
+        finally:
+            if token is not None:
+                current.reset(token)
+
+    def _furnish(self, run: Run, parent: Run | None, above: Run | None) -> None:
+        super()._furnish(run, parent, above)
+        if self._budget is not None:
+            add_budget(run, self._budget)
+
+
+class PlainBlock:
+    """The block of a run that owns state only: of a plain function, or outside trio."""
+
+    __slots__ = ("_block", "_run", "_token")
+
+    def __init__(self, block: RunBlock) -> None:
+        self._block = block
+        self._run: Run | None = None
+        self._token: Token[Run | None] | None = None
+
+    @enable_ki_protection
+    def __enter__(self) -> Run:
+        """Begin the run."""
+        self._run = run = self._block._make_plain_run()
+        parent = run._parent
+        if parent is not None and parent._forks:
+            try:
+                run._fork_locals(parent)
+            except BaseException:
+                run._end("failed", run._started_at)
+                raise
+        self._token = current.set(run)
         return run
+
+    @enable_ki_protection
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """End the run."""
+        run, token = self._run, self._token
+        assert run is not None
+        assert token is not None
+        current.reset(token)
+        now = run._above.tree.now
+        if exc is None:
+            run._end("ok", now())
+        elif is_only_cancelled(exc) or _is_asyncio_cancel(exc):
+            run._end("cancelled", now())
+        else:
+            run._end(status_of(exc, run), now())
+            add_note(exc, run)
+
+
+def _is_asyncio_cancel(error: BaseException) -> bool:
+    asyncio = sys.modules.get("asyncio")  # Without it there is no such cancel.
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)

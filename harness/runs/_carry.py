@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import current_task
 
-from harness.errors import RunCancelled
 from harness.runs._current import current
 from harness.runs._endings import (
     add_note,
+    cancelled_below,
+    cancelled_error,
     is_only_cancelled,
     status_of,
     timed_out_error,
@@ -143,7 +144,7 @@ def _ending_by_own_scope(run: Run, stuck_at: TracebackType | None) -> tuple[Endi
     now = run._above.tree.now()
     if run._cancel_asked:
         run._end("cancelled", now)
-        return "cancelled", RunCancelled(run._cancel_reason)
+        return "cancelled", cancelled_error(run)
     run._end("timed_out", now)
     return "timed_out", timed_out_error(run, stuck_at)
 
@@ -156,7 +157,7 @@ def _ending_by_error(
     if is_only_cancelled(error):
         run._note_foreign_cancel(error)
         run._end("cancelled", now)
-        return "cancelled", RunCancelled(run._cancel_reason)
+        return "cancelled", cancelled_error(run)
     failure = without_cancelled(error)
     if not isinstance(failure, Exception):
         run._end("failed", now)
@@ -165,6 +166,13 @@ def _ending_by_error(
         run._end("failed", now)
         raise not_awaitable_error(function, awaitable)
     failure = unwrap_single(without_first_frame(failure))
+    if (cancelled := cancelled_below(failure, run)) is not None:
+        # A run that the function stood for was cancelled, such as its own call of an agent's.
+        if run._cancel_reason is None:
+            run._cancel_reason = cancelled.reason
+        run._end("cancelled", now)
+        add_note(cancelled, run)
+        return "cancelled", cancelled
     status = status_of(failure, run)
     run._end(status, now)
     add_note(failure, run)

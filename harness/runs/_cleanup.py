@@ -16,9 +16,11 @@ import types
 from contextvars import ContextVar, Token
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_seconds
 from harness.runs._current import current
+from harness.runs._inner_scope import Around, inner_scope
 from harness.runs._run import CLEANUP_SECONDS, Run
 
 
@@ -76,7 +78,7 @@ def cleanup_deadline() -> float:
 class Cleanup:
     """The block that `cleanup` returns."""
 
-    __slots__ = ("_around", "_max_seconds", "_run", "_scope", "_shared", "_token")
+    __slots__ = ("_around", "_inside", "_max_seconds", "_run", "_scope", "_shared", "_token")
 
     def __init__(self, max_seconds: float) -> None:
         self._max_seconds = max_seconds
@@ -84,8 +86,11 @@ class Cleanup:
         self._around: _Enclosing | None = None
         self._shared = _Enclosing(math.inf, None)
         self._run: Run | None = None
+        self._inside: Around | None = None
+        """The innermost scope of an engine's, whose cuts start the clock as a run's cancel does."""
         self._token: Token[_Enclosing | None] | None = None
 
+    @enable_ki_protection
     def __enter__(self) -> trio.CancelScope:
         """Raise the shield; return its scope, whose deadline may be brought nearer."""
         self._run = run = _live_run()
@@ -99,8 +104,13 @@ class Cleanup:
             if run._cleanups is None:
                 run._cleanups = []
             run._cleanups.append(self)
+        self._inside = inner_scope.get()
+        if self._inside is not None:
+            for level in self._inside.levels():
+                level.cleanups.append(self.run_cancelled)
         return self._scope
 
+    @enable_ki_protection
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -111,6 +121,9 @@ class Cleanup:
         assert self._token is not None
         enclosing_cleanup.reset(self._token)
         self._shared.left = True
+        if self._inside is not None:
+            for level in self._inside.levels():
+                level.cleanups.remove(self.run_cancelled)
         run = self._run
         if run is not None and run._cleanups is not None:
             run._cleanups.remove(self)
@@ -160,11 +173,20 @@ def _clock(
 
 
 def _cancel_moment(run: Run | None) -> float | None:
-    """Return when the outermost cancelled run, this one or above, was cancelled; or None."""
+    """Return when the outermost cancelled run, this one or above, was cancelled; or None.
+
+    If an engine has cut short what this code is in, then that moment if it was earlier.
+    """
     moment = None
     while run is not None:
         own = run._cancel_moment()
         if own is not None:
             moment = own
         run = run._parent
+    around = inner_scope.get()
+    if around is not None:
+        for level in around.levels():
+            cut = level.cancelled_at
+            if cut is not None and (moment is None or cut < moment):
+                moment = cut
     return moment

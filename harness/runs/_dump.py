@@ -11,15 +11,17 @@ from collections.abc import Iterator
 
 import trio
 
+from harness._words import masked_repr_of
 from harness.runs._current import current
 from harness.runs._frames import describe_wait, is_plumbing, task_frames
+from harness.runs._local import locals_of
 from harness.runs._run import Run
 
 Stack = tuple[tuple[str, int, str], ...]
 """File, line and function of each frame, outermost first."""
 
 
-def dump(run: Run | None = None) -> str:
+def dump(run: Run | None = None, *, locals: bool = False) -> str:
     """Return the tree of runs as text: status, age, what each waits for, and the stacks.
 
     Stacks are shown without trio's own frames; equal ones once, with a count. May be called from
@@ -27,6 +29,8 @@ def dump(run: Run | None = None) -> str:
 
     Args:
       run: Show this run and those below it; by default all, and the tasks of no run.
+      locals: Whether to show what each `RunLocal` holds in each run, cut to a length, and with
+        what looks like a key, a token or a password taken out. It calls the ``repr`` of values.
 
     Raises:
       TypeError: if ``run`` is not a run.
@@ -43,7 +47,7 @@ def dump(run: Run | None = None) -> str:
             "dump() shows the runs of the trio it is called in, and there is none here; call it "
             "from a task, a signal handler, or with trio.from_thread.run_sync(harness.dump)"
         )
-    picture = _Picture(now=trio.current_time())
+    picture = _Picture(now=trio.current_time(), with_locals=locals)
     for task in _all_tasks(root):
         picture.add(task)
     return picture.text(below=run)
@@ -69,8 +73,9 @@ class _Picture:
     Written out, since each class that attrs makes is felt in ``import harness``.
     """
 
-    def __init__(self, *, now: float) -> None:
+    def __init__(self, *, now: float, with_locals: bool) -> None:
         self.now = now
+        self.with_locals = with_locals
         self.tasks: dict[Run | None, list[trio.lowlevel.Task]] = {}
         self.stacks: dict[Stack, int] = {}
         self.counts: dict[Stack, int] = {}
@@ -117,6 +122,9 @@ class _Picture:
             run, level = pending.pop()
             indent = "  " * level
             lines.append(f"{indent}{self._run_line(run)}")
+            if self.with_locals and run.status == "running":
+                for local, value in locals_of(run).items():
+                    lines.append(f"{indent}  {local._label()}: {masked_repr_of(value)}")
             for task in self.tasks.get(run, ()):
                 if task is not run._task:
                     lines.append(f"{indent}  task {task.name}, waits for {self._wait_of(task)}")

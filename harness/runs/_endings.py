@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import trio
 
-from harness.errors import RunTimedOut
+from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
 
@@ -121,12 +121,39 @@ def add_note(error: BaseException, run: Run) -> None:
             error.add_note(note)
 
 
+def cancelled_error(run: Run, partial: object = None) -> RunCancelled:
+    """Return the error that stands for what a cancelled run would have returned."""
+    error = RunCancelled(run._cancel_reason, partial, run.id)
+    error._runs_above = tuple(run._above.ids())
+    return error
+
+
+def cancelled_below(error: BaseException, run: Run) -> RunCancelled | None:
+    """Return the error if it says that this run, or one below it, was cancelled; else None.
+
+    A group of nothing but such errors says so as well; of those the first is returned.
+    """
+    first: RunCancelled | None = None
+    for leaf in _leaves(error):
+        if not isinstance(leaf, RunCancelled) or (
+            leaf.run_id != run.id and run.id not in leaf._runs_above
+        ):
+            return None
+        first = first or leaf
+    return first
+
+
 def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:
     """Return the error for a run whose own deadline took effect, saying where it was."""
-    seconds = (run._ended_at or 0.0) - run._started_at
+    deadline = run._scope.deadline
+    allowed = round(deadline - run._started_at, 3)
+    late = round((run._ended_at or deadline) - deadline, 3)
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
-    error = RunTimedOut(f"run {run.path!r} ran out of time after {round(seconds, 3):g} s{where}")
+    # On a real clock it is always a little late.
+    after = f"; it ended {late:g} s later" if late >= 0.1 else ""
+    error = RunTimedOut(f"run {run.path!r} ran out of time after {allowed:g} s{where}{after}")
     error.run_id = run.id
+    error.allowed_seconds = allowed
     return error
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 if TYPE_CHECKING:
     # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
@@ -95,6 +96,7 @@ class Delivery:
         if not self._missing and self._task is not None:
             trio.lowlevel.reschedule(self._task)
 
+    @enable_ki_protection
     async def wait(self) -> None:
         """Wait until every subscription has taken the event, or closed.
 
@@ -155,6 +157,7 @@ class Subscription:
         """How many events were dropped because the buffer was full."""
         return self._dropped
 
+    @enable_ki_protection
     async def __aenter__(self) -> Subscription:
         """Start listening.
 
@@ -173,6 +176,7 @@ class Subscription:
         self._entered = True
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self,
         exc_type: type[BaseException] | None,
@@ -191,6 +195,7 @@ class Subscription:
     def __aiter__(self) -> Subscription:
         return self
 
+    @enable_ki_protection
     async def __anext__(self) -> Event:
         """Return the next event, waiting for one.
 
@@ -236,6 +241,7 @@ class Subscription:
             delivery.arrived()
         return event
 
+    @enable_ki_protection
     def offer_nowait(self, event: Event) -> None:
         """Take an event if there is room; else drop and count it."""
         if len(self._buffer) >= self._size:
@@ -254,6 +260,7 @@ class Subscription:
         delivery.queue_in(self)
         return delivery
 
+    @enable_ki_protection
     def end(self) -> None:
         """Note that no more events will come, and wake everybody up."""
         self._ended = True

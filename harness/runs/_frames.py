@@ -43,6 +43,11 @@ def is_plumbing(filename: str) -> bool:
     return filename.startswith(_PLUMBING) or filename.startswith("<")
 
 
+def is_ours(filename: str) -> bool:
+    """Return whether this file is part of harness."""
+    return filename.startswith((_OURS, _OUR_HOOKS))
+
+
 def is_user_code(filename: str) -> bool:
     """Return whether this file is neither ours nor an installed package's nor Python's."""
     return not (

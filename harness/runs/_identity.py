@@ -22,9 +22,24 @@ numbers = itertools.count(1)
 again. To be read through the module, since a forked process has another prefix."""
 
 
+_origin: str | None = None
+
+
+def origin() -> str:
+    """Return what keys are made of that the whole world must tell apart; drawn at random.
+
+    An id is short enough to be read out, and so may meet another some day.
+    """
+    global _origin
+    if _origin is None:
+        _origin = os.urandom(16).hex()
+    return _origin
+
+
 def _draw_again_after_fork() -> None:
     # A forked child would go on counting where its parent does, with the same prefix.
-    global prefix, numbers
+    global prefix, numbers, _origin
+    _origin = None
     prefix = _draw_prefix()
     numbers = itertools.count(1)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from trio.lowlevel import enable_ki_protection
+
 from harness.errors import InboxFullError, RunEndedError
 
 INBOX_CAPACITY = 256
@@ -33,6 +35,7 @@ class Inbox:
     def __repr__(self) -> str:
         return f"<Inbox of run {self._run_path!r}: {len(self)} messages>"
 
+    @enable_ki_protection  # Or the lock could stay taken.
     def put(self, message: Any) -> None:
         """Leave a message for the run. May be called from any task and any thread.
 
@@ -53,12 +56,14 @@ class Inbox:
                 )
             self._messages.append(message)
 
+    @enable_ki_protection
     def take_all(self) -> list[Any]:
         """Take out every waiting message, oldest first; an empty list if there are none."""
         with self._lock:
             messages, self._messages = self._messages, []
         return messages
 
+    @enable_ki_protection
     def close(self) -> tuple[Any, ...]:
         """Refuse messages from now on, and return those that nobody took."""
         with self._lock:

@@ -10,8 +10,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from harness.errors import NoRunError
-from harness.runs._current import current
+from trio.lowlevel import disable_ki_protection
+
+from harness.runs._current import current, current_run, no_run_error
 from harness.runs._run import Run
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class RunLocal(Generic[T]):
         value: T = values[self]
         return value
 
+    @disable_ki_protection  # It is the user's function that is called, while a run is opened.
     def fork_value(self, value: Any) -> Any:
         """Return what a child run starts with where its parent has ``value``."""
         assert self._fork is not None
@@ -107,13 +109,14 @@ class RunLocal(Generic[T]):
     def __repr__(self) -> str:
         return f"<RunLocal {self._name or self._factory!r}>"
 
+    def _label(self) -> str:
+        """Return what it is called: its name, or what makes its values."""
+        return self._name or repr(self._factory)
+
     def _run(self) -> Run:
         run = _current_run()
         if run is None:
-            raise NoRunError(
-                f"{self!r} has a value in each run, and there is no run here; open one with "
-                "`async with harness.open_run(name):`"
-            )
+            raise no_run_error(f"{self!r} has a value in each run, and")
         return run
 
     def _ready(self, run: Run) -> dict[Any, Any]:
@@ -124,6 +127,28 @@ class RunLocal(Generic[T]):
         if self._fork is not None and self not in run._forks:
             run._forks = (*run._forks, self)
         return run._locals
+
+
+def locals_of(run: Run | None = None) -> dict[RunLocal[Any], Any]:
+    """Return the values that a run has in each `RunLocal`, in the order in which they were made.
+
+    The dict is a copy; the values are the run's own.
+
+    Args:
+      run: The run; by default the current one.
+
+    Raises:
+      TypeError: if ``run`` is not a run.
+      NoRunError: by default, outside of any run.
+      RunEndedError: if the run has ended.
+    """
+    if run is None:
+        run = current_run()
+    elif not isinstance(run, Run):
+        raise TypeError(f"locals_of() takes a run, or nothing for the current one, not {run!r}")
+    run._refuse_if_ended("it has no values left")
+    values = dict(run._locals or {})  # At once: threads of the run may add to it.
+    return {key: value for key, value in values.items() if isinstance(key, RunLocal)}
 
 
 def _check_function(where: str, function: Any, *, example: str) -> None:

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
+
 from harness.runs._events import Event
 
 logger = logging.getLogger("harness.events")
@@ -26,6 +28,7 @@ class Observer:
     def __init__(self, function: Callable[[Event], object]) -> None:
         self._function: Callable[[Event], object] | None = function
 
+    @disable_ki_protection  # The function is the user's.
     def observe(self, event: Event) -> None:
         """Hand over an event. An error of the function is logged once and detaches it."""
         function = self._function
@@ -62,6 +65,7 @@ def observing(sink: Callable[[Event], object]) -> contextlib.AbstractContextMana
 
 
 @contextlib.contextmanager
+@enable_ki_protection
 def _observing(sink: Callable[[Event], object]) -> Iterator[None]:
     token = observers.set((*observers.get(), Observer(sink)))
     try:

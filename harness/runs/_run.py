@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol
 
 import trio
 from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
 from harness.errors import RunEndedError
@@ -31,8 +32,10 @@ from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
 from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
+from harness.runs._inner_scope import inner_scope
+from harness.runs._keys import digest, name_of_effect
 from harness.runs._observers import Observer
-from harness.runs._scopes import cancel_scope
+from harness.runs._scopes import NO_SCOPE, cancel_scope
 from harness.runs._tree import Above, Tree
 
 Ending = Literal["ok", "failed", "timed_out", "cancelled"]
@@ -60,16 +63,23 @@ class RunKey(Protocol):
         """Return what a child run starts with where its parent has ``value``."""
 
 
-class _LastingKey:
-    """What a run has its idempotency key under if that outlives the process; not a child's."""
+class _NotForked:
+    """What a run keeps one thing under, which is not a child's."""
 
-    def fork_value(self, value: str) -> str:
+    def fork_value(self, value: Any) -> Any:
         """Return what a child run starts with; it is never asked."""
         return value
 
 
-LASTING_KEY: RunKey = _LastingKey()
-"""Among the values of a run, and not a slot of its own: few runs have one."""
+LASTING_KEY: RunKey = _NotForked()
+"""What a run has its idempotency key under if an engine gave it one that outlives the process.
+Among the values of a run, and not a slot of its own: few runs have one."""
+
+_NUMBERS: RunKey = _NotForked()
+"""What an attempt at an item has the numbers of equal things in it under."""
+
+_OWN_NUMBER: RunKey = _NotForked()
+"""What a fan-out inside an item has its number among those of its name under."""
 
 
 class Run:
@@ -179,7 +189,7 @@ class Run:
             above = parent._above_children
             if above is None:
                 depth = parent._above.depth + 1
-                above = Above(parent.id, parent.path, depth, parent._above.tree)
+                above = Above(parent.id, parent.path, depth, parent._above.tree, parent._above)
                 parent._above_children = above
             self._above = above
             self._deps = parent._deps
@@ -238,17 +248,27 @@ class Run:
 
     @property
     def deadline(self) -> float:
-        """`trio.current_time` at which time runs out for it or a run above it; inf if never."""
+        """`trio.current_time` at which time runs out for it or a run above it; inf if never.
+
+        Asked inside a stage or a track, it counts the time that this one allows, too.
+        """
         deadline = self._scope.deadline
         for run in self._ancestors():
             deadline = min(deadline, run._scope.deadline, run._cut_at)
+        around = inner_scope.get()
+        if around is not None:
+            ids = {run.id for run in (self, *self._ancestors())}
+            for level in around.levels():
+                if level.run_id in ids:
+                    deadline = min(deadline, level.deadline)
         return deadline
 
     def remaining(self) -> float:
         """Return the seconds left until the deadline: at least 0, inf without one."""
         if self._status != "running":
             return 0.0
-        return max(0.0, self.deadline - trio.current_time())
+        now = self._above.tree.now
+        return max(0.0, self.deadline - now())
 
     @property
     def cancel_reason(self) -> str | None:
@@ -271,15 +291,85 @@ class Run:
     def idempotency_key(self) -> str:
         """A key for effects that must not happen twice.
 
-        All attempts of a fan-out's item share one, so a retry or a hedge asks for the same
-        effect again; with a journal, those of other processes too. Any other run has its own.
+        All attempts of a fan-out's item share one, and so do the runs inside them, so a retry or
+        a hedge asks for the same effect again; with a journal, those of other processes too. An
+        item of a fan-out inside an item has another, made from that. Any other run has its own.
+        For more than one effect take `effect_key`.
+
+        Raises:
+          RunEndedError: if the run has ended.
         """
-        if self._locals is not None and LASTING_KEY in self._locals:
-            lasting: str = self._locals[LASTING_KEY]
-            return lasting
-        if self._item_index is None:
-            return self.id
-        return f"{self._above.parent_id}:{self._item_index}"
+        self._refuse_if_ended("its idempotency key is gone")
+        return self._item_key() or digest("run", _identity.origin(), self.id)
+
+    def effect_key(self, name: str | None = None) -> str:
+        """Return a key for one of several effects: the same in every attempt, and no other's.
+
+        Args:
+          name: Names the effect within its item, such as ``"mail:ada"``. In a tool call of an
+            agent it may be left out: the tool's name, its arguments and their occurrence do.
+
+        Raises:
+          TypeError: if ``name`` is not a string, or left out outside of a tool call.
+          ValueError: if it is empty.
+          RunEndedError: if the run has ended.
+        """
+        return digest("effect", self.idempotency_key, name_of_effect(name))
+
+    def _item_key(self) -> str | None:
+        """Return the key of the item that this run is an attempt at, or is in; None if in none."""
+        below: list[tuple[Run, int]] = []  # Fan-outs and items in them, innermost first.
+        run: Run | None = self
+        key: str | None = None
+        while run is not None:
+            if run._locals is not None and LASTING_KEY in run._locals:
+                key = run._locals[LASTING_KEY]
+                break
+            parent = run._parent
+            if run._item_index is not None and parent is not None:
+                below.append((parent, run._item_index))
+            run = parent
+        if key is None:
+            if not below:
+                return None
+            fan_out, index = below.pop()
+            key = digest("item", _identity.origin(), fan_out.id, str(index))
+        for fan_out, index in reversed(below):
+            number = (fan_out._locals or {}).get(_OWN_NUMBER, 0)
+            key = digest("item", key, fan_out.name, str(number), str(index))
+        return key
+
+    def _number_as_fan_out(self) -> None:
+        """Tell this fan-out from others of its name in the item it is in, for its items' keys."""
+        if self._attempt() is self:
+            return
+        _, number = self._take_number("fan-out", self.name)
+        if number:
+            if self._locals is None:
+                self._locals = {}
+            self._locals[_OWN_NUMBER] = number
+
+    def _take_number(self, kind: str, words: str) -> tuple[set[int], int]:
+        """Take the smallest free number of equal things in this attempt at an item.
+
+        Returns:
+          The numbers taken, from which it may be given back, and the number.
+        """
+        attempt = self._attempt()
+        if attempt._locals is None:
+            attempt._locals = {}
+        numbers = attempt._locals.setdefault(_NUMBERS, {})
+        taken: set[int] = numbers.setdefault((kind, words), set())
+        number = next(n for n in range(len(taken) + 1) if n not in taken)
+        taken.add(number)
+        return taken, number
+
+    def _attempt(self) -> Run:
+        """Return the attempt at an item that this run is, or is in; in none the run itself."""
+        for run in (self, *self._ancestors()):
+            if run._item_index is not None or LASTING_KEY in (run._locals or ()):
+                return run
+        return self
 
     @property
     def waiting_for(self) -> str:
@@ -293,6 +383,7 @@ class Run:
         return describe_wait(task_frames(self._task))
 
     @property
+    @enable_ki_protection
     def inbox(self) -> Inbox:
         """Messages that others left for this run. Usable from any thread."""
         inbox = self._inbox
@@ -325,9 +416,11 @@ class Run:
         Raises:
           TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
           ValueError: if ``grace`` is negative or nan.
+          RuntimeError: if it owns state only: the call of a plain function, or one outside trio.
         """
         _check_reason("run.cancel()", reason)
         check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
+        self._refuse_if_state_only("it can't be cancelled; ask it to stop() and let it look")
         self._above.tree.call(self._cancel, reason, float(grace))
 
     def stop(self, reason: str | None = None) -> None:
@@ -342,6 +435,7 @@ class Run:
         _check_reason("run.stop()", reason)
         self._above.tree.call(self._stop, reason)
 
+    @enable_ki_protection
     def _cancel(self, reason: str | None, grace: float) -> None:
         scope = self._scope
         if self._status != "running" or scope.cancel_called:
@@ -391,6 +485,7 @@ class Run:
         """Carry the cancel of a scope inside this run to the runs below it."""
         self._reach((run for run in self._with_descendants() if run is not self), words)
 
+    @enable_ki_protection
     def _stop(self, reason: str | None) -> None:
         if self._status != "running" or self._stopping:
             return
@@ -461,10 +556,19 @@ class Run:
 
     def _refuse_elsewhere(self, what: str) -> None:
         """Refuse what would mix two event loops, from a context copied into another trio.run."""
+        self._refuse_if_state_only(f"{what} here")
         if trio.lowlevel.current_trio_token() is not self._above.tree.token:
             raise RuntimeError(
                 f"run {self.path!r} lives in another trio.run, so {what} here; "
                 "open a run of this one, or go back with trio.from_thread"
+            )
+
+    def _refuse_if_state_only(self, consequence: str) -> None:
+        if self._scope is NO_SCOPE:
+            raise RuntimeError(
+                f"run {self.path!r} is the call of a plain function, or one outside trio, and owns "
+                f"state only, so {consequence}; decorate an async function and call it in trio for "
+                "a run that has tasks, a timeout and a cancel"
             )
 
     # Events -----------------------------------------------------------------------------------
@@ -488,6 +592,7 @@ class Run:
         else:
             tree.call(self._publish, payload)
 
+    @enable_ki_protection
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
 
@@ -530,6 +635,7 @@ class Run:
         self._refuse_if_ended("there is nothing more to hear from it")
         return Subscription(self, size=buffer, children=children)
 
+    @enable_ki_protection
     def _publish(self, payload: Any) -> None:
         if self._status != "running":
             return  # Emitted in a thread just before the end, and reached us just after.
@@ -543,9 +649,8 @@ class Run:
         sequence = self._sequence
         self._sequence = sequence + 1
         above = self._above
-        return Event(
-            self.id, above.parent_id, self.path, above.depth, sequence, trio.current_time(), payload
-        )
+        now = above.tree.now
+        return Event(self.id, above.parent_id, self.path, above.depth, sequence, now(), payload)
 
     def _listening(self) -> Sequence[Subscription]:
         """Return who hears an event of this run: its own listeners, and those of runs above."""
@@ -575,6 +680,7 @@ class Run:
 
     # The end ----------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def _end(self, status: Ending, ended_at: float) -> None:
         """Set the status, once, and let go of all but plain facts."""
         assert self._status == "running", f"{self!r} ended twice"

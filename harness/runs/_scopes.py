@@ -1,8 +1,9 @@
-"""Cancel a scope, and tell trio why where it wants to know."""
+"""Cancel a scope, and tell trio why where it wants to know; or have no scope at all."""
 
 from __future__ import annotations
 
 import inspect
+import math
 
 import trio
 
@@ -16,3 +17,19 @@ def cancel_scope(scope: trio.CancelScope, reason: str) -> None:
         scope.cancel(reason=reason)
     else:
         scope.cancel()
+
+
+class NoScope:
+    """Stands for the cancel scope of a run that owns state and nothing else: it never cancels.
+
+    A plain function can't be cancelled, and outside trio there is nobody to do it.
+    """
+
+    __slots__ = ()
+
+    deadline = math.inf
+    cancel_called = False
+
+
+NO_SCOPE: trio.CancelScope = NoScope()  # type: ignore[assignment]
+"""What such runs have; typed as what all others have, so that nobody else has to ask."""

@@ -11,6 +11,7 @@ step (has that run ended?).
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple, TypeGuard
 
 import trio
@@ -19,6 +20,8 @@ from trio.lowlevel import Task
 from harness.runs._current import current
 from harness.runs._run import Run
 from harness.runs._tasks import belonging
+
+_BELONGING = inspect.unwrap(belonging).__code__
 
 STRAYS_AT_MOST = 1_000
 """Strays that are kept; what comes after them is only counted."""
@@ -97,4 +100,4 @@ def _is_inside(nursery: trio.Nursery, run: Run) -> bool:
 
 def _is_start_soons(task: Task) -> bool:
     """Return whether the run waits for this task, because `start_soon` gave it to the run."""
-    return getattr(task.coro, "cr_code", None) is belonging.__code__
+    return getattr(task.coro, "cr_code", None) is _BELONGING

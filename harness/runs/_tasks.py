@@ -14,18 +14,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVarTuple
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.runs._accounts import NOBODY, paid_by, payer_of
 from harness.runs._cleanup import enclosing_cleanup
 from harness.runs._current import current
 from harness.runs._endings import add_note
 from harness.runs._functions import check_callable, name_of, not_awaitable_error
+from harness.runs._inner_scope import inner_scope
 from harness.runs._run import Run
 from harness.runs._scopes import cancel_scope
+from harness.runs._tree import token_here
 
 Ts = TypeVarTuple("Ts")
 
 
+@enable_ki_protection
 def start_soon(
     nursery: trio.Nursery,
     fn: Callable[[*Ts], Awaitable[Any]],
@@ -74,13 +78,11 @@ def start_soon(
     run._refuse_if_ended("no task can be started for it")
     run._refuse_elsewhere("it can't reach a task started")
     task_name = name or name_of(fn)
-    scope = trio.CancelScope(deadline=run.deadline)
-    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
-        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+    scope = belonging_scope(run)
 
     def start() -> None:
         # Called here and not in the task, so that a mistake is raised where it was made.
-        awaitable = fn(*args)
+        awaitable = _call(fn, *args)
         if not isinstance(awaitable, Awaitable):
             raise not_awaitable_error(fn, awaitable)
         try:
@@ -96,37 +98,64 @@ def start_soon(
     run._tasks[scope] = task_name
 
 
+def belonging_scope(run: Run) -> trio.CancelScope:
+    """Return a scope for something that lives elsewhere and belongs to ``run``."""
+    scope = trio.CancelScope(deadline=run.deadline)
+    if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
+        cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
+    return scope
+
+
+def let_go_of_task(run: Run, scope: trio.CancelScope) -> None:
+    """Tell ``run`` that what belonged to it under ``scope`` is gone."""
+    tasks = run._tasks
+    assert tasks is not None, "a run doesn't end before its tasks"
+    del tasks[scope]
+    if not tasks and run._idle is not None:
+        run._idle.set()
+
+
+@disable_ki_protection
+def _call(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the user's, which a Ctrl-C may interrupt."""
+    return fn(*args)
+
+
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
     """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
 
-    A cleanup block around the call doesn't go along: the task may live longer. Nor does who pays
-    for the caller: a task is paid for by its run.
+    A cleanup block or a stage around the call doesn't go along: the task may live longer. Nor does
+    who pays for the caller: a task is paid for by its run.
     """
     run_token = current.set(run)
     payer_token = paid_by.set(NOBODY if run is None else payer_of(run))
     cleanup_token = enclosing_cleanup.set(None)
+    scope_token = inner_scope.set(None)
     try:
         start(*args, **how)
     finally:
+        inner_scope.reset(scope_token)
         enclosing_cleanup.reset(cleanup_token)
         paid_by.reset(payer_token)
         current.reset(run_token)
 
 
+@disable_ki_protection
+async def _await(awaitable: Awaitable[Any]) -> None:
+    await awaitable
+
+
+@enable_ki_protection  # Or the run could wait for ever for a task that is gone.
 async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]) -> None:
     """Be a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
     try:
         with scope:
-            await awaitable
+            await _await(awaitable)
     except Exception as error:
         add_note(error, run)
         raise
     finally:
-        tasks = run._tasks
-        assert tasks is not None, "a run doesn't end before its tasks"
-        del tasks[scope]
-        if not tasks and run._idle is not None:
-            run._idle.set()
+        let_go_of_task(run, scope)
 
 
 def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
@@ -143,16 +172,13 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
     if not callable(fn):
         raise TypeError(f"run_sync_soon() takes a function to call, not {fn!r}")
     run = current.get()
-    if run is not None:
-        token = run._above.tree.token
-    else:
-        try:
-            token = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            raise RuntimeError(
-                f"run_sync_soon({fn!r}) was called outside trio and outside of any run, so "
-                "nothing says where to call it; start this thread with trio.to_thread.run_sync "
-                "from code that has a run"
-            ) from None
+    token = None if run is None else run._above.tree.token
+    token = token or token_here()
+    if token is None:
+        raise RuntimeError(
+            f"run_sync_soon({fn!r}) was called outside trio and outside of any run of one, so "
+            "nothing says where to call it; start this thread with trio.to_thread.run_sync "
+            "from code that has a run"
+        )
     context = contextvars.copy_context()
     token.run_sync_soon(lambda: context.run(fn, *args))

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
+
+
+def token_here() -> trio.lowlevel.TrioToken | None:
+    """Return the token of the trio that calls; None outside of any."""
+    try:
+        return trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return None
 
 
 class Tree:
@@ -15,14 +24,20 @@ class Tree:
     __slots__ = ("any_stopping", "listeners", "now", "payer", "thread_id", "token")
 
     def __init__(self) -> None:
-        self.token = trio.lowlevel.current_trio_token()
-        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        self.token: trio.lowlevel.TrioToken | None
+        """The trio that its runs live in; None for calls outside trio, which own state only."""
+        self.now: Callable[[], float]
         """The time, as `trio.current_time` gives it after looking up the clock, which is felt.
 
         Where that is felt, first put it into a local variable and then call that: ``tree.now()``
         looks for a method of the class before it takes the field. The same goes for other functions
         that are kept in fields.
         """
+        try:
+            self.token = trio.lowlevel.current_trio_token()
+            self.now = trio.lowlevel.current_clock().current_time
+        except RuntimeError:
+            self.token, self.now = None, time.monotonic
         self.thread_id = threading.get_ident()
         self.listeners = 0
         """Open subscriptions to any run of the tree; while it is 0, emitting is nearly free."""
@@ -36,12 +51,12 @@ class Tree:
         """Call ``function`` where the tree's trio runs: now if that is here, else soon.
 
         A no-op after that trio has ended: everything in it has, and nothing is left to change.
+        Outside trio each thread calls for itself.
         """
-        try:
-            here = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            here = None
-        if here is self.token:
+        if self.token is None:
+            function(*args)
+            return
+        if token_here() is self.token:
             function(*args)
             return
         try:
@@ -53,10 +68,26 @@ class Tree:
 class Above:
     """The plain facts about what is above a run. All children of one run share one."""
 
-    __slots__ = ("depth", "parent_id", "path", "tree")
+    __slots__ = ("above", "depth", "parent_id", "path", "tree")
 
-    def __init__(self, parent_id: str | None, path: str | None, depth: int, tree: Tree) -> None:
+    def __init__(
+        self,
+        parent_id: str | None,
+        path: str | None,
+        depth: int,
+        tree: Tree,
+        above: Above | None = None,
+    ) -> None:
         self.parent_id = parent_id
         self.path = path
         self.depth = depth
         self.tree = tree
+        self.above = above
+        """The same of the parent."""
+
+    def ids(self) -> Iterator[str]:
+        """Yield the ids of the runs above, nearest first; they may have ended."""
+        level: Above | None = self
+        while level is not None and level.parent_id is not None:
+            yield level.parent_id
+            level = level.above

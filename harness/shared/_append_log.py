@@ -18,8 +18,8 @@ from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 
-from harness.errors import NoRunError
 from harness.runs import Run, RunStatus, current_run_or_none
+from harness.runs._current import no_run_error
 
 T = TypeVar("T")
 
@@ -105,10 +105,7 @@ class AppendLog(Generic[T]):
         """
         run = current_run_or_none()
         if run is None:
-            raise NoRunError(
-                "an entry of a log belongs to the run that appends it, and there is no run here; "
-                "open one with `async with harness.open_run(name):`"
-            )
+            raise no_run_error("an entry of a log belongs to the run that appends it, and")
         run._refuse_if_ended("it can't append to a log")
         with self._lock:
             segment = self._segments.get(run.id)

@@ -9,7 +9,8 @@ spending, is done when the next looks. Among those whose level is reached, first
 served; one that waits for a high level holds nobody back.
 
 Invariant, at every checkpoint: the value is within its bounds; and if it has reached the level of
-somebody in line, then somebody is awake who will look and pass that on.
+somebody in line, then somebody is awake who will look and pass that on. A Ctrl-C is held back
+where it would break that or leave the lock taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_whole
 from harness.errors import CounterBoundsError
@@ -111,6 +113,7 @@ class Counter:
         """The value now."""
         return self._value
 
+    @enable_ki_protection
     def add(self, n: int = 1) -> int:
         """Change the value by ``n``, which may be negative, and return the new value.
 
@@ -135,6 +138,7 @@ class Counter:
             self._wake()
         return new
 
+    @enable_ki_protection
     def try_spend(self, n: int = 1) -> bool:
         """Take ``n`` away if that much is there, and say whether it was.
 
@@ -156,6 +160,7 @@ class Counter:
             self._change(-n)
             return True
 
+    @enable_ki_protection
     async def wait_for(self, n: int) -> int:
         """Wait until the value is at least ``n``, and return it. Takes nothing.
 
@@ -213,6 +218,7 @@ class Counter:
             self._wake(but=waiter)
         return self._value
 
+    @enable_ki_protection
     def statistics(self) -> CounterStatistics:
         """Return the counter at this moment. Frozen, and cheap."""
         with self._lock:
@@ -226,6 +232,7 @@ class Counter:
                 tasks_waiting=len(self._line),
             )
 
+    @enable_ki_protection
     def check(self) -> None:
         """Check the counter's invariants, for tests.
 
@@ -258,6 +265,7 @@ class Counter:
             return f"is above its maximum of {self._maximum}"
         return None
 
+    @enable_ki_protection
     def _wake(self, but: _Waiter | None = None) -> None:
         """Wake the first in line whose level is reached, unless somebody is awake already.
 

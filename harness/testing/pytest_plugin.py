@@ -2,8 +2,8 @@
 
 The hooks are in `harness_pytest`, which imports nothing, since pytest loads it in every project and
 before coverage is measured. Here is what needs trio: threads hold the virtual clock, limiters begin
-anew, a test that takes too long says what everything waits for, and with ``--leak-check`` nothing
-may be left behind.
+anew, the test has a run of its own, one that takes too long says what everything waits for, and
+with ``--leak-check`` nothing may be left behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trio.lowlevel import Task
 from trio.testing import MockClock
 
 from harness.limits import Limiter
-from harness.runs import Run, StrayTasks, current_run_or_none, dump
+from harness.runs import Run, StrayTasks, current_run_or_none, dump, open_run
 from harness.testing._clock import ThreadsHoldClock
 from harness.testing.objects import Reached, SharedState, place_of_definition
 
@@ -69,6 +69,9 @@ class WatchedTest:
     limiters: Callable[[], list[Limiter]]
     """Finds the limiters that tests share."""
 
+    run_name: str | None = None
+    """The name of the run that the test is to have around it; None for no run."""
+
     leak_check: bool = False
     """Whether to fail the test for what it leaves behind."""
 
@@ -87,6 +90,8 @@ class WatchedTest:
         Raises:
           AssertionError: if it took too long, or left something behind.
         """
+        if self.run_name is not None:
+            fn = open_run(self.run_name)(fn)
         if not _in_trio():  # anyio's plugin runs tests on asyncio, too.
             await fn(**named)
             return
@@ -117,6 +122,8 @@ class WatchedTest:
                 f"stray task {stray.task_name!r}, which carries run {stray.run_path!r}: "
                 f"{stray.reason}"
                 for stray in strays.strays
+                # Whatever a test starts in the nursery of a fixture carries the test's own run.
+                if stray.run_path != self.run_name
             ]
             left += changed() if changed is not None else []
             if left:

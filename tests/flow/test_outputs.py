@@ -133,7 +133,7 @@ async def test_with_fail_fast_the_first_failed_output_ends_everything(
 ) -> None:
     with nothing_left_behind():
         with pytest.raises(FanOutError) as caught:
-            await Pipeline(pages, stage(read, limit=9)).run([9, 2])
+            await Pipeline(stage(pages, limit=1), stage(read, limit=9)).run([9, 2])
     assert [type(entry) for entry in caught.value.exceptions] == [Boom]
     assert failed_at(caught.value.exceptions[0]) == ("read",)
     assert trio.current_time() == 2.5

@@ -287,3 +287,69 @@ def dump_by_signal() -> str:
     finally:
         signal.signal(signal.SIGUSR1, before)
     return texts[0]
+
+
+history: harness.RunLocal[list[str]] = harness.RunLocal(list, name="history")
+client: harness.RunLocal[dict[str, object]] = harness.RunLocal(dict, name="client")
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+async def test_the_locals_of_each_run_are_shown_when_asked_for() -> None:
+    async with harness.open_run("nightly") as nightly:
+        history.get().append("from the parent")
+        async with harness.open_run("ticket-17"):
+            history.get().append("x" * 10_000)
+            text = harness.dump(nightly, locals=True)
+            plain = harness.dump(nightly)
+    assert "from the parent" not in plain
+    lines = text.splitlines()
+    assert lines[1] == "  history: ['from the parent']"
+    assert lines[3].startswith("    history: ['xxx")
+    assert len(lines[3]) < 400
+
+
+async def test_secrets_in_locals_are_not_printed() -> None:
+    secret = "hunter22hunter22"
+    values = [
+        {"api_key": secret, "model": "small"},
+        {"headers": {"Authorization": f"Bearer {secret}"}},
+        f"postgres://ada:{secret}@db/tickets",
+        [f"sk-{secret}", f"ghp_{secret}"],
+        f"OPENAI_API_KEY={secret}",
+        {"token": secret.encode(), "tokens": 1_000_000},
+    ]
+    async with harness.open_run("nightly"):
+        for value in values:
+            client.get()[str(len(client.get()))] = value
+        client.get()["odd"] = "last"
+        text = harness.dump(locals=True)
+    assert secret not in text
+    assert text.count("[key]") >= 6
+    for kept in ("small", "postgres://ada:", "@db/tickets", "1000000"):
+        assert kept in text
+
+
+async def test_a_value_that_cant_be_shown_doesnt_spoil_the_dump() -> None:
+    async with harness.open_run("nightly"):
+        harness.RunLocal(Odd, name="odd").get()
+        assert "odd: <Odd, whose repr raises>" in harness.dump(locals=True)
+
+
+async def test_locals_of_lists_the_run_locals_of_a_run() -> None:
+    with pytest.raises(harness.errors.NoRunError):
+        harness.runs.locals_of()
+    async with harness.open_run("nightly", budget=harness.Budget(tokens=5)) as nightly:
+        history.get().append("a")
+        client.get()
+        assert harness.runs.locals_of() == {history: ["a"], client: {}}
+        async with harness.open_run("ticket-17"):
+            assert harness.runs.locals_of() == {}
+            assert harness.runs.locals_of(nightly)[history] is history.get_in(nightly)
+        with pytest.raises(TypeError, match="takes a run"):
+            harness.runs.locals_of("nightly")  # type: ignore[arg-type]
+    with pytest.raises(harness.errors.RunEndedError):
+        harness.runs.locals_of(nightly)

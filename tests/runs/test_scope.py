@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import copy_context
 
 import pytest
@@ -31,6 +32,30 @@ async def test_the_current_run_is_the_innermost_open_one() -> None:
 async def test_outside_of_any_run_the_error_says_what_to_do() -> None:
     with pytest.raises(NoRunError, match="open_run"):
         harness.current_run()
+
+
+async def test_the_error_names_the_task_and_how_to_start_one_that_has_a_run() -> None:
+    with pytest.raises(NoRunError, match=r"this is task .*harness\.start_soon\(nursery, fn, run="):
+        harness.current_run()
+
+
+def test_the_error_says_what_to_write_in_a_plain_function_and_in_asyncio() -> None:
+    async def main() -> None:
+        harness.current_run()
+
+    with pytest.raises(NoRunError, match="In a plain function only the decorator will do"):
+        harness.current_run()
+    with pytest.raises(NoRunError, match="In asyncio only the decorator will do"):
+        asyncio.run(main())
+
+
+def test_the_error_speaks_of_tests_only_to_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoRunError, match="what a plain test or a fixture calls hasn't"):
+        harness.current_run()
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    with pytest.raises(NoRunError) as caught:
+        harness.current_run()
+    assert "test" not in str(caught.value)
 
 
 def test_outside_of_trio_there_is_no_run() -> None:

@@ -55,7 +55,7 @@ async def test_a_thousand_calls_on_ten_keys_make_ten_effects(
 # The idempotency key -----------------------------------------------------------------------------
 
 
-async def test_the_key_is_the_runs_and_all_attempts_at_an_item_share_it(
+async def test_the_key_is_made_from_the_items_and_all_attempts_at_an_item_share_it(
     autojump_clock: MockClock,
 ) -> None:
     bank = Bank()
@@ -63,10 +63,10 @@ async def test_the_key_is_the_runs_and_all_attempts_at_an_item_share_it(
     expected: list[str] = []
 
     async def refund(ticket: int) -> str:
-        expected.append(harness.current_run().idempotency_key)
+        expected.append(harness.current_run().effect_key("refund 7"))
         if len(expected) == 3:
             bank.fails = False
-        return await once(("refund", ticket), bank.pay)
+        return await once(f"refund {ticket}", bank.pay)
 
     async with open_once() as once:
         results = await harness.fan_out(
@@ -85,11 +85,7 @@ async def test_two_effects_of_one_run_have_two_keys(autojump_clock: MockClock) -
         await once("second", bank.pay)
         await once("first", bank.pay)
         await once("third", bank.pay)
-        assert bank.paid == [
-            run.idempotency_key,
-            f"{run.idempotency_key}:2",
-            f"{run.idempotency_key}:3",
-        ]
+        assert bank.paid == [run.effect_key(name) for name in ("first", "second", "third")]
 
 
 async def test_two_effects_of_one_item_have_two_keys_whatever_once_and_attempt_they_are_in(

@@ -51,6 +51,35 @@ async def test_one(): await use()
 async def test_two(): await use()
 """
 
+RUNS = """\
+import pytest
+import harness
+from harness.errors import NoRunError
+
+messages = harness.RunLocal(list, name="messages")
+
+async def agent(question):
+    messages.get().append(question)
+    return list(messages.get())
+
+async def test_one(): assert await agent("x") == ["x"]
+
+@pytest.mark.parametrize("question", ["y"])
+async def test_two(question):
+    assert await agent(question) == ["y"]
+    assert harness.current_run().path == "test_two[y]"
+
+@pytest.mark.harness_run(False)
+async def test_alone():
+    with pytest.raises(NoRunError, match="An async test has a run of its own, unless the setting"):
+        messages.get()
+
+def test_plain():
+    with pytest.raises(NoRunError, match='put @harness.open_run."name". above the function'):
+        messages.get()
+    assert harness.open_run("desk")(messages.get)() == []
+"""
+
 FIXTURES = """\
 import trio
 import harness
@@ -234,7 +263,7 @@ def test_leak_check_names_what_is_left(run_pytest: RunPytest) -> None:
         "test_plain": "PASSED",
     }, ran.text
     assert "test_it.MESSAGES was changed" in ran.text
-    assert "run 'held' goes on" in ran.text
+    assert "run 'test_live_run/held' goes on" in ran.text
     assert "stray task" in ran.text
 
 
@@ -367,3 +396,68 @@ def test_the_entry_point_imports_nothing() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+# Runs around tests -------------------------------------------------------------------------------
+
+
+def test_every_async_test_has_a_run_of_its_own(run_pytest: RunPytest) -> None:
+    """Code that keeps its state per run needs no set-up to be tested."""
+    ran = run_pytest(RUNS, ini=TRIO_MODE)
+    assert ran.outcomes == {
+        "test_one": "PASSED",
+        "test_two[y]": "PASSED",
+        "test_alone": "PASSED",
+        "test_plain": "PASSED",
+    }, ran.text
+
+
+def test_on_asyncio_a_test_has_a_run_that_owns_state(run_pytest: RunPytest) -> None:
+    ran = run_pytest(
+        "import pytest\npytestmark = pytest.mark.anyio\n"
+        "@pytest.fixture(params=['asyncio', 'trio'])\n"
+        "def anyio_backend(request): return request.param\n" + RUNS.partition("@pytest")[0],
+        plugins=("anyio",),
+    )
+    assert ran.outcomes == {"test_one[asyncio]": "PASSED", "test_one[trio]": "PASSED"}, ran.text
+
+
+def test_a_setting_turns_the_runs_off_and_a_marker_on(run_pytest: RunPytest) -> None:
+    text = """\
+    import pytest
+    import harness
+    async def test_off(): assert harness.current_run_or_none() is None
+    @pytest.mark.harness_run(True)
+    async def test_on(): assert harness.current_run().name == "test_on"
+    @pytest.mark.harness_run
+    async def test_odd(): pass
+    """
+    ran = run_pytest(text, ini=TRIO_MODE + "harness_run = false\n")
+    outcomes = {"test_off": "PASSED", "test_on": "PASSED", "test_odd": "FAILED"}
+    assert ran.outcomes == outcomes, ran.text
+    assert "write harness_run(False) or harness_run(True)" in ran.text
+
+
+def test_a_test_that_cancels_its_own_run_fails(run_pytest: RunPytest) -> None:
+    text = """\
+    import trio
+    import harness
+    async def test_it():
+        harness.current_run().cancel("never came to the assert")
+        await trio.sleep(1)
+        assert False
+    """
+    ran = run_pytest(text, ini=TRIO_MODE)
+    assert ran.outcomes == {"test_it": "FAILED"}
+    assert "RunCancelled: the run was cancelled: never came to the assert" in ran.text
+
+
+def test_what_a_test_starts_in_a_fixtures_nursery_is_no_leak(run_pytest: RunPytest) -> None:
+    text = """\
+    import trio
+    async def test_it(nursery):
+        nursery.start_soon(trio.sleep_forever)
+        await trio.testing.wait_all_tasks_blocked()
+    """
+    ran = run_pytest(text, "--leak-check", ini=TRIO_MODE)
+    assert ran.outcomes == {"test_it": "PASSED"}, ran.text

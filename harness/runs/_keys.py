@@ -1,0 +1,92 @@
+"""Make the keys of effects: each stays the same in every attempt, and belongs to one effect alone.
+
+Keys go to whoever keeps the effect, a bank or a mail server, which has it once per key. So a key
+must be the same when an item is tried again, also by another process, and no other item or effect
+may ever get it: it would be taken for a repetition, and not be had. Nothing that counts what a
+process happened to do first goes into one.
+
+- An item of a fan-out with a journal: the journal's origin, the batch's name, the item's key and
+  the hash of its input (`item_key`).
+- An item of any other fan-out: an origin drawn at random, and the item's index.
+- An item of a fan-out inside an item: that item's key, the fan-out's name, and the index.
+- A run that is no item passes on the key of the item it is in; in none it has one of its own.
+- An effect: the key of its item and a name for it (`effect_key`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
+from typing import Protocol
+
+_call: ContextVar[str | None] = ContextVar("harness.runs.call", default=None)
+"""The tool call that this code is in, in words; the default name of its effects."""
+
+
+def digest(*parts: str) -> str:
+    """Return a key made of these words, and of no others however they are put together."""
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def item_key(origin: str, batch: str, key: str, input_hash: str) -> str:
+    """Return the idempotency key of an item that a journal knows.
+
+    Args:
+      origin: The journal's, drawn when it was made.
+      batch: The name of the batch.
+      key: The item's key, as the journal stores it.
+      input_hash: The hash of the item's input.
+    """
+    return digest("item", origin, batch, key, input_hash)
+
+
+def name_of_effect(name: str | None) -> str:
+    """Return ``name``, or by default what tells the tool call around this code from others.
+
+    Raises:
+      TypeError: if ``name`` is no string, or None outside of a tool call.
+      ValueError: if it is empty.
+    """
+    if name is None:
+        name = _call.get()
+        if name is None:
+            raise TypeError(
+                "run.effect_key() needs a name outside of a tool call, such as "
+                'run.effect_key("mail:ada"): one for each effect, the same in every attempt'
+            )
+        return f"call {name}"
+    if not isinstance(name, str):
+        raise TypeError(f"run.effect_key() takes a name as a string, not {name!r}")
+    if not name:
+        raise ValueError("run.effect_key() takes a name that tells the effect from others, not ''")
+    return f"name {name}"
+
+
+class _TakesNumbers(Protocol):
+    def _take_number(self, kind: str, words: str) -> tuple[set[int], int]: ...
+
+
+@contextmanager
+def tool_call(run: _TakesNumbers, words: str) -> Iterator[None]:
+    """Give the effects in this block a default name, for who carries out a tool call.
+
+    Equal calls are told apart by their occurrence: the smallest number that none has in this
+    attempt which returned, or is under way. One that raised gives its number back, so that the
+    call that tries again asks for the same effect.
+
+    Args:
+      run: The run that the call is made in.
+      words: The tool's name and its arguments.
+    """
+    taken, number = run._take_number("call", words)
+    token = _call.set(f"{number} {words}")
+    try:
+        yield
+    except BaseException:
+        taken.discard(number)
+        raise
+    finally:
+        _call.reset(token)
