@@ -29,7 +29,7 @@ from harness.journal._batch import JournalBatch
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
-from harness.journal._open import open_for_writing
+from harness.journal._open import check_path, open_for_writing
 from harness.journal._owner import Owner, this_process
 from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._value_form import FormedCodec
@@ -346,7 +346,8 @@ def open_journal(
 
     Raises:
       TypeError: if an argument has the wrong type, or only one of encode and decode is given.
-      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty.
+      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty, or the address of
+        a database of another kind.
       ImportError: if the server's driver is not installed.
 
       And when the block is entered:
@@ -364,6 +365,7 @@ def open_journal(
         raise TypeError(f"open_journal(path=...) takes a text or a Path, not {path!r}")
     if not name:
         raise ValueError("open_journal(path=...) is empty; give the journal a file")
+    check_path(name)
     if version is not None and not isinstance(version, str):
         raise TypeError(
             f"open_journal(version=...) takes a text, not {version!r}; None is for no version"
