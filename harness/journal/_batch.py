@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json
 from harness.journal._index import KeyIndex
+from harness.journal._owner import SteadyClock
 from harness.journal._queries import stored
 from harness.journal._totals import totals_of
 from harness.journal._writer import Acknowledge, Writer
@@ -70,6 +70,8 @@ class JournalBatch:
         index: KeyIndex,
         max_attempts: int | None,
         retry_failed: bool,
+        clock: SteadyClock,
+        last_event: int,
         closed: Callable[[], None],
     ) -> None:
         self._writer = writer
@@ -79,6 +81,9 @@ class JournalBatch:
         self._session = session
         self._index = index
         self._retry_failed = retry_failed
+        self._clock = clock
+        self._last_event = last_event
+        """The last number of an event before the journal was opened."""
         self._closed: Callable[[], None] | None = closed
         self.name: str = name
         self.items: int = index.items
@@ -174,6 +179,10 @@ class JournalBatch:
                 f"batch {self.name!r} has no ending for the item {repr_of(entry.key)}"
             )
         status, text, error_type, error_message, degraded, ended_at, seconds, begun_at = row
+        if entry.ending is not None and entry.ending <= self._last_event:
+            # Of an earlier session, whatever the clock of its machine said.
+            ended_at = min(ended_at, self._clock.made_at)
+            begun_at = min(begun_at, ended_at)
         return Stored(
             status=status,
             value=self._codec.decode(text) if status == "ok" else None,
@@ -283,7 +292,7 @@ class JournalBatch:
 
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
-        now = time.time()
+        now = self._clock.now()
         items: list[Any] = []
         attempts: list[Any] = []
         numbers: list[int] = []
@@ -297,7 +306,7 @@ class JournalBatch:
 
     def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
-        now = time.time()
+        now = self._clock.now()
         items: list[Any] = []
         endings: list[Any] = []
         for entry, attempt, ending in ended:

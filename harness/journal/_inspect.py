@@ -112,10 +112,12 @@ class JournalReader:
         """Return the batches, in the order in which they were made."""
         rows = self._backend.fetch(
             """
-            SELECT b.name, b.target, b.version, b.settings, b.created_at, max(s.started_at),
-              count(s.id)
-            FROM harness_batches b LEFT JOIN harness_sessions s ON s.batch = b.id
-            GROUP BY b.id, b.name, b.target, b.version, b.settings, b.created_at
+            SELECT b.name, b.target, b.version, b.settings, b.created_at, l.started_at,
+              coalesce(n.sessions, 0)
+            FROM harness_batches b
+            LEFT JOIN (SELECT batch, count(*) AS sessions, max(id) AS last FROM harness_sessions
+              GROUP BY batch) n ON n.batch = b.id
+            LEFT JOIN harness_sessions l ON l.id = n.last
             ORDER BY b.id
             """
         )

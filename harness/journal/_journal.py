@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -30,7 +29,7 @@ from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
 from harness.journal._open import check_path, open_for_writing
-from harness.journal._owner import Owner, this_process
+from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
@@ -63,6 +62,9 @@ class Journal(JournalEffects):
         self._owner = owner
         self._settings = settings
         self._last_event, self._last_item = last_numbers
+        self._last_event_before = self._last_event
+        """The last number of an event before this opening."""
+        self._clock = SteadyClock()
         self._open_batches: set[str] = set()
         self._indexes: set[KeyIndex] = set()
         self.name: str = name
@@ -183,6 +185,8 @@ class Journal(JournalEffects):
             index=index,
             max_attempts=self.max_attempts,
             retry_failed=self.retry_failed,
+            clock=self._clock,
+            last_event=self._last_event_before,
             closed=partial(self._close_batch, name, index),
         )
 
@@ -213,7 +217,7 @@ class Journal(JournalEffects):
         known = backend.fetch(
             "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
         )
-        now = time.time()
+        now = self._clock.now()
         changes: list[tuple[str, tuple[Any, ...]]] = []
         if known:
             batch, *before = known[0]
