@@ -230,8 +230,15 @@ class PostgresBackend(SqlBackend):
     def _connect(self) -> None:
         try:
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
+            [encoding] = self.execute("SHOW server_encoding").fetchone() or [None]
         except psycopg.Error as error:
             raise self.translate(error) from error
+        if encoding != "UTF8":
+            raise JournalError(
+                f"the database {self.name!r} has the encoding {encoding}, and can't hold every "
+                "text, so that an answer with a character outside of it would end the batch; make "
+                "one with `createdb --encoding UTF8 --template template0`"
+            )
 
     def _last_owner(self) -> str:
         try:
