@@ -31,8 +31,8 @@ READ_AT_ONCE = 200
 ORIGIN_BYTES = 8
 """Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
 
-_INTEGER_AT_MOST = 2**63 - 1
-"""The largest number that a database holds."""
+_TOKENS_AT_MOST = 10**15
+"""More are a mistake, and the sum of some such would be more than a database counts to."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
 
@@ -340,7 +340,7 @@ class JournalBatch:
                 ending.value,
                 words_to_text(ending.error_type),
                 words_to_text(ending.error_message),
-                min(ending.tokens, _INTEGER_AT_MOST),
+                min(ending.tokens, _TOKENS_AT_MOST),
                 # Nan is no number to a database, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
             )
