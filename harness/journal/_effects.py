@@ -115,24 +115,30 @@ class JournalEffects:
             self._last_effect = max((int(number) for number, _ in rows), default=0)
             self._taken = {hash(taken) for _, taken in rows}
         book = _Book(self._taken, self._last_effect)
+        answers: list[outcome.Outcome[Any]] = []
 
         def work() -> list[outcome.Outcome[Any]]:
+            nonlocal answers
+            before = {key: book.known[key] for key in book.changed}
             book.begin()
             keys = list(dict.fromkeys(one.key for one in asked))
             for start in range(0, len(keys), EFFECTS_PER_STATEMENT):
                 part = keys[start : start + EFFECTS_PER_STATEMENT]
                 for row in backend.execute(_look_up(len(part)), part).fetchall():
                     book.known[row[1]] = tuple(row)
-            answers: list[outcome.Outcome[Any]] = [
-                outcome.capture(one.answer, book) for one in asked
-            ]
+            if before and before.items() <= book.known.items():
+                # A server had it, and its connection was lost before it could say so.
+                book.offered = {hash(row[2]) for row in before.values()}
+                book.last = max(book.last, *(row[0] for row in before.values()))
+                return answers
+            answers = [outcome.capture(one.answer, book) for one in asked]
             changed = [book.known[key] for key in book.changed]
             for start in range(0, len(changed), EFFECTS_PER_STATEMENT):
                 rows = changed[start : start + EFFECTS_PER_STATEMENT]
                 backend.execute(_put(len(rows)), [value for row in rows for value in row])
             return answers
 
-        answers: list[outcome.Outcome[Any]] = backend.transaction(work)
+        answers = backend.transaction(work)
         self._taken |= book.offered
         self._last_effect = book.last
         return answers
