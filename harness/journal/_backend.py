@@ -87,6 +87,10 @@ class Backend(Protocol):
         """Insert the rows of a query into a table of the temporary database ``index``."""
         ...
 
+    def vacuum(self) -> int:
+        """Give the room of deleted rows back to the disk; return how many bytes that was."""
+        ...
+
     def close(self) -> None:
         """Give back what is held; a second time does nothing."""
         ...
