@@ -123,6 +123,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what earlier sessions used; as a public name it would let any code add meters to any "
         "run"
     ),
+    ("journal", "harness.fanout._options"): (
+        "that nobody chose a batch's name is between a fan-out and its journal"
+    ),
     ("journal", "harness.fanout._journaled"): (
         "the engine of a journaled fan-out is handed out by the journal, so that nobody else "
         "loads it; it is the inside of a fan-out as the engine is"

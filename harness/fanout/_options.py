@@ -8,12 +8,25 @@ from typing import Any
 
 from harness._arguments import check_count, check_seconds
 from harness.policies import Attempt, FailFast, check_attempt, check_policy
+from harness.runs._current import current_run_or_none
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
+from harness.runs._run import LASTING_KEY
 
 FAIL_FAST = FailFast()
 ONE_ATTEMPT = Attempt()
 LIMIT = 100
 """Items in flight unless told otherwise: many for a provider, few for a machine."""
+
+
+class DefaultName(str):
+    """A batch's name that nobody chose: its function's.
+
+    Two fan-outs of one function may be two batches or one that goes on, and only a name tells.
+    """
+
+    inside: frozenset[str] = frozenset()
+    """The ids of the runs around it up to that of the next item with a journal; none if there is
+    no such item."""
 
 
 def check_function(call: str, fn: Any, *, items: int = 1) -> None:
@@ -102,7 +115,7 @@ def journal_options(
         inner = inner.func
     of = inner if hasattr(inner, "__qualname__") else type(inner)
     options: dict[str, Any] = {
-        "batch_name": name_of(fn) if name is None else name,
+        "batch_name": _default_name(fn) if name is None else name,
         "target": f"{of.__module__}.{of.__qualname__}",
         "settings": {},
     }
@@ -111,3 +124,15 @@ def journal_options(
         if hasattr(type(form), "value_to_json") and hasattr(type(form), "value_from_json"):
             options["form"] = form
     return options
+
+
+def _default_name(fn: Any) -> DefaultName:
+    name = DefaultName(name_of(fn))
+    run = current_run_or_none()
+    inside: list[str] = []
+    for one in () if run is None else (run, *run._ancestors()):
+        inside.append(one.id)
+        if one._locals is not None and LASTING_KEY in one._locals:
+            name.inside = frozenset(inside)
+            break
+    return name

@@ -20,9 +20,11 @@ from harness.errors import (
     JournalFormatError,
     JournalLockedError,
     JournalMismatchError,
+    NoRunError,
 )
 from harness.fanout import ValueForm
 from harness.fanout._journaled import JournaledEngine
+from harness.fanout._options import DefaultName
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch
 from harness.journal._codec import Codec
@@ -33,6 +35,7 @@ from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
+from harness.runs import current_run
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +69,10 @@ class Journal(JournalEffects):
         """The last number of an event before this opening."""
         self._clock = SteadyClock()
         self._open_batches: set[str] = set()
+        self._opened: set[str] = set()
+        """Names of the batches that were opened so far."""
+        self._opened_in = _run_id()
+        """In which run it was opened; None outside of any."""
         self._indexes: set[KeyIndex] = set()
         self.name: str = name
         """The path of the file, or the address of the database without its password."""
@@ -136,8 +143,9 @@ class Journal(JournalEffects):
           JournalMismatchError: if it is known with another target, version or settings, and the
             journal wasn't opened with ``force=True``.
           JournalLockedError: if it is open already.
-          JournalError: if the journal can't be read or written, or ``name`` is no text that could
-            be stored.
+          JournalError: if nobody chose its name, and it could be taken for another fan-out's: one
+            that has ended, or that belongs to another item of a fan-out around it. Or if the
+            journal can't be read or written, or ``name`` is no text that could be stored.
 
         Checkpoint: always.
 
@@ -151,6 +159,8 @@ class Journal(JournalEffects):
                 f"name= is {name!r}, which has half of a character in it; a batch is found by its "
                 "name, so give it one that can be written as UTF-8"
             ) from None
+        if isinstance(name, DefaultName):
+            self._check_default(name)
         if name in self._open_batches:
             raise JournalLockedError(
                 f"the batch {name!r} of the journal {self.name!r} is being worked on by another "
@@ -175,6 +185,7 @@ class Journal(JournalEffects):
             # The thread may still be filling the index; it is closed at the end.
             self._open_batches.discard(name)
             raise
+        self._opened.add(name)
         return JournalBatch(
             self._writer,
             self._codec if codec is None else codec,
@@ -189,6 +200,23 @@ class Journal(JournalEffects):
             last_event=self._last_event_before,
             closed=partial(self._close_batch, name, index),
         )
+
+    def _check_default(self, given: DefaultName) -> None:
+        """Refuse a name that nobody chose where a fan-out could get what is another one's."""
+        name = str(given)
+        # A journal that was opened within the item is that item's own.
+        if given.inside and self._opened_in not in given.inside:
+            raise JournalError(
+                f"the batch {name!r} stands in an item of another fan-out, and was given no "
+                f"name=: the next item's would be taken for it, and get its results; give it a "
+                f"name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
+            )
+        if name in self._opened and name not in self._open_batches:
+            raise JournalError(
+                f"the batch {name!r} was worked on before in this block of open_journal(), and was "
+                "given no name=: whether this fan-out goes on with it can't be told; give it the "
+                f"name={name!r} if it does, and another one if it doesn't"
+            )
 
     def _close_batch(self, name: str, index: KeyIndex) -> None:
         self._open_batches.discard(name)
@@ -261,6 +289,13 @@ class Journal(JournalEffects):
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
         return int(batch), int(session)
+
+
+def _run_id() -> str | None:
+    try:
+        return current_run().id
+    except NoRunError:
+        return None
 
 
 class _JournalOfForm:
