@@ -14,6 +14,9 @@ With 64 the time that one record takes is shown too: 99 of 100 take less. A reco
 a commit is under way waits for that one and its own, so the time of two commits (99 of 100 of the
 floor's take less than that) is the disk's and is taken off.
 
+Effects (`open_once` with a journal) are measured against the same floor: each is recorded before it
+begins and after it came back, so it waits for two commits, which it shares with others.
+
 And the whole: `fan_out` at limit 100, with a journal and without. What a journal costs there is
 processor time: it shows as longer waiting only where the processor has nothing left to spare. So
 what it takes beyond a fan-out without one is compared with the processor time of the same rows in
@@ -54,6 +57,7 @@ from benchmarks._measure import (
 )
 from harness.fanout import Ending
 from harness.journal import open_journal
+from harness.shared import open_once
 
 RUNS = (1, 8, 64)
 VALUE = '{"label": "billing", "confidence": 0.93}'
@@ -67,6 +71,8 @@ BARE_BUDGET = 0.8
 """Encoding the value, the journal's own bookkeeping and its check of the file may cost a fifth."""
 
 CPU_BUDGET = 99.0
+EFFECTS_BUDGET = 0.8
+"""5,000 effects a second with 64 runs, on such a disk. Alone each would take two commits."""
 
 INSERT = f"INSERT INTO endings VALUES ({', '.join('?' * 14)})"
 
@@ -91,6 +97,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         bare: list[float] = []
         slowest: list[float] = []
         late: list[float] = []
+        effects: list[float] = []
         for _ in range(rounds):
             single = commit_each(next(fresh), seconds)
             floor = single.per_second
@@ -103,6 +110,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 if runs == RUNS[-1]:
                     slowest.append(measured.slowest)
                     late.append(max(0.0, measured.slowest - 2 * single.slowest))
+            effects.append(trio.run(effects_a_second, next(fresh), RUNS[-1], seconds) / floor)
         for runs in RUNS:
             them = f"{runs} runs" if runs > 1 else "1 run"
             yield at_least(
@@ -125,6 +133,11 @@ def rows(*, quick: bool) -> Iterator[Row]:
             Measured.of(late) * 1e3,
             unit="ms",
             note=f"{in_words(statistics.median(slowest))} in all",
+        )
+        yield at_least(
+            f"journal, effects a second, {RUNS[-1]} runs / one commit each",
+            EFFECTS_BUDGET,
+            Measured.of(effects),
         )
         yield from fan_out_beside(fresh, quick=quick)
 
@@ -311,3 +324,25 @@ async def awaited(path: Path, *, runs: int, seconds: float) -> Recorded:
             for number in range(runs):
                 nursery.start_soon(record, number)
         return summed_up(took, time.perf_counter() - started_at)
+
+
+async def effects_a_second(path: Path, runs: int, seconds: float) -> float:
+    """Return how many effects a second so many tasks have, each one at a time."""
+    count = 0
+
+    async def effect(_: str) -> int:
+        return 1
+
+    async with open_journal(path) as journal, open_once(journal) as once:
+        started_at = time.perf_counter()
+
+        async def have(run: int) -> None:
+            nonlocal count
+            while time.perf_counter() - started_at < seconds:
+                await once((run, count), effect)
+                count += 1
+
+        async with trio.open_nursery() as nursery:
+            for run in range(runs):
+                nursery.start_soon(have, run)
+        return count / (time.perf_counter() - started_at)

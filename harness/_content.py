@@ -8,10 +8,15 @@ and of a little more:
 - Lists and tuples are the same if their entries are, in order. Sets, in any order.
 - Mappings, in any order of their keys.
 - Dataclasses, attrs classes, and classes that list their fields in ``__struct_fields__`` (msgspec)
-  or ``model_fields`` (pydantic): the class, and the fields that take part in its ``==``.
+  or ``model_fields`` (pydantic): the class, and the fields that take part in its ``==``; of
+  pydantic's models what they have beside their fields, too.
 - Enumerations, dates and times, UUIDs, decimals, fractions, complex numbers and paths.
 
-Everything else has no content that can be seen from outside.
+Everything else has no content that can be seen from outside. What a class's own ``__eq__`` looks at
+can't be seen either: of such a value all its attributes count.
+
+The exact hash, for whoever must not miss a difference that ``==`` sees, tells lists from tuples,
+and the orders of ordered mappings apart.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ import fractions
 import hashlib
 import math
 import pathlib
+import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import attrs
@@ -47,19 +54,30 @@ _WRITTEN_OUT = (
 )
 
 
+_BUILT_IN = (type(None), bool, str, int, float, bytes, bytearray, memoryview)
+_PLAIN = frozenset(
+    (*_BUILT_IN, list, tuple, dict, OrderedDict, set, frozenset, *_WRITTEN_OUT),
+)
+"""Classes that have nothing of their own beside what is built in."""
+
+
 class _NoContentError(Exception):
     """There is something without visible content inside; the arguments lead to it."""
 
 
-def content_hash(value: Any) -> str:
+def content_hash(value: Any, *, exact: bool = False) -> str:
     """Return a hash of the value's content, in hexadecimal: the same if the content is the same.
+
+    Args:
+      value: Any value.
+      exact: Whether the hash differs for all that ``==`` tells apart, a list and a tuple too.
 
     Raises:
       TypeError: if the value, or one inside it, has no content that can be seen; or if it contains
         itself or is nested too deeply.
     """
     try:
-        encoded = _encode(value)
+        encoded = _encode(value, exact)
     except _NoContentError as error:
         culprit, *steps = error.args
         where = "".join(reversed(steps))
@@ -86,12 +104,33 @@ def same_content(values: Iterable[Any]) -> bool:
         return all(bool(first == other) for other in others)
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: Any, exact: bool) -> bytes:
     """Return bytes that are equal just if the content is: each part says its kind and length."""
+    encoded = _encode_plain(value, exact)
+    cls = type(value)
+    if cls in _PLAIN and encoded is not None:
+        return encoded
+    fields = None if isinstance(value, enum.Enum) else _fields_of(value)
+    if fields is None:
+        if encoded is None:
+            raise _NoContentError(value)
+        state = _state_of(value) if _compares_itself(cls) else {}
+        if not state:
+            return encoded
+        return _joined("own", [_name_of(cls), encoded, *_pairs(state, exact)])
+    # A list, say, that is a dataclass as well.
+    within = [] if encoded is None else [encoded]
+    return _joined("object", [_name_of(cls), *_pairs(fields, exact), *within])
+
+
+def _encode_plain(value: Any, exact: bool) -> bytes | None:
+    """Return the same of what is built in or made of it; None of all others."""
     if value is None or isinstance(value, bool):
         return _joined("constant", [repr(value).encode()])
     if isinstance(value, enum.Enum):
-        return _joined("enum", [_name_of(type(value)), value.name.encode()])
+        name, of_flag = str(value.name), isinstance(value, enum.Flag)
+        parts = [b"%x" % value.value] if of_flag else []  # Which may have no name.
+        return _joined("enum", [_name_of(type(value)), name.encode(), *parts])
     if isinstance(value, str):
         return _joined("text", [value.encode(errors="surrogatepass")])
     if isinstance(value, (int, float)):
@@ -99,25 +138,30 @@ def _encode(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _joined("bytes", [bytes(value)])
     if isinstance(value, (list, tuple)):
-        return _joined("list", [_inside(f"[{i}]", one) for i, one in enumerate(value)])
+        kind = "tuple" if exact and isinstance(value, tuple) else "list"
+        return _joined(kind, [_inside(f"[{i}]", one, exact) for i, one in enumerate(value)])
     if isinstance(value, Mapping):
         pairs = [
-            _joined("pair", [_inside(f" key {key!r}", key), _inside(f"[{key!r}]", one)])
+            _joined(
+                "pair", [_inside(f" key {key!r}", key, exact), _inside(f"[{key!r}]", one, exact)]
+            )
             for key, one in value.items()
         ]
+        if exact and isinstance(value, OrderedDict):
+            return _joined("ordered", pairs)
         return _joined("mapping", sorted(pairs))
     if isinstance(value, Set):
-        return _joined("set", sorted(_inside(f" entry {one!r}", one) for one in value))
+        return _joined("set", sorted(_inside(f" entry {one!r}", one, exact) for one in value))
     if isinstance(value, _WRITTEN_OUT):
         return _joined("written", [_name_of(type(value)), _written(value)])
-    fields = _fields_of(value)
-    if fields is None:
-        raise _NoContentError(value)
-    parts = [
-        _joined("pair", [name.encode(), _inside(f".{name}", getattr(value, name))])
+    return None
+
+
+def _pairs(fields: Mapping[str, Any], exact: bool) -> list[bytes]:
+    return [
+        _joined("pair", [name.encode(), _inside(f".{name}", fields[name], exact)])
         for name in sorted(fields)
     ]
-    return _joined("object", [_name_of(type(value)), *parts])
 
 
 def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
@@ -126,9 +170,9 @@ def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
     return b"%b(%b)" % (kind.encode(), body)
 
 
-def _inside(step: str, value: Any) -> bytes:
+def _inside(step: str, value: Any, exact: bool) -> bytes:
     try:
-        return _encode(value)
+        return _encode(value, exact)
     except _NoContentError as error:
         raise _NoContentError(*error.args, step) from None
 
@@ -153,15 +197,52 @@ def _name_of(cls: type) -> bytes:
     return f"{cls.__module__}.{cls.__qualname__}".encode()
 
 
-def _fields_of(value: Any) -> Iterator[str] | None:
-    """Return the names of the fields that take part in ``==``; None if it has no known fields."""
+def _fields_of(value: Any) -> Mapping[str, Any] | None:
+    """Return what takes part in ``==``, by name; None if it has no known fields."""
     cls = type(value)
+    names: Iterable[str]
     if dataclasses.is_dataclass(cls):
-        return (field.name for field in dataclasses.fields(cls) if field.compare)
-    if attrs.has(cls):
-        return (field.name for field in attrs.fields(cls) if field.eq)
-    for listing in ("__struct_fields__", "model_fields"):
-        names = getattr(cls, listing, None)
-        if isinstance(names, (tuple, Mapping)):
-            return iter(names)
-    return None
+        has_eq = cls.__dataclass_params__.eq  # type: ignore[attr-defined]
+        names = [one.name for one in dataclasses.fields(cls) if one.compare or not has_eq]
+    elif attrs.has(cls):
+        # Without any in its ``==``, that is by identity, which nothing in another process has.
+        fields = attrs.fields(cls)
+        names = [one.name for one in fields if one.eq] or [one.name for one in fields]
+    else:
+        for listing in ("__struct_fields__", "model_fields"):
+            names = getattr(cls, listing, ())
+            if isinstance(names, (tuple, Mapping)) and hasattr(cls, listing):
+                break
+        else:
+            return None
+    found = {name: getattr(value, name) for name in names}
+    # What pydantic's models have beside their fields, and compare too.
+    for more in ("__pydantic_extra__", "__pydantic_private__"):
+        beside = getattr(value, more, None)
+        if isinstance(beside, Mapping) and beside:
+            found.update((f"{more}.{name}", one) for name, one in beside.items())
+    if _compares_itself(cls):
+        found = {**_state_of(value), **found}
+    return found
+
+
+def _compares_itself(cls: type) -> bool:
+    """Return whether somebody wrote what ``==`` does for a class, so that it may see anything."""
+    compare = cls.__eq__
+    code = getattr(compare, "__code__", None)
+    if code is None or code.co_filename.startswith("<"):
+        return False  # Written in C, or generated: by dataclasses, or attrs.
+    top = str(compare.__module__).partition(".")[0]
+    return top not in sys.stdlib_module_names and top not in ("pydantic", "attr")
+
+
+def _state_of(value: Any) -> dict[str, Any]:
+    """Return all attributes of an object itself, by name."""
+    found: dict[str, Any] = {}
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            own = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            if name not in ("__dict__", "__weakref__") and hasattr(value, own):
+                found[own] = getattr(value, own)
+    return found | getattr(value, "__dict__", {})

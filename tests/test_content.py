@@ -10,9 +10,11 @@ import pathlib
 import subprocess
 import sys
 import uuid
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import attrs
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,66 @@ class Struct:
         self.a, self.b = a, b
 
 
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    id: int
+    _origin: str = pydantic.PrivateAttr("here")
+
+
+def model(origin: str = "here", **fields: Any) -> Model:
+    made = Model(id=1, **fields)
+    made._origin = origin
+    return made
+
+
+@dataclasses.dataclass
+class Rows(list[int]):
+    source: str
+
+
+@dataclasses.dataclass
+class OwnEq:
+    """What it compares stands in code of its own."""
+
+    number: int
+    unit: str = dataclasses.field(compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnEq) and (self.number, self.unit) == (other.number, other.unit)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Tagged(dict[str, int]):
+    """A dict that compares more than a dict does."""
+
+    __slots__ = ("tag",)
+
+    def __init__(self, tag: str, **fields: int) -> None:
+        super().__init__(fields)
+        self.tag = tag
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tagged) and self.tag == other.tag and super().__eq__(other)
+
+    __hash__ = None
+
+
+@attrs.define(eq=False)
+class Identity:
+    number: int
+
+
+@dataclasses.dataclass(eq=False)
+class IdentityToo:
+    number: int = dataclasses.field(compare=False)
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
 SAME: list[tuple[Any, Any]] = [
     ({"a": 1, "b": [2, {"c": 3}]}, {"b": [2, {"c": 3}], "a": 1}),
     ([1, 2], (1, 2)),
@@ -69,6 +131,12 @@ SAME: list[tuple[Any, Any]] = [
     (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
     (datetime.date(2024, 1, 1), datetime.date(2024, 1, 1)),
     (Color.RED, Color.RED),
+    (Rights(0), Rights(0)),
+    (model(a=1), model(a=1)),
+    (Rows("a"), Rows("a")),
+    (Tagged("a", x=1), Tagged("a", x=1)),
+    (Identity(1), Identity(1)),
+    (OrderedDict(a=1, b=2), {"b": 2, "a": 1}),
     ("\ud800", "\ud800"),
 ]
 DIFFERENT: list[tuple[Any, Any]] = [
@@ -98,6 +166,21 @@ DIFFERENT: list[tuple[Any, Any]] = [
     (pathlib.PurePosixPath("a"), "a"),
     (uuid.UUID(int=1), uuid.UUID(int=2)),
     ("é", "e\u0301"),
+    (model(text="old"), model(text="new")),
+    (model(text="old"), model()),
+    (model("here"), model("there")),
+    (Rows("a"), Rows("b")),
+    (OwnEq(1, "m"), OwnEq(1, "km")),
+    (Tagged("a", x=1), Tagged("b", x=1)),
+    (Identity(1), Identity(2)),
+    (IdentityToo(1), IdentityToo(2)),
+    (Rights(0), Rights.READ),
+    (Rights.READ, Rights.READ | Rights.WRITE),
+]
+
+EXACTLY_DIFFERENT: list[tuple[Any, Any]] = [
+    ([1, 2], (1, 2)),
+    (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)),
 ]
 
 
@@ -112,6 +195,20 @@ def test_the_same_content_has_the_same_hash(one: Any, other: Any) -> None:
 def test_other_content_has_another_hash(one: Any, other: Any) -> None:
     assert content_hash(one) != content_hash(other)
     assert content_hash([one]) != content_hash([other])
+
+
+@pytest.mark.parametrize(("one", "other"), [*DIFFERENT, *EXACTLY_DIFFERENT])
+def test_the_exact_hash_sees_all_that_equality_sees(one: Any, other: Any) -> None:
+    assert content_hash(one, exact=True) != content_hash(other, exact=True)
+    assert content_hash(Fact("a", [one]), exact=True) != content_hash(
+        Fact("a", [other]), exact=True
+    )
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_exact_hash_is_the_same_for_what_is_equal(one: Any, other: Any) -> None:
+    if one == other and type(one) is type(other):
+        assert content_hash(one, exact=True) == content_hash(other, exact=True)
 
 
 JSON = st.recursive(

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, closing, nullcontext, redirect_stdout
+from contextlib import (
+    AbstractContextManager,
+    chdir,
+    closing,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+)
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -38,6 +45,7 @@ from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, agent_in, load_target
+from harness.cli._writer import LineWriter
 from harness.errors import JournalError
 from harness.policies import Attempt, Retry
 
@@ -168,24 +176,28 @@ def _run_into_output(
         budget=options.budget,
     )
     output = Output(options.output, overwrite=options.overwrite, anew=options.resume)
-    with output.open(stdout) as writer:
-        lines = ResultLines(writer, kept=kept, kept_first=not options.ordered, folder=output.folder)
-        with closing(lines), open_display(quiet=options.quiet) as display:
-            run = partial(_read_and_run, options, work, read, reading, name, lines, display)
-            try:
-                # An agent may change it, and the paths of the options are relative to it.
-                with chdir("."):
-                    report = trio.run(run)
-            except BaseExceptionGroup as group:
-                interrupt = first_of(group, KeyboardInterrupt)
-                if interrupt is None:
-                    raise
-                raise interrupt from None
-        if report.refused is not None:
-            raise InputError(report.refused)
-        if report.exit_status != EXIT_OK:
-            writer.discard_if_empty()
-        report.output_is_complete = output.finish(complete=report.is_complete)
+
+    @contextmanager
+    def open_lines() -> Iterator[tuple[ResultLines, LineWriter]]:
+        # Once the journal is open: a second session of a batch, refused there, changes nothing.
+        with output.open(stdout) as writer:
+            first = not options.ordered
+            lines = ResultLines(writer, kept=kept, kept_first=first, folder=output.folder)
+            with closing(lines):
+                yield lines, writer
+
+    with open_display(quiet=options.quiet) as display:
+        run = partial(_read_and_run, options, work, read, reading, name, open_lines, display)
+        try:
+            # An agent may change it, and the paths of the options are relative to it.
+            with chdir("."):
+                report = trio.run(run)
+        except BaseExceptionGroup as group:
+            interrupt = first_of(group, KeyboardInterrupt)
+            if interrupt is None:
+                raise
+            raise interrupt from None
+    report.output_is_complete = output.finish(complete=report.is_complete)
     return report
 
 
@@ -195,7 +207,7 @@ async def _read_and_run(
     read: RecordReader,
     reading: Reading,
     name: str,
-    lines: ResultLines,
+    open_lines: Callable[[], AbstractContextManager[tuple[ResultLines, LineWriter]]],
     display: Display,
 ) -> Report:
     report: Report | None = None
@@ -204,9 +216,14 @@ async def _read_and_run(
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
         async with journal_for(options) as journal:
-            async with opened as function, open_source(read, name=name) as source:
-                work = attrs.evolve(work, function=function, journal=journal)
-                report = await run_batch(work, source, reading, lines, display)
+            with open_lines() as (lines, writer):
+                async with opened as function, open_source(read, name=name) as source:
+                    work = attrs.evolve(work, function=function, journal=journal)
+                    report = await run_batch(work, source, reading, lines, display)
+                if report.refused is not None:
+                    raise InputError(report.refused)
+                if report.exit_status != EXIT_OK:
+                    writer.discard_if_empty()
     except JournalError as error:
         # Of its end. What comes before ends the batch, and stands in the report.
         if report is None:

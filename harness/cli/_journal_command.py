@@ -1,7 +1,7 @@
 """``harness journal``: look into the journal of a batch, and change what the next session does.
 
-``show`` and ``export`` only read, also while a batch writes. ``retry`` and ``forget`` are refused
-then: they need to be the one writer.
+``show``, ``export`` and ``backup`` only read, also while a batch writes. ``retry``, ``forget`` and
+``vacuum`` are refused then: they need to be the one writer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import localtime, strftime
+from time import localtime, strftime, time
 from typing import BinaryIO
 
 import click
@@ -29,6 +29,7 @@ from harness.journal import (
     JournalEditor,
     JournalItem,
     JournalReader,
+    backup_journal,
     edit_journal,
     read_journal,
 )
@@ -249,6 +250,38 @@ def forget(file: str, keys: tuple[str, ...], batch_name: str | None) -> int:
         batch = _the_batch(editor, batch_name).name
         count = editor.forget(batch, _keys_of(editor, batch, keys) if keys else None)
     click.echo(f"{_items(count)} of {batch!r} forgotten")
+    return EXIT_OK
+
+
+@journal.command("backup")
+@_file
+@click.argument("dest", type=click.Path())
+def backup(file: str, dest: str) -> int:
+    """Copy FILE to DEST, which must not be there; also while a batch writes to it.
+
+    The copy is of one moment, and complete in one file.
+    """
+    with _told():
+        size = backup_journal(file, dest)
+    click.echo(f"{dest} has all of {file} ({size:,} bytes)")
+    return EXIT_OK
+
+
+@journal.command("vacuum")
+@_file
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="DAYS",
+    help="First delete what ended longer ago, of all batches; their results are gone then.",
+)
+def vacuum(file: str, older_than: float | None) -> int:
+    """Make FILE smaller, by the room of what was deleted."""
+    with _told(), edit_journal(file) as editor:
+        if older_than is not None:
+            count = editor.forget_before(time() - older_than * 86_400)
+            click.echo(f"{_items(count)} forgotten")
+        click.echo(f"{file} is {editor.vacuum():,} bytes smaller")
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import attrs
 import click
 
-from harness.budgets import Budget
+from harness._budget import Budget
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS

@@ -19,7 +19,8 @@ from harness.cli._writer import LineWriter
 
 UNFINISHED = ".part"
 """What the name of an output ends with as long as it isn't whole. One name for all sessions: one
-that was killed leaves a file behind, and the next one replaces it."""
+that was killed leaves a file behind, and the next one replaces it. It makes a file of its own: one
+that still writes keeps its file, if not the name."""
 
 
 def unfinished_beside(path: str) -> Path | None:
@@ -37,6 +38,8 @@ class Output:
         self._path = path
         self._overwrite = overwrite
         self._part = unfinished_beside(path) if anew else None
+        self._file: os.stat_result | None = None
+        """The file beside it that was made here, whatever has its name by now."""
 
     @property
     def folder(self) -> Path | None:
@@ -53,11 +56,17 @@ class Output:
         path = self._path if self._part is None else str(self._part)
         overwrite = self._overwrite or self._part is not None
         created = path != STANDARD_STREAM and (self._part is not None or not Path(path).exists())
+        if self._part is not None:
+            self._part.unlink(missing_ok=True)
         file = open_output(path, overwrite=overwrite, stdout=stdout)
+        if self._part is not None:
+            self._file = os.fstat(file.fileno())
         try:
             if self._part is not None and Path(self._path).exists():
                 shutil.copymode(self._path, self._part)  # It may be for nobody else to read.
-            with LineWriter(file, created=Path(path) if created else None) as writer:
+            # An agent may change the working directory meanwhile.
+            made = Path(os.path.abspath(path)) if created else None
+            with LineWriter(file, created=made) as writer:
                 yield writer
         except BaseException:
             self.finish(complete=False)
@@ -74,8 +83,16 @@ class Output:
         """
         if self._part is None:
             return True
-        if complete and self._part.exists():
+        if not self._is_ours(self._part):
+            return False
+        if complete:
             self._part.replace(os.path.realpath(self._path))
         else:
-            self._part.unlink(missing_ok=True)
+            self._part.unlink()
         return complete
+
+    def _is_ours(self, part: Path) -> bool:
+        try:
+            return self._file is not None and os.path.samestat(part.stat(), self._file)
+        except OSError:
+            return False

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from harness._budget import Budget
 from harness._root_errors import budget_refusals
-from harness.budgets import Budget
 from harness.cli._errors import InputError
 from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value

@@ -25,6 +25,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import attrs
 
 from harness.fanout._plan import Plan
+from harness.runs import current_run_or_none
+from harness.runs._run import LASTING_KEY
 
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.
@@ -370,6 +372,17 @@ class BatchStore(Protocol):
         ...
 
 
+class DefaultName(str):
+    """A batch's name that nobody chose: its function's.
+
+    Two fan-outs of one function may be two batches or one that goes on, and only a name tells.
+    """
+
+    inside: frozenset[str] = frozenset()
+    """The ids of the runs around it up to that of the next item with a journal; none if there is
+    no such item."""
+
+
 @attrs.frozen(kw_only=True)
 class BatchIdentity:
     """Which batch of a journal a fan-out is, and when one of its items is the same as before."""
@@ -401,4 +414,20 @@ def batch_of(plan: Plan) -> BatchIdentity:
         # Of its class: a mock has whatever it is asked for.
         if hasattr(type(owner), "value_to_json") and hasattr(type(owner), "value_from_json"):
             form = owner
-    return BatchIdentity(name=plan.run_name, target=f"{of.__module__}.{of.__qualname__}", form=form)
+    return BatchIdentity(
+        name=plan.name or _default_name(plan),
+        target=f"{of.__module__}.{of.__qualname__}",
+        form=form,
+    )
+
+
+def _default_name(plan: Plan) -> DefaultName:
+    name = DefaultName(plan.run_name)
+    run = current_run_or_none()
+    inside: list[str] = []
+    for one in () if run is None else (run, *run._ancestors()):
+        inside.append(one.id)
+        if one._locals is not None and LASTING_KEY in one._locals:
+            name.inside = frozenset(inside)
+            break
+    return name

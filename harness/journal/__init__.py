@@ -6,6 +6,7 @@ journal.
 """
 
 from harness.fanout import Totals
+from harness.journal._backup import backup_journal
 from harness.journal._inspect import (
     BatchInfo,
     ItemStatus,
@@ -26,6 +27,7 @@ __all__ = [
     "JournalItem",
     "JournalReader",
     "Totals",
+    "backup_journal",
     "edit_journal",
     "open_journal",
     "read_journal",

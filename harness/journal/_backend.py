@@ -8,8 +8,8 @@ errors mean, and where its dialect differs. Statements are written with ``?``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from harness.errors import (
     JournalError,
@@ -19,6 +19,8 @@ from harness.errors import (
 )
 from harness.journal import _schema
 from harness.journal._owner import Owner, words_for
+
+T = TypeVar("T")
 
 Row = tuple[Any, ...]
 
@@ -62,6 +64,17 @@ class Backend(Protocol):
         """Execute statements, all or none, and return how many rows each of them changed."""
         ...
 
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Do some work, all of it or nothing: what it changes is durable when this returns.
+
+        What is changed must be the same if it is changed twice.
+        """
+        ...
+
+    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        """Execute a statement; within a `transaction`."""
+        ...
+
     def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
         """Return the rows of a query."""
         ...
@@ -72,6 +85,10 @@ class Backend(Protocol):
 
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into a table of the temporary database ``index``."""
+        ...
+
+    def vacuum(self) -> int:
+        """Give the room of deleted rows back to the disk; return how many bytes that was."""
         ...
 
     def close(self) -> None:
@@ -120,14 +137,20 @@ class SqlBackend:
 
     def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
         """Execute statements, all or none, and return how many rows each of them changed."""
+        return self.transaction(
+            lambda: [self.execute(statement, row).rowcount for statement, row in changes]
+        )
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Do some work, all of it or nothing: what it changes is durable when this returns."""
         try:
             self.begin()
-            counts = [self.execute(statement, row).rowcount for statement, row in changes]
+            done = work()
             self.commit()
         except Exception as error:
             self.roll_back()
             raise self.translate(error) from error
-        return counts
+        return done
 
     def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
         """Return the rows of a query."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -19,17 +18,21 @@ from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row, Rows
-from harness.journal._codec import Codec, digest_of_key, key_to_json
+from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex
+from harness.journal._owner import SteadyClock
 from harness.journal._queries import stored
 from harness.journal._totals import totals_of
-from harness.journal._writer import Acknowledge, Writer
+from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Writer
 
 READ_AT_ONCE = 200
 """Endings that are asked for in one query."""
 
 ORIGIN_BYTES = 8
 """Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
+
+_TOKENS_AT_MOST = 10**15
+"""More are a mistake, and the sum of some such would be more than a database counts to."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
 
@@ -70,6 +73,8 @@ class JournalBatch:
         index: KeyIndex,
         max_attempts: int | None,
         retry_failed: bool,
+        clock: SteadyClock,
+        last_event: int,
         closed: Callable[[], None],
     ) -> None:
         self._writer = writer
@@ -79,6 +84,9 @@ class JournalBatch:
         self._session = session
         self._index = index
         self._retry_failed = retry_failed
+        self._clock = clock
+        self._last_event = last_event
+        """The last number of an event before the journal was opened."""
         self._closed: Callable[[], None] | None = closed
         self.name: str = name
         self.items: int = index.items
@@ -174,6 +182,10 @@ class JournalBatch:
                 f"batch {self.name!r} has no ending for the item {repr_of(entry.key)}"
             )
         status, text, error_type, error_message, degraded, ended_at, seconds, begun_at = row
+        if entry.ending is not None and entry.ending <= self._last_event:
+            # Of an earlier session, whatever the clock of its machine said.
+            ended_at = min(ended_at, self._clock.made_at)
+            begun_at = min(begun_at, ended_at)
         return Stored(
             status=status,
             value=self._codec.decode(text) if status == "ok" else None,
@@ -240,7 +252,18 @@ class JournalBatch:
           ended: For each what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
         """
-        self._writer.record(self._end(ended), then)
+        part: list[Ended] = []
+        characters = 0
+        for one in ended:
+            value = one[2].value
+            if value is not None:
+                characters += len(value)
+                if part and characters > GROUP_CHARACTERS_AT_MOST:
+                    # If that fails, what comes after it fails too, and says so.
+                    self._writer.record(self._end(part), _nobody_waits)
+                    part, characters = [], len(value)
+            part.append(one)
+        self._writer.record(self._end(part), then)
 
     async def flush(self) -> None:
         """Wait until all that was recorded before is durable.
@@ -283,7 +306,7 @@ class JournalBatch:
 
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
-        now = time.time()
+        now = self._clock.now()
         items: list[Any] = []
         attempts: list[Any] = []
         numbers: list[int] = []
@@ -297,7 +320,7 @@ class JournalBatch:
 
     def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
-        now = time.time()
+        now = self._clock.now()
         items: list[Any] = []
         endings: list[Any] = []
         for entry, attempt, ending in ended:
@@ -315,9 +338,9 @@ class JournalBatch:
                 now,
                 ending.seconds,
                 ending.value,
-                _as_text(ending.error_type),
-                _as_text(ending.error_message),
-                ending.tokens,
+                words_to_text(ending.error_type),
+                words_to_text(ending.error_message),
+                min(ending.tokens, _TOKENS_AT_MOST),
                 # Nan is no number to a database, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
             )
@@ -328,15 +351,12 @@ class JournalBatch:
         return {"harness_items": items, "harness_endings": endings}
 
 
+def _nobody_waits(_: BaseException | None) -> None:
+    pass
+
+
 def _add_item(entry: Entry, items: list[Any]) -> None:
     assert isinstance(entry, _Entry), "an entry comes from `find`"
     if entry.row is not None:
         items += entry.row
         entry.row = None
-
-
-def _as_text(words: str | None) -> str | None:
-    """Return an error's words as every database takes them, whatever bytes an exception quotes."""
-    if words is None or (words.isascii() and "\0" not in words):
-        return words
-    return words.encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -20,6 +20,12 @@ from harness.errors import JournalKeyError, JournalValueError
 DIGEST_BYTES = 16
 """Of a billion keys two are mistaken for each other once in 10 ** 20 times."""
 
+VALUE_BYTES_AT_MOST = 500_000_000
+"""SQLite and PostgreSQL hold a billion; of which a row and a message need some, too."""
+
+WORDS_AT_MOST = 1 << 20
+"""Characters of what an error says. Some quote all that they were given."""
+
 
 def _to_text(encoder: json.JSONEncoder) -> Callable[[Any], str]:
     """Return what does the same as ``encoder.encode``, which makes a new C encoder for each value.
@@ -101,6 +107,21 @@ def digest_of_key(batch: int, key_json: str) -> bytes:
     return blake2b(f"{batch} {key_json}".encode(), digest_size=DIGEST_BYTES).digest()
 
 
+def words_to_text(words: str | None) -> str | None:
+    """Return an error's words as every database takes them, whatever an exception quotes."""
+    if words is None:
+        return None
+    if len(words) > WORDS_AT_MOST:
+        words = f"{words[:WORDS_AT_MOST]}... ({len(words) - WORDS_AT_MOST:,} more characters)"
+    if words.isascii() and "\0" not in words:
+        return words
+    return words.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 class Codec:
     """Writes values as text and reads them again."""
 
@@ -130,7 +151,7 @@ class Codec:
             if not self._own and isinstance(text, str) and text.isascii():
                 # Most values by far: what comes back is the same, so nothing can be lost.
                 decoded = _from_json(text)[0]
-                if decoded == value:
+                if decoded == value and len(text) <= VALUE_BYTES_AT_MOST:
                     return text, decoded
             if isinstance(text, bytes):
                 text = text.decode()
@@ -145,6 +166,11 @@ class Codec:
                     if self._own:
                         raise
                     text = json.dumps(value)
+            if len(text) * 4 > VALUE_BYTES_AT_MOST and _size(text) > VALUE_BYTES_AT_MOST:
+                raise ValueError(
+                    f"it takes {_size(text):,} bytes, and a database holds {VALUE_BYTES_AT_MOST:,}"
+                    "; keep it in a file, and return its name"
+                )
             return text, self._check(text)
         except RecursionError as error:
             raise self._refusal(value, "it contains itself, or is nested too deeply") from error
@@ -168,22 +194,26 @@ class Codec:
     def hash_input(self, item: Any) -> bytes:
         """Return a hash of the item's content, the same in every process.
 
-        Plain data is hashed as JSON with its fields in order; dataclasses and the like by
+        Plain data is hashed as JSON with its fields in order; what JSON would take for something
+        else, such as a tuple or a dict of numbers, and dataclasses and the like by
         `harness.fanin.content_hash`, which takes ten times as long; the rest as ``encode``
-        writes it.
+        writes it. So two items that ``==`` tells apart have two hashes.
 
         Raises:
           JournalValueError: if there is no content to be seen.
         """
         try:
             text = _to_canonical_json(item)
+            is_plain = _from_json(text)[0] == item
         except Exception:  # Of whatever class: an item may be anybody's own.
+            is_plain = False
+        if is_plain is not True:
             text = "content " + self._content_of(item)
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
     def _content_of(self, item: Any) -> str:
         try:
-            return content_hash(item)
+            return content_hash(item, exact=True)
         except Exception as error:
             if not self._own:
                 # The advice of `content_hash` is for those who merge values.

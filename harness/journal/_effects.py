@@ -4,8 +4,8 @@ Implements `harness.shared.EffectStore`. An effect is *intended* on disk before 
 *done* or *failed* after it came back. What is intended without an ending is unknown: its process
 died in between, or the record of its ending was lost.
 
-One row per effect, updated in place: effects are mails and payments, and come by the thousand, not
-by the million.
+One row per effect, updated in place. What is asked while a commit is under way is looked up, and
+recorded, by one statement each for all of it, and shares the next commit.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Hashable
+from functools import cache
 from hashlib import blake2b
 from typing import Any
+
+import attrs
+import outcome
 
 from harness._words import error_in_words, repr_of
 from harness.errors import JournalError, JournalKeyError
 from harness.journal._backend import Backend, Row
-from harness.journal._codec import Codec
+from harness.journal._codec import Codec, words_to_text
 from harness.journal._writer import Writer
 from harness.shared import DefaultKey, RecordedEffect
+
+COLUMNS = ("id", "key", "idempotency_key", "state", "value", "intended_at", "done_at")
+
+EFFECTS_PER_STATEMENT = 64
 
 
 class JournalEffects:
@@ -34,6 +42,8 @@ class JournalEffects:
         """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
         self._taken: set[int] | None = None
         """Hashes of all idempotency keys, since the first new effect. For the writer's thread."""
+        self._last_effect = 0
+        """The number of the latest effect; known together with those."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
         """Record that the effect is about to begin, and return what was known of it before.
@@ -52,8 +62,8 @@ class JournalEffects:
         Cancellation: the intention may be recorded or not.
         """
         text = effect_key_to_json(key)
-        state, stored_key, value = await self._writer.ask(
-            lambda backend: self._intend(backend, text, idempotency_key)
+        state, stored_key, value = await self._writer.share(
+            self._answer, _Intention(text, idempotency_key)
         )
         if state == "done":
             value = self._codec.decode(value)
@@ -87,60 +97,149 @@ class JournalEffects:
 
         Cancellation: the record is made nevertheless; only the wait ends.
         """
-        await self._end(key, "failed", json.dumps(error_in_words(error)))
+        words = words_to_text(error_in_words(error))
+        await self._end(key, "failed", json.dumps(words))
 
     async def _end(self, key: Any, state: str, text: str) -> None:
-        change = (
-            "UPDATE harness_effects SET state = ?, value = ?, done_at = ? WHERE key = ?",
-            (state, text, time.time(), effect_key_to_json(key)),
-        )
-        [count] = await self._writer.ask(lambda backend: backend.change([change]))
-        if not count:
-            raise JournalError(
-                f"the effect {repr_of(key)} has an ending, but was never intended in this journal; "
-                "call intend() before the effect begins"
-            )
+        asked = _End(effect_key_to_json(key), repr_of(key), state, text)
+        await self._writer.share(self._answer, asked, characters=len(text))
 
-    def _intend(self, backend: Backend, key: str, offered: str) -> tuple[Any, str, Any]:
-        """Return the state that was there, its idempotency key, and the text of its value."""
-        rows = backend.fetch(
-            "SELECT state, idempotency_key, value FROM harness_effects WHERE key = ?", (key,)
-        )
-        if rows:
-            return _intend_again(backend, key, *rows[0])
+    # In the writer's thread -------------------------------------------------------------------
+
+    def _answer(
+        self, backend: Backend, asked: list[_Intention | _End]
+    ) -> list[outcome.Outcome[Any]]:
+        """Answer each with what is now known of its effect, and record all in one transaction."""
         if self._taken is None:
-            rows = backend.fetch("SELECT idempotency_key FROM harness_effects")
-            self._taken = {hash(taken) for (taken,) in rows}
-        idempotency_key = str(offered)
-        if isinstance(offered, DefaultKey) and hash(idempotency_key) in self._taken:
+            rows = backend.fetch("SELECT id, idempotency_key FROM harness_effects")
+            self._last_effect = max((int(number) for number, _ in rows), default=0)
+            self._taken = {hash(taken) for _, taken in rows}
+        book = _Book(self._taken, self._last_effect)
+        answers: list[outcome.Outcome[Any]] = []
+
+        def work() -> list[outcome.Outcome[Any]]:
+            nonlocal answers
+            before = {key: book.known[key] for key in book.changed}
+            book.begin()
+            keys = list(dict.fromkeys(one.key for one in asked))
+            for start in range(0, len(keys), EFFECTS_PER_STATEMENT):
+                part = keys[start : start + EFFECTS_PER_STATEMENT]
+                for row in backend.execute(_look_up(len(part)), part).fetchall():
+                    book.known[row[1]] = tuple(row)
+            if before and before.items() <= book.known.items():
+                # A server had it, and its connection was lost before it could say so.
+                book.offered = {hash(row[2]) for row in before.values()}
+                book.last = max(book.last, *(row[0] for row in before.values()))
+                return answers
+            answers = [outcome.capture(one.answer, book) for one in asked]
+            changed = [book.known[key] for key in book.changed]
+            for start in range(0, len(changed), EFFECTS_PER_STATEMENT):
+                rows = changed[start : start + EFFECTS_PER_STATEMENT]
+                backend.execute(_put(len(rows)), [value for row in rows for value in row])
+            return answers
+
+        answers = backend.transaction(work)
+        self._taken |= book.offered
+        self._last_effect = book.last
+        return answers
+
+
+class _Book:
+    """What is known of some effects, and which of that has changed."""
+
+    def __init__(self, taken: set[int], last: int) -> None:
+        self._taken = taken
+        self._last = last
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was changed; a transaction may be begun a second time."""
+        self.known: dict[str, Row] = {}
+        """By key, the rows in the order of `COLUMNS`."""
+        self.changed: dict[str, None] = {}
+        self.offered: set[int] = set()
+        """Hashes of the idempotency keys of new effects."""
+        self.last = self._last
+        """The number of the latest effect."""
+
+    def is_taken(self, idempotency_key: str) -> bool:
+        """Return whether an effect has the idempotency key."""
+        hashed = hash(idempotency_key)
+        return hashed in self._taken or hashed in self.offered
+
+    def put(self, row: Row) -> None:
+        """Note how a row is from now on."""
+        self.known[row[1]] = row
+        self.changed[row[1]] = None
+
+
+@attrs.frozen
+class _Intention:
+    """Asks whether an effect may begin."""
+
+    key: str
+    offered: str
+
+    def answer(self, book: _Book) -> tuple[Any, str, Any]:
+        """Return the state that was there, its idempotency key, and the text of its value."""
+        if self.key in book.known:
+            number, key, idempotency_key, state, value, _, _ = book.known[self.key]
+            if state == "intended":
+                return "unknown", idempotency_key, None
+            if state == "failed":
+                book.put((number, key, idempotency_key, "intended", None, time.time(), None))
+                return "failed", idempotency_key, None
+            return "done", idempotency_key, value
+        idempotency_key = str(self.offered)
+        if isinstance(self.offered, DefaultKey) and book.is_taken(idempotency_key):
             # The effect of an item that asks first gets the item's own key. Another one asked
             # first in a process that has ended: to the receiver this would be a repetition of that.
-            idempotency_key += f":{blake2b(key.encode(), digest_size=4).hexdigest()}"
-        change: tuple[str, Row] = (
-            "INSERT INTO harness_effects (id, key, idempotency_key, state, intended_at) "
-            "SELECT coalesce(max(id), 0) + 1, ?, ?, 'intended', ? FROM harness_effects",
-            (key, idempotency_key, time.time()),
-        )
-        backend.change([change])
-        self._taken.add(hash(idempotency_key))
+            idempotency_key += f":{blake2b(self.key.encode(), digest_size=4).hexdigest()}"
+        book.last += 1
+        book.offered.add(hash(idempotency_key))
+        book.put((book.last, self.key, idempotency_key, "intended", None, time.time(), None))
         return "new", idempotency_key, None
 
 
-def _intend_again(
-    backend: Backend, key: str, state: str, idempotency_key: str, value: str | None
-) -> tuple[Any, str, Any]:
-    """Return the state that was there, with its idempotency key and the text of its value."""
-    if state == "intended":
-        return "unknown", idempotency_key, None
-    if state == "failed":
-        change: tuple[str, Row] = (
-            "UPDATE harness_effects SET state = 'intended', value = NULL, intended_at = ?, "
-            "done_at = NULL WHERE key = ?",
-            (time.time(), key),
-        )
-        backend.change([change])
-        return "failed", idempotency_key, None
-    return "done", idempotency_key, value
+@attrs.frozen
+class _End:
+    """Says how an effect ended."""
+
+    key: str
+    words: str
+    state: str
+    text: str
+
+    def answer(self, book: _Book) -> None:
+        """Note it.
+
+        Raises:
+          JournalError: if the effect was never intended.
+        """
+        if self.key not in book.known:
+            raise JournalError(
+                f"the effect {self.words} has an ending, but was never intended in this journal; "
+                "call intend() before the effect begins"
+            )
+        number, key, idempotency_key, _, _, intended_at, _ = book.known[self.key]
+        now = time.time()
+        book.put((number, key, idempotency_key, self.state, self.text, intended_at, now))
+
+
+@cache
+def _look_up(keys: int) -> str:
+    places = ", ".join("?" * keys)
+    return f"SELECT {', '.join(COLUMNS)} FROM harness_effects WHERE key IN ({places})"
+
+
+@cache
+def _put(rows: int) -> str:
+    row = f"({', '.join('?' * len(COLUMNS))})"
+    changes = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[3:])
+    return (
+        f"INSERT INTO harness_effects ({', '.join(COLUMNS)}) VALUES {', '.join([row] * rows)} "
+        f"ON CONFLICT (key) DO UPDATE SET {changes}"
+    )
 
 
 def effect_key_to_json(key: Any) -> str:

@@ -8,6 +8,7 @@ command line and for notebooks.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -112,10 +113,12 @@ class JournalReader:
         """Return the batches, in the order in which they were made."""
         rows = self._backend.fetch(
             """
-            SELECT b.name, b.target, b.version, b.settings, b.created_at, max(s.started_at),
-              count(s.id)
-            FROM harness_batches b LEFT JOIN harness_sessions s ON s.batch = b.id
-            GROUP BY b.id, b.name, b.target, b.version, b.settings, b.created_at
+            SELECT b.name, b.target, b.version, b.settings, b.created_at, l.started_at,
+              coalesce(n.sessions, 0)
+            FROM harness_batches b
+            LEFT JOIN (SELECT batch, count(*) AS sessions, max(id) AS last FROM harness_sessions
+              GROUP BY batch) n ON n.batch = b.id
+            LEFT JOIN harness_sessions l ON l.id = n.last
             ORDER BY b.id
             """
         )
@@ -193,7 +196,8 @@ class JournalReader:
         history = HISTORY.format(events=EVENTS.format(first=first_event))
         query = f"""
           SELECT {columns} FROM (
-            SELECT i.id AS id, i.key AS key, f.value AS value, f.error_type AS error_type,
+            SELECT i.id AS id, i.key AS key, i.digest AS digest,
+              f.value AS value, f.error_type AS error_type,
               f.error_message AS error_message, coalesce(f.degraded, 0) AS degraded,
               coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at,
               coalesce(f.seconds, 0) AS seconds,
@@ -305,17 +309,64 @@ class JournalEditor(JournalReader):
         digests = self._digests(number, keys)
         self._numbers_of(number, batch, digests.values())
         changes = keep_last_numbers(*last_numbers(self._backend))
-        for part in _parts(list(digests)):
-            places = ", ".join("?" * len(part))
-            of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"
-            row = (number, *part)
-            changes += [
-                (f"DELETE FROM harness_attempts WHERE item IN {of_keys}", row),
-                (f"DELETE FROM harness_endings WHERE item IN {of_keys}", row),
-                (f"DELETE FROM harness_items WHERE batch = ? AND digest IN ({places})", row),
-            ]
-        self._backend.change(changes)
+        self._backend.change(changes + _deletions(number, list(digests)))
         return len(digests)
+
+    def forget_before(self, when: float, batch: str | None = None) -> int:
+        """Delete what ended before a moment, and all that is recorded of it, from the totals too.
+
+        What hasn't ended stays, and so does every effect: it would be had again. Of a batch of
+        which nothing is left, and that wasn't opened since, the name goes as well. The room in the
+        file is used again; to make the file smaller, call `vacuum` then.
+
+        Args:
+          when: In seconds since the epoch, such as ``time.time() - 90 * 86_400``.
+          batch: The name of one batch; by default all.
+
+        Returns:
+          How many items were deleted.
+
+        Raises:
+          ValueError: if ``when`` is no moment.
+          JournalError: if there is no such batch; nothing is changed then.
+        """
+        if not math.isfinite(when):
+            raise ValueError(
+                f"forget_before(when=...) takes seconds since the epoch, not {when!r}; write "
+                "time.time() - 90 * 86_400 for the time up to 90 days ago"
+            )
+        chosen = [one for one in self.batches() if batch in (None, one.name)]
+        if batch is not None and not chosen:
+            self._number_of(batch)  # Which says what there is.
+        count = 0
+        changes = keep_last_numbers(*last_numbers(self._backend))
+        for info in chosen:
+            number = self._number_of(info.name)
+            query, arguments = self._items("v.digest", number)
+            ended = self._backend.fetch(f"{query} WHERE v.ended_at < ?", (*arguments, when))
+            count += len(ended)
+            changes += _deletions(number, [bytes(digest) for (digest,) in ended])
+            if info.last_session_at < when:
+                changes += [
+                    (
+                        f"DELETE FROM {table} WHERE {column} = ? AND NOT EXISTS "
+                        "(SELECT 1 FROM harness_items WHERE batch = ?)",
+                        (number, number),
+                    )
+                    for table, column in (("harness_sessions", "batch"), ("harness_batches", "id"))
+                ]
+        self._backend.change(changes)
+        return count
+
+    def vacuum(self) -> int:
+        """Give the room of what was deleted back to the disk, which `forget` alone doesn't.
+
+        The whole journal is written anew; meanwhile that takes as much room on the disk again.
+
+        Returns:
+          How many bytes smaller it is.
+        """
+        return self._backend.vacuum()
 
     def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:
         return {digest_of_key(batch, key_to_json(key)): key for key in keys}
@@ -341,6 +392,21 @@ class JournalEditor(JournalReader):
                 "different keys: 1 and '1')"
             )
         return list(found.values())
+
+
+def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:
+    """Return the statements that delete items of a batch, and what is recorded of them."""
+    changes: list[tuple[str, Row]] = []
+    for part in _parts(digests):
+        places = ", ".join("?" * len(part))
+        of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"
+        row = (batch, *part)
+        changes += [
+            (f"DELETE FROM harness_attempts WHERE item IN {of_keys}", row),
+            (f"DELETE FROM harness_endings WHERE item IN {of_keys}", row),
+            (f"DELETE FROM harness_items WHERE batch = ? AND digest IN ({places})", row),
+        ]
+    return changes
 
 
 def _parts(digests: list[bytes]) -> Iterator[list[bytes]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -21,8 +20,9 @@ from harness.errors import (
     JournalFormatError,
     JournalLockedError,
     JournalMismatchError,
+    NoRunError,
 )
-from harness.fanout._journal import BatchIdentity, batch_of
+from harness.fanout._journal import BatchIdentity, DefaultName, batch_of
 from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
@@ -31,11 +31,12 @@ from harness.journal._batch import JournalBatch
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
-from harness.journal._open import open_for_writing
-from harness.journal._owner import Owner, this_process
+from harness.journal._open import check_path, open_for_writing
+from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
+from harness.runs import current_run
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +66,14 @@ class Journal(JournalEffects):
         self._owner = owner
         self._settings = settings
         self._last_event, self._last_item = last_numbers
+        self._last_event_before = self._last_event
+        """The last number of an event before this opening."""
+        self._clock = SteadyClock()
         self._open_batches: set[str] = set()
+        self._opened: set[str] = set()
+        """Names of the batches that were opened so far."""
+        self._opened_in = _run_id()
+        """In which run it was opened; None outside of any."""
         self._indexes: set[KeyIndex] = set()
         self.name: str = name
         """The path of the file, or the address of the database without its password."""
@@ -151,8 +159,9 @@ class Journal(JournalEffects):
           JournalMismatchError: if it is known with another target, version or settings, and the
             journal wasn't opened with ``force=True``.
           JournalLockedError: if it is open already.
-          JournalError: if the journal can't be read or written, or ``name`` is no text that could
-            be stored.
+          JournalError: if nobody chose its name, and it could be taken for another fan-out's: one
+            that has ended, or that belongs to another item of a fan-out around it. Or if the
+            journal can't be read or written, or ``name`` is no text that could be stored.
 
         Checkpoint: always.
 
@@ -166,6 +175,8 @@ class Journal(JournalEffects):
                 f"name= is {name!r}, which has half of a character in it; a batch is found by its "
                 "name, so give it one that can be written as UTF-8"
             ) from None
+        if isinstance(name, DefaultName):
+            self._check_default(name)
         if name in self._open_batches:
             raise JournalLockedError(
                 f"the batch {name!r} of the journal {self.name!r} is being worked on by another "
@@ -190,6 +201,7 @@ class Journal(JournalEffects):
             # The thread may still be filling the index; it is closed at the end.
             self._open_batches.discard(name)
             raise
+        self._opened.add(name)
         return JournalBatch(
             self._writer,
             self._codec if codec is None else codec,
@@ -200,8 +212,27 @@ class Journal(JournalEffects):
             index=index,
             max_attempts=self.max_attempts,
             retry_failed=self.retry_failed,
+            clock=self._clock,
+            last_event=self._last_event_before,
             closed=partial(self._close_batch, name, index),
         )
+
+    def _check_default(self, given: DefaultName) -> None:
+        """Refuse a name that nobody chose where a fan-out could get what is another one's."""
+        name = str(given)
+        # A journal that was opened within the item is that item's own.
+        if given.inside and self._opened_in not in given.inside:
+            raise JournalError(
+                f"the batch {name!r} stands in an item of another fan-out, and was given no "
+                f"name=: the next item's would be taken for it, and get its results; give it a "
+                f"name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
+            )
+        if name in self._opened and name not in self._open_batches:
+            raise JournalError(
+                f"the batch {name!r} was worked on before in this block of open_journal(), and was "
+                "given no name=: whether this fan-out goes on with it can't be told; give it the "
+                f"name={name!r} if it does, and another one if it doesn't"
+            )
 
     def _close_batch(self, name: str, index: KeyIndex) -> None:
         self._open_batches.discard(name)
@@ -230,7 +261,7 @@ class Journal(JournalEffects):
         known = backend.fetch(
             "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
         )
-        now = time.time()
+        now = self._clock.now()
         changes: list[tuple[str, tuple[Any, ...]]] = []
         if known:
             batch, *before = known[0]
@@ -274,6 +305,13 @@ class Journal(JournalEffects):
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
         return int(batch), int(session)
+
+
+def _run_id() -> str | None:
+    try:
+        return current_run().id
+    except NoRunError:
+        return None
 
 
 class _JournalOfForm:
@@ -391,7 +429,8 @@ def open_journal(
 
     Raises:
       TypeError: if an argument has the wrong type, or only one of encode and decode is given.
-      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty.
+      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty, or the address of
+        a database of another kind.
       ImportError: if the server's driver is not installed.
 
       And when the block is entered:
@@ -409,6 +448,7 @@ def open_journal(
         raise TypeError(f"open_journal(path=...) takes a text or a Path, not {path!r}")
     if not name:
         raise ValueError("open_journal(path=...) is empty; give the journal a file")
+    check_path(name)
     if version is not None and not isinstance(version, str):
         raise TypeError(
             f"open_journal(version=...) takes a text, not {version!r}; None is for no version"

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 
 from harness.errors import JournalError, JournalLockedError
-from harness.journal._owner import Owner, words_for
+from harness.journal._owner import Owner, owner_from_json, words_for
 
 if sys.platform == "win32":
     import msvcrt
@@ -22,6 +23,8 @@ if sys.platform == "win32":
         # A byte far behind the text, so that others can read who holds the lock.
         os.lseek(fd, 1 << 30, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+
+    _lock_shared = _lock
 
     def _unlock(fd: int) -> None:
         os.lseek(fd, 1 << 30, os.SEEK_SET)
@@ -33,6 +36,9 @@ else:
     def _lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    def _lock_shared(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
     def _unlock(fd: int) -> None:
         # Not only closed: a forked child that still has the file open would keep the lock.
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -40,6 +46,34 @@ else:
 
 _WORDS_AT_MOST = 4_096
 """Bytes that are read of who holds a lock; an owner's text is some hundred."""
+
+
+_TRIES = 3
+_SECONDS_PER_TRY = 0.02
+"""Whoever asks `is_locked` has the lock for microseconds."""
+
+
+def is_locked(path: str) -> bool:
+    """Return whether a journal is being written to, as far as this user may know."""
+    try:
+        fd = os.open(_path_of_lock(path), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        _lock_shared(fd)
+        _unlock(fd)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _path_of_lock(path: str) -> str:
+    # Of the file itself: two links to one journal have one lock.
+    return os.path.realpath(path) + "-lock"
 
 
 class FileLock:
@@ -52,33 +86,75 @@ class FileLock:
           JournalLockedError: if another process, or another part of this one, has it.
           JournalError: if the lock file can't be made.
         """
-        # Of the file itself: two links to one journal have one lock.
-        lock_path = os.path.realpath(path) + "-lock"
+        self._fd: int | None = None
+        lock_path = _path_of_lock(path)
+        fd, is_ours = _open_lock(lock_path)
         try:
-            self._fd: int | None = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise JournalError(
-                f"the lock file {lock_path!r} can't be opened for writing ({error.strerror}); a "
-                "journal needs to write in its folder"
-            ) from error
-        try:
-            _lock(self._fd)
-        except OSError as error:
-            holder = os.pread(self._fd, _WORDS_AT_MOST, 0) if hasattr(os, "pread") else b""
-            os.close(self._fd)
-            raise JournalLockedError(
-                f"the journal {path!r} is written to by "
-                f"{words_for(holder.decode(errors='replace'))}; wait until that has ended. "
-                "Meanwhile it can be read, and a new batch can have a file of its own"
-            ) from error
-        with contextlib.suppress(OSError):  # On a full disk the name is missing, not the lock.
-            os.ftruncate(self._fd, 0)
-            os.write(self._fd, owner.text.encode())
+            self._take(fd, path)
+            before = os.pread(fd, _WORDS_AT_MOST, 0) if hasattr(os, "pread") else b""
+            if before and owner_from_json(before.decode(errors="replace")) is None:
+                raise JournalError(
+                    f"{lock_path!r} is no lock file of a journal, and was left as it is; move it "
+                    "away, or give the journal another name"
+                )
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        self._has_name = is_ours
+        if is_ours:
+            # On a full disk the name is missing, not the lock.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.write(fd, owner.text.encode())
+
+    def _take(self, fd: int, path: str) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                _lock(fd)
+            except OSError as error:
+                if left:
+                    time.sleep(_SECONDS_PER_TRY)
+                    continue
+                holder = os.pread(fd, _WORDS_AT_MOST, 0) if hasattr(os, "pread") else b""
+                raise JournalLockedError(
+                    f"the journal {path!r} is written to by "
+                    f"{words_for(holder.decode(errors='replace'))}; wait until that has ended. "
+                    "Meanwhile it can be read, and a new batch can have a file of its own"
+                ) from error
+            return
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give the lock back; a second time does nothing."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with contextlib.suppress(OSError):
+                if self._has_name:
+                    # Or it would be told as the holder's, if that is a user who can't write here.
+                    os.ftruncate(fd, 0)
+            with contextlib.suppress(OSError):
                 _unlock(fd)
             os.close(fd)
+
+
+def _open_lock(path: str) -> tuple[int, bool]:
+    """Return the opened lock file, and whether one may write to it.
+
+    Where another user has made it, a lock can be had on it all the same.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666), True
+    except OSError as error:
+        if sys.platform != "win32" and os.path.isfile(path):
+            with contextlib.suppress(OSError):
+                return os.open(path, os.O_RDONLY), False
+        raise JournalError(
+            f"the lock file {path!r} can't be opened for writing ({error.strerror}); a "
+            "journal needs to write in its folder"
+        ) from error

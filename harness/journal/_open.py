@@ -10,6 +10,7 @@ from harness.journal._owner import Owner
 from harness.journal._sqlite import SqliteBackend
 
 _SERVER = re.compile(r"postgres(ql)?://")
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
 def open_for_writing(path: str, owner: Owner) -> Backend:
@@ -26,7 +27,23 @@ def open_for_reading(path: str) -> Backend:
     return backend
 
 
+def check_path(path: str) -> None:
+    """Refuse an address that is no path and leads to no database that could hold a journal.
+
+    Raises:
+      ValueError: if it is one.
+    """
+    address = _ADDRESS.match(path)
+    if address and not _SERVER.match(path):
+        # No more of it, as what comes next may be a password.
+        raise ValueError(
+            f"no journal can be opened at {address[0]}...; give the path of a file, or "
+            "postgresql://... for a database on a server"
+        )
+
+
 def _backend(path: str) -> Backend:
+    check_path(path)
     if _SERVER.match(path):
         backend: Backend = _postgres.PostgresBackend(path)
         return backend

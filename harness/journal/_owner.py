@@ -14,6 +14,33 @@ import time
 
 import attrs
 
+if hasattr(time, "CLOCK_BOOTTIME"):  # Of Linux; the other one stands still while it is suspended.
+
+    def _steady_seconds() -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:
+    _steady_seconds = time.monotonic
+
+
+class SteadyClock:
+    """Seconds since the epoch, as the machine saw them when this was made, and counted from there.
+
+    A machine's clock is set while programs run, by hours where it starts without a battery. What
+    one session records is in order all the same, and a second in it is a second.
+    """
+
+    __slots__ = ("_offset", "made_at")
+
+    def __init__(self) -> None:
+        self.made_at: float = time.time()
+        """When it was made."""
+        self._offset = self.made_at - _steady_seconds()
+
+    def now(self) -> float:
+        """Return the time, which is never less than before."""
+        return self._offset + _steady_seconds()
+
 
 @attrs.frozen
 class Owner:

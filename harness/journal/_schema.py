@@ -16,6 +16,7 @@ Texts stand where both databases agree; ``{blob}`` and the like are the dialect'
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 APPLICATION_ID = 0x48_52_4E_4A
 """Marks an SQLite file as a journal: ``HRNJ``."""
@@ -110,6 +111,20 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """The tables that are appended to, in the order in which a transaction does so."""
+
+TEXTS: Mapping[str, tuple[int, ...]] = {
+    "harness_items": (COLUMNS["harness_items"].index("key"),),
+    "harness_endings": tuple(
+        COLUMNS["harness_endings"].index(name) for name in ("value", "error_message")
+    ),
+}
+"""Where in a row what may be of any length stands."""
+
+
+def characters(table: str, values: list[Any]) -> int:
+    """Return how long the texts in some rows are, all together."""
+    width = len(COLUMNS[table])
+    return sum(sum(map(len, filter(None, values[at::width]))) for at in TEXTS.get(table, ()))
 
 
 def statements(script: str, types: Mapping[str, str]) -> list[str]:

@@ -3,10 +3,16 @@
 In WAL mode, so others read while one writes, and a commit is one append and one sync; with
 ``synchronous=FULL`` that sync comes before the commit returns, so a commit outlives a loss of power
 as far as the disk keeps its word.
+
+So the newest records stand in the WAL beside the file, and a copy of the file alone lacks them. To
+have that noticed, whoever opens the journal for writing leaves a mark in the file itself before
+anything is acknowledged, and takes it out when closing: a file with the mark and without a WAL is
+not all there is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -22,7 +28,7 @@ from harness.errors import (
 )
 from harness.journal import _group, _schema
 from harness.journal._backend import Row, Rows, SqlBackend
-from harness.journal._lock import FileLock
+from harness.journal._lock import FileLock, is_locked
 from harness.journal._owner import Owner, words_for
 from harness.journal._wal import GROWN_AFTER_COMMITS, grow_wal
 
@@ -35,6 +41,13 @@ BUSY_SECONDS = 10.0
 
 SYNCHRONOUS = "FULL"
 """Every commit is synced. The tests, which can't cut the power, do without."""
+
+MARK = "open"
+"""The row of ``harness_meta`` that says that the file isn't complete without its WAL."""
+
+MARK_SECONDS = 1.0
+"""How long to wait for readers before the mark is in the file. One that reads on, for hours maybe,
+must not keep a batch from starting; then it is tried again with every commit."""
 
 CACHE_KIB = 16_384
 """Memory for the pages of the file."""
@@ -67,6 +80,12 @@ class SqliteBackend(SqlBackend):
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         """The file itself, whatever stands under its name."""
+        self._wal: tuple[int, int] | None = None
+        """The same of its WAL."""
+        self._is_marked = False
+        """Whether the mark has come from the WAL into the file."""
+        self._unchanged: tuple[int, ...] | None = None
+        """What the file has to look like as long as it is read without SQLite's locks."""
         self._commits = 0
 
     def open(self, owner: Owner) -> None:
@@ -78,9 +97,11 @@ class SqliteBackend(SqlBackend):
         self._check_kind()
         self._lock = FileLock(self.name, owner)
         try:
+            self._check_names()
+            self._check_for_wal()
             self._check_for_damage()
             # Made by hand, not by SQLite: only an empty file may be turned into a journal.
-            self._connect("rw" if self._exists() else "rwc")
+            self._connect("mode=rw" if self._exists() else "mode=rwc")
             self.check_version(self.version(), migrates=True)
             try:
                 self.execute("PRAGMA journal_mode=WAL")
@@ -88,8 +109,9 @@ class SqliteBackend(SqlBackend):
                 self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
             except sqlite3.Error as error:
                 raise self.translate(error) from error
-            self._file = self._file_now()
-            self.prepare(owner)
+            self._file = _identity(self._path)
+            self._put_mark(owner)
+            self._wal = _identity(f"{self._path}-wal")
             for statement in _group.SETUP:
                 self.execute(statement)
         except BaseException:
@@ -107,12 +129,60 @@ class SqliteBackend(SqlBackend):
                 f"there is no journal {self.name!r}; give the file that a batch was recorded in"
             )
         self._check_kind()
+        self._check_for_wal()
         try:
-            self._connect("ro")
-            self.check_version(self.version(), migrates=False)
+            try:
+                self._connect("mode=ro")
+                version = self.version()
+            except JournalError as error:
+                if not self._can_be_read_as_it_is(error):
+                    raise
+                version = self.version()
+            self.check_version(version, migrates=False)
         except BaseException:
             self.close()
             raise
+
+    def _can_be_read_as_it_is(self, error: JournalError) -> bool:
+        """Open the file as one that nobody writes to, if that is so; return whether it is.
+
+        To read from a WAL, and to make sure that there is none, SQLite writes beside the file.
+        Where it may not, as in another user's folder or on a read-only disk, a file that was closed
+        can be read all the same. SQLite looks for no change then, so that is left to us.
+        """
+        cause = error.__cause__
+        code = getattr(cause, "sqlite_errorname", None) or ""
+        if not code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return False
+        self._disconnect()
+        if os.path.exists(f"{self._path}-wal"):
+            raise JournalError(
+                f"the journal {self.name!r} can't be read without writing beside it ({cause}), "
+                "since its newest records are in its -wal; allow this user to write in its folder, "
+                "or copy both files into one where they may"
+            ) from error
+        unchanged = _looks(self._path)
+        if is_locked(self._path):
+            return False
+        self._connect("mode=ro&immutable=1")
+        self._unchanged = unchanged
+        return True
+
+    def _check_unchanged(self) -> None:
+        if self._unchanged is None:
+            return
+        if _looks(self._path) != self._unchanged or os.path.exists(f"{self._path}-wal"):
+            raise JournalLockedError(
+                f"the journal {self.name!r} was opened for writing while it was read, from a "
+                "folder in which this user can't write, so what was read may be neither old nor "
+                "new; read it again once it is closed, or from a copy"
+            )
+
+    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
+        """Return the rows of a query."""
+        rows = super().fetch(query, arguments)
+        self._check_unchanged()
+        return rows
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute a statement, and return its cursor."""
@@ -149,6 +219,8 @@ class SqliteBackend(SqlBackend):
         except Exception as error:
             self.roll_back()
             raise self.translate(error) from error
+        if not self._is_marked:
+            self._move_mark(wait=False)
         self._commits += 1
         if self._commits == GROWN_AFTER_COMMITS:
             assert self._connection is not None
@@ -161,6 +233,7 @@ class SqliteBackend(SqlBackend):
             # file is closed too.
             for row in self.execute(query, arguments):  # noqa: UP028
                 yield row
+            self._check_unchanged()
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
@@ -174,6 +247,27 @@ class SqliteBackend(SqlBackend):
                 index.execute("DETACH journal")
         except sqlite3.Error as error:
             raise self.translate(error) from error
+
+    def copy_to(self, copy: sqlite3.Connection) -> None:
+        """Copy all there is at this moment into an empty database; others may write meanwhile."""
+        assert self._connection is not None
+        try:
+            # In one step: between two, SQLite would begin anew if somebody wrote.
+            self._connection.backup(copy, pages=-1)
+        except sqlite3.DatabaseError as error:
+            raise self.translate(error) from error
+        self._check_unchanged()
+
+    def vacuum(self) -> int:
+        """Give the room of deleted rows back to the disk; return how many bytes that was."""
+        before = os.path.getsize(self._path)
+        self.change([])  # Looks for our token.
+        try:
+            self.execute("VACUUM")
+            self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        return max(0, before - os.path.getsize(self._path))
 
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none, None if they are foreign."""
@@ -239,6 +333,7 @@ class SqliteBackend(SqlBackend):
         """Close the file, and give its lock back."""
         lock, self._lock = self._lock, None
         try:
+            self._remove_mark()
             self._disconnect()
         finally:
             if lock is not None:
@@ -264,19 +359,89 @@ class SqliteBackend(SqlBackend):
 
     def _check_file(self) -> None:
         """Refuse to go on in a file that nobody will find again. Takes a microsecond or two."""
-        if self._file_now() != self._file:
-            raise JournalError(
-                f"the journal {self.name!r} was removed or replaced while this process wrote to "
-                "it; nothing more is recorded, since it would be lost: leave the file and those "
-                "beside it alone while a batch runs"
-            )
+        whose = "journal"
+        if _identity(self._path) == self._file:
+            if self._wal is None or _identity(f"{self._path}-wal") == self._wal:
+                return
+            whose = "-wal of the journal"
+        raise JournalError(
+            f"the {whose} {self.name!r} was removed or replaced while this process wrote to "
+            "it; nothing more is recorded, since it would be lost: leave the file and those "
+            "beside it alone while a batch runs"
+        )
 
-    def _file_now(self) -> tuple[int, int] | None:
+    def _put_mark(self, owner: Owner) -> None:
+        """Leave our name in the tables, and the mark in the file, before anything else is there."""
+        self.prepare(owner)
+        self.change(
+            [
+                ("DELETE FROM harness_meta WHERE name = ?", (MARK,)),
+                ("INSERT INTO harness_meta VALUES (?, ?)", (MARK, owner.text)),
+            ]
+        )
+        self._move_mark(wait=True)
+
+    def _move_mark(self, *, wait: bool) -> None:
         try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            if wait:
+                self.execute(f"PRAGMA busy_timeout={int(MARK_SECONDS * 1e3)}")
+            busy, pages, moved = self.execute(
+                f"PRAGMA wal_checkpoint({'FULL' if wait else 'PASSIVE'})"
+            ).fetchone()
+            if wait:
+                self.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1e3)}")
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        self._is_marked = not busy and pages == moved
+
+    def _remove_mark(self) -> None:
+        """Take the mark out, if the file is still ours; what is in the WAL follows it at closing.
+
+        Also if the WAL was removed: SQLite still has it open, and all of it comes into the file.
+        """
+        if self._owner is None or self._connection is None:
+            return
+        if _identity(self._path) != self._file:
+            return
+        # Whoever has opened it since has put a mark of their own there.
+        remove = "DELETE FROM harness_meta WHERE name = ? AND value = ?"
+        row = (MARK, self._owner.text)
+        try:
+            self.execute(remove, row)
+        except sqlite3.Error:
+            # On a full disk, there is room again once the WAL is in the file. If that fails too,
+            # the mark stays, and so does the WAL, which is what it says.
+            with contextlib.suppress(sqlite3.Error):
+                self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.execute(remove, row)
+
+    def _check_for_wal(self) -> None:
+        """Refuse a file whose newest records were in a WAL that isn't there.
+
+        Raises:
+          JournalError: if it is one.
+        """
+        wal = f"{self._path}-wal"
+        if not self._exists() or os.path.exists(wal):
+            return
+        # As it is on the disk: opened otherwise, SQLite would make a WAL.
+        try:
+            self._connect("mode=ro&immutable=1")
+            left = self.execute("SELECT value FROM harness_meta WHERE name = ?", (MARK,)).fetchone()
+        except (sqlite3.Error, JournalError):
+            return  # It is no journal, or damaged, or being written: who opens it next says what.
+        finally:
+            self._disconnect()
+        # Somebody may have opened it for writing since we looked.
+        if left is None or os.path.exists(wal):
+            return
+        raise JournalError(
+            f"the journal {self.name!r} isn't complete: it was being written to by "
+            f"{words_for(left[0])}, and its newest records are in {os.path.basename(wal)!r}, which "
+            "isn't beside it. Bring both files from the same moment, or make copies with `harness "
+            f"journal backup`. If that file is lost, or another program has put it into this one, "
+            f"make an empty one (`touch {self.name}-wal`) to go on with what is here"
+        )
 
     def _check_for_damage(self) -> None:
         """Refuse a damaged file before anything is written to it, not even our name.
@@ -290,7 +455,7 @@ class SqliteBackend(SqlBackend):
         if os.path.getsize(self._path) > CHECKED_BYTES_AT_MOST:
             return
         # For reading: what closes last else moves the WAL into the file.
-        self._connect("ro")
+        self._connect("mode=ro")
         try:
             found = self.fetch("PRAGMA quick_check(1)")[0][0]
         finally:
@@ -316,13 +481,27 @@ class SqliteBackend(SqlBackend):
                 f"{self.name!r} is {what}, and a journal is a file; give it the name of one"
             )
 
+    def _check_names(self) -> None:
+        """Refuse a file with several names, each of which would have a lock and a WAL of its own.
+
+        Raises:
+          JournalError: if it has several.
+        """
+        names = os.stat(self._path).st_nlink if self._exists() else 1
+        if names > 1:
+            raise JournalError(
+                f"the journal {self.name!r} has {names} names in its file system (hard links), and "
+                "whoever opens it by another one would write to it at the same time; remove the "
+                "others, or make this one a copy"
+            )
+
     def _exists(self) -> bool:
         return os.path.exists(self._path)
 
-    def _connect(self, mode: str) -> None:
+    def _connect(self, how: str) -> None:
         try:
             self._connection = sqlite3.connect(
-                f"file:{quote(self._path)}?mode={mode}",
+                f"file:{quote(self._path)}?{how}",
                 uri=True,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
@@ -339,3 +518,18 @@ class SqliteBackend(SqlBackend):
             return words_for(self.execute(self.token_query).fetchone()[0])
         except Exception:
             return words_for(None)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what a file is, whatever it is called; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _looks(path: str) -> tuple[int, ...]:
+    """Return what changes when a file is written to or replaced."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -53,7 +53,7 @@ def totals_of(backend: Backend, batch: int) -> Totals:
     )[0][0]
     seconds = backend.fetch(
         """
-        SELECT coalesce(sum(last - started_at), 0) FROM (
+        SELECT coalesce(sum(CASE WHEN last > started_at THEN last - started_at END), 0) FROM (
           SELECT s.started_at AS started_at, max(e.ended_at) AS last
           FROM harness_sessions s JOIN harness_endings e ON e.session = s.id
           WHERE e.id >= ? AND s.batch = ?
@@ -76,5 +76,5 @@ def totals_of(backend: Backend, batch: int) -> Totals:
         cost_usd=cost_usd,
         run_seconds=run_seconds,
         sessions=sessions,
-        seconds=max(0.0, float(seconds)),
+        seconds=float(seconds),
     )

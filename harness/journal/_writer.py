@@ -29,9 +29,14 @@ from harness._clock_hold import ClockHold
 from harness.errors import JournalClosedError, JournalError
 from harness.journal._backend import Backend, Rows
 from harness.journal._schema import COLUMNS
+from harness.journal._schema import characters as characters_in
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; it bounds how long the first in it waits for the last."""
+
+GROUP_CHARACTERS_AT_MOST = 1 << 24
+"""Characters of values in one transaction, before the last record in it: 64 MB at most. Servers
+take a gigabyte in one message, and all of it is in memory twice."""
 
 LINGER_SECONDS = 200e-6
 """How long the thread looks for the next record before it goes to sleep. Where few tasks record one
@@ -54,8 +59,20 @@ class WriterJob:
     """Called in trio's thread with what came of it."""
 
 
-_Queued = tuple[Rows, Acknowledge] | WriterJob | None
-"""A record, a job, or the end."""
+@attrs.frozen
+class Shared:
+    """A question whose answer changes the database; many are answered in one transaction."""
+
+    answer: Callable[[Backend, list[Any]], list[outcome.Outcome[Any]]]
+    asked: Any
+    characters: int
+    """How long what it writes is."""
+    then: Callable[[outcome.Outcome[Any]], None]
+    """Called in trio's thread with what came of it."""
+
+
+_Queued = tuple[Rows, Acknowledge] | Shared | WriterJob | None
+"""A record, a question, a job, or the end."""
 
 
 class Writer:
@@ -133,6 +150,30 @@ class Writer:
 
         Cancellation: the job is done nevertheless; only the wait ends.
         """
+        return await self._answered(lambda then: WriterJob(job, then))
+
+    async def share(
+        self,
+        answer: Callable[[Backend, list[Any]], list[outcome.Outcome[Any]]],
+        asked: Any,
+        *,
+        characters: int = 0,
+    ) -> Any:
+        """Have something asked that changes the database, in one transaction with others.
+
+        Args:
+          answer: Called in the thread with all that was asked meanwhile, to answer each, all in one
+            transaction. The same function, whoever asks.
+          asked: What is asked.
+          characters: How long what it writes is.
+
+        Cancellation: it is done nevertheless; only the wait ends.
+        """
+        return await self._answered(lambda then: Shared(answer, asked, characters, then))
+
+    async def _answered(
+        self, queued: Callable[[Callable[[outcome.Outcome[T]], None]], Shared | WriterJob]
+    ) -> T:
         self.check()
         done: list[outcome.Outcome[T]] = []
         wait = _Wait()
@@ -142,7 +183,7 @@ class Writer:
             wait.acknowledge(None)
 
         self._hold.begin()
-        self._queue.put(WriterJob(job, then))
+        self._queue.put(queued(then))
         await wait.until_acknowledged()
         return done[0].unwrap()
 
@@ -186,9 +227,10 @@ class Writer:
         for then in group:
             then(error)
 
-    def _finish(self, job: WriterJob, result: outcome.Outcome[Any]) -> None:
-        self._hold.end(1)
-        job.then(result)
+    def _finish(self, answered: list[tuple[Shared | WriterJob, outcome.Outcome[Any]]]) -> None:
+        self._hold.end(len(answered))
+        for one, result in answered:
+            one.then(result)
 
     def _end(self) -> None:
         self._hold.end(1)
@@ -199,7 +241,8 @@ class Writer:
     def _work(self) -> None:
         while True:
             following = self._next()
-            after = self._write_group(following) if isinstance(following, tuple) else following
+            is_of_group = isinstance(following, (tuple, Shared))
+            after = self._write_group(following) if is_of_group else following
             if isinstance(after, WriterJob):
                 self._do(after)
             elif after is None:
@@ -223,45 +266,72 @@ class Writer:
         self._lingers = time.perf_counter() < awake_until
         return following
 
-    def _write_group(self, first: tuple[Rows, Acknowledge]) -> WriterJob | tuple[()] | None:
-        """Write all that is in the queue up to a job, in one transaction; return that job.
+    def _write_group(self, first: _Queued) -> WriterJob | tuple[()] | None:
+        """Write all that is in the queue up to a job; return that job.
+
+        Records in one transaction, and what was asked in another one. Nobody has been told yet of
+        what is in the queue, so nothing in it rests on anything else in it.
 
         Returns:
           The job that comes next, None if the end does, and ``()`` if the queue was empty.
         """
         together: dict[str, list[Any]] = {table: [] for table in COLUMNS}
         group: list[Acknowledge] = []
-        count = 0
+        shared: list[Shared] = []
+        count = characters = 0
         following: _Queued = first
         after: WriterJob | tuple[()] | None = ()
         while True:
-            if not isinstance(following, tuple):
+            if isinstance(following, tuple):
+                for table, values in following[0].items():
+                    together[table] += values
+                    count += len(values) // len(COLUMNS[table])
+                    characters += characters_in(table, values)
+                group.append(following[1])
+            elif isinstance(following, Shared):
+                shared.append(following)
+                count += 1
+                characters += following.characters
+            else:
                 after = following
                 break
-            for table, values in following[0].items():
-                together[table] += values
-                count += len(values) // len(COLUMNS[table])
-            group.append(following[1])
-            if count >= GROUP_ROWS_AT_MOST:
+            if count >= GROUP_ROWS_AT_MOST or characters >= GROUP_CHARACTERS_AT_MOST:
                 break
             try:
                 following = self._queue.get_nowait()
             except queue.Empty:
                 break
-        if self._broken is None:
-            try:
-                self._backend.write(together)
-            except BaseException as error:
-                self._broken = error
-        self._tell(self._acknowledge, group, self._broken)
+        if group:
+            if self._broken is None:
+                try:
+                    self._backend.write(together)
+                except BaseException as error:
+                    self._broken = error
+            self._tell(self._acknowledge, group, self._broken)
+        if shared:
+            self._tell(self._finish, list(zip(shared, self._answers(shared), strict=True)))
         return after
+
+    def _answers(self, shared: list[Shared]) -> list[outcome.Outcome[Any]]:
+        """Answer all, those that one function answers in one transaction."""
+        answers: dict[int, outcome.Outcome[Any]] = {}
+        for answer in dict.fromkeys(one.answer for one in shared):
+            mine = [at for at, one in enumerate(shared) if one.answer == answer]
+            asked = [shared[at].asked for at in mine]
+            try:
+                if self._broken is not None:
+                    raise self._broken
+                answers.update(zip(mine, answer(self._backend, asked), strict=True))
+            except BaseException as error:
+                answers.update((at, outcome.Error(_again(error))) for at in mine)
+        return [answers[at] for at in range(len(shared))]
 
     def _do(self, job: WriterJob) -> None:
         if self._broken is not None:
             result: outcome.Outcome[Any] = outcome.Error(_again(self._broken))
         else:
             result = outcome.capture(job.run, self._backend)
-        self._tell(self._finish, job, result)
+        self._tell(self._finish, [(job, result)])
 
     def _tell(self, function: Callable[..., object], *args: Any) -> None:
         try:

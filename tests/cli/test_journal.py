@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import trio
 import harness
 from harness.cli import main
 from harness.cli._options import _PASSWORD
+from harness.cli._output import Output
 from harness.journal import open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
@@ -588,3 +590,69 @@ def test_forget_deletes_items_or_a_batch(capsys: pytest.CaptureFixture[str]) -> 
     assert "1 item of 'batch' forgotten" in capsys.readouterr().out
     assert batch("--overwrite", "--quiet") == 1
     assert calls() == ["1", "2", "3"]
+
+
+def test_backup_copies_and_never_overwrites(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch() == 1
+    capsys.readouterr()
+    assert journal("backup", "run.db", "copy.db") == 0
+    assert capsys.readouterr().out.startswith("copy.db has all of run.db (")
+    assert journal("backup", "run.db", "copy.db") == 2
+    assert "is there already" in capsys.readouterr().err
+    with read_journal("copy.db") as reader:
+        assert reader.counts("batch") == {"ok": 2, "failed": 1}
+
+
+def test_vacuum_makes_a_journal_smaller(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch() == 1
+    capsys.readouterr()
+    assert journal("vacuum", "run.db") == 0
+    assert "bytes smaller" in capsys.readouterr().out
+    assert journal("vacuum", "run.db", "--older-than", "30") == 0
+    assert capsys.readouterr().out.startswith("0 items forgotten\n")
+    assert journal("vacuum", "run.db", "--older-than", "0") == 2
+
+
+# Two at once --------------------------------------------------------------------------------------
+
+
+TWICE = """
+import os, subprocess, sys
+
+async def work(record):
+    if record["id"] == "3" and "FIRST" in os.environ:
+        environment = {name: value for name, value in os.environ.items() if name != "FIRST"}
+        for more in ([], ["--overwrite"]):
+            second = subprocess.run([sys.executable, "-m", "harness", *sys.argv[1:], *more],
+                capture_output=True, text=True, env=environment)
+            with open("second.txt", "a") as file:
+                file.write(f"{second.returncode} {second.stderr}")
+    return record["id"]
+"""
+
+
+@pytest.mark.real_clock
+def test_a_second_session_that_is_refused_changes_nothing_of_the_first(folder: Path) -> None:
+    """Two runs of cron overlap. The second took the first one's results along when it was refused,
+    and the first said that all were there."""
+    (folder / "twice.py").write_text(TWICE)
+    command = "batch twice.py:work --input in.csv --key id --journal run.db --output out.jsonl"
+    words = [sys.executable, "-m", "harness", *command.split(), "--summary", "sum.json", "--limit"]
+    subprocess.run([*words, "1", "--first", "2"], check=True, capture_output=True)
+    environment = {**os.environ, "FIRST": "yes"}
+    subprocess.run([*words, "1", "--resume"], check=True, capture_output=True, env=environment)
+    said = (folder / "second.txt").read_text()
+    assert said.count("2 Error: the journal 'run.db' is written to by process ") == 2, said
+    assert [line["key"] for line in lines()] == ["1", "2", "3"]
+    assert not (folder / "out.jsonl.part").exists()
+
+
+def test_an_output_that_somebody_took_away_is_not_said_to_be_there(folder: Path) -> None:
+    """Whoever has another journal and the same output makes a file of their own."""
+    ours = Output("out.jsonl", overwrite=False, anew=True)
+    theirs = Output("out.jsonl", overwrite=False, anew=True)
+    with ours.open(sys.stdout), theirs.open(sys.stdout):
+        pass
+    assert ours.finish(complete=True) is False
+    assert theirs.finish(complete=True) is True
+    assert (folder / "out.jsonl").exists()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,64 @@ def test_harness_batch_on_a_server(
     assert capsys.readouterr().out.startswith("batch: 3 items (3 ok), 3 attempts, ")
     for name in ("agent_on_a_server", "harness_target_agent_on_a_server"):
         sys.modules.pop(name, None)
+
+
+# Names that nobody chose -------------------------------------------------------------------------
+
+
+async def leaf(item: str) -> str:
+    return f"{item} of {harness.current_run().path.split('/')[0]}"
+
+
+async def test_a_batch_without_a_name_inside_of_an_item_is_refused(journal_path: str) -> None:
+    """Seen first as the results of the first item, silently given to all that came after it."""
+    async with open_journal(journal_path) as journal:
+
+        async def outer(ticket: int, name: str | None = None) -> list[str]:
+            results = await harness.fan_out(
+                leaf, ["x", "y"], journal=journal, key=str, name=name and f"{name}-{ticket}"
+            )
+            return results.values()
+
+        async def run(outer: Callable[[int], Awaitable[list[str]]], name: str) -> Any:
+            return await harness.fan_out(
+                outer,
+                range(3),
+                journal=journal,
+                key=str,
+                name=name,
+                limit=1,
+                policy=harness.BestEffort(),
+            )
+
+        results = await run(outer, "outer")
+        assert {result.status for result in results} == {"failed"}
+        for result in results:
+            assert "stands in an item of another fan-out" in str(result.error)
+            assert "name=f'leaf of {item.id}'" in str(result.error)
+        results = await run(partial(outer, name="inner"), "named")
+        assert results.complete
+
+
+async def test_an_item_may_have_a_journal_of_its_own(tmp_path: Path) -> None:
+    """Then no other item's fan-out is in it."""
+
+    async def outer(ticket: int) -> list[str]:
+        async with open_journal(tmp_path / f"{ticket}.db") as inner:
+            return (await harness.fan_out(leaf, ["x"], journal=inner, key=str)).values()
+
+    async with open_journal(tmp_path / "run.db") as journal:
+        assert (await harness.fan_out(outer, range(3), journal=journal, key=str)).complete
+
+
+async def test_a_second_batch_without_a_name_is_refused(journal_path: str) -> None:
+    """It may go on with the first, or be another one whose items have the same keys."""
+    async with open_journal(journal_path) as journal:
+        fan_out = partial(harness.fan_out, leaf, ["x"], journal=journal, key=str)
+        await fan_out()
+        with pytest.raises(JournalError, match=r"worked on before in this block.*name='leaf'"):
+            await fan_out()
+        assert (await fan_out(name="leaf")).complete
+        assert (await fan_out(name="other")).complete
+    async with open_journal(journal_path) as journal:
+        assert (await harness.fan_out(leaf, ["x"], journal=journal, key=str)).complete

@@ -1,6 +1,7 @@
 """What a journal says to files that it can't use, and that it leaves them as they are."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.fanout import Ending
 from harness.journal import _schema, _sqlite, edit_journal, open_journal, read_journal
 from harness.journal._backend import Backend
+from harness.journal._lock import FileLock
+from harness.journal._owner import this_process
 from tests.scale import PATIENCE_SECONDS
 from tests.support.permissions import as_somebody, needs_permissions
 
@@ -403,6 +406,214 @@ async def test_every_commit_is_synced(tmp_path: Path) -> None:
 
 def _first(query: str, backend: Backend) -> object:
     return backend.fetch(query)[0][0]
+
+
+# A file and its WAL ------------------------------------------------------------------------------
+
+
+def copy_while_open(path: Path, copy: Path, *endings: str) -> None:
+    for ending in endings:
+        shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+
+
+async def test_a_copy_without_its_wal_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Seen first as "there is no journal yet" when read, and as an empty journal when written to:
+    everything was paid for a second time."""
+    path, alone, whole = (tmp_path / name for name in ("run.db", "alone.db", "whole.db"))
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        copy_while_open(path, tmp_path / "early.db", "")
+        entry = batch.find(0, 0)
+        [number] = await batch.begin([entry])
+        await batch.end(entry, number, Ending(status="ok", value="1"))
+        copy_while_open(path, alone, "")
+        copy_while_open(path, whole, "", "-wal")
+    for copy in (alone, tmp_path / "early.db"):
+        before = copy.read_bytes()
+        for look in (read_journal, edit_journal):
+            with pytest.raises(JournalError, match=r"isn't complete.*-wal.*Bring both"):
+                with look(copy):
+                    pass
+        with pytest.raises(JournalError, match=rf"isn't complete.*process {os.getpid()} on"):
+            async with open_journal(copy):
+                pass
+        assert copy.read_bytes() == before
+        assert f"{copy.name}-wal" not in os.listdir(tmp_path)
+    assert await read_all(whole, 1) == 1
+    # As the message says, for whom the WAL is lost for good.
+    (tmp_path / "alone.db-wal").touch()
+    assert await read_all(alone, 1) == 0
+
+
+async def test_a_journal_that_was_closed_is_complete_without_a_wal(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    await make(path, 3)
+    with read_journal(path) as reader:
+        assert reader.counts("nightly") == {"ok": 3}
+    assert await read_all(path, 3) == 3
+    assert sorted(os.listdir(tmp_path)) == ["run.db", "run.db-lock"]
+    shutil.copyfile(path, tmp_path / "copy.db")
+    assert await read_all(tmp_path / "copy.db", 3) == 3
+
+
+async def test_a_reader_who_reads_on_delays_the_mark_and_not_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads can't be overwritten, so the mark waits, and comes with a later commit."""
+    monkeypatch.setattr(_sqlite, "MARK_SECONDS", 0.01)
+    path, copy = tmp_path / "run.db", tmp_path / "copy.db"
+    await make(path, 3)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM harness_items").fetchone()
+    async with open_journal(path) as journal:
+        batch = await journal.open_batch("nightly", target="t", settings={})
+        await batch.begin([batch.find("a", 0)])
+        reader.execute("COMMIT")
+        await batch.begin([batch.find("b", 0)])
+        copy_while_open(path, copy, "")
+        reader.close()
+    with pytest.raises(JournalError, match="isn't complete"):
+        await read_all(copy)
+
+
+async def test_a_wal_that_is_removed_while_it_is_written_to_ends_the_batch(tmp_path: Path) -> None:
+    """Seen first as 500 more results that were acknowledged, and in no file after a kill."""
+    path = tmp_path / "run.db"
+    with pytest.raises(JournalError, match=r"the -wal of the journal .* was removed or replaced"):
+        async with open_journal(path) as journal:
+            batch = await journal.open_batch("nightly", target="t", settings={})
+            entry = batch.find(0, 0)
+            [number] = await batch.begin([entry])
+            await batch.end(entry, number, Ending(status="ok", value="1"))
+            os.unlink(f"{path}-wal")
+            with pytest.raises(JournalError, match="-wal of the journal"):
+                await batch.begin([batch.find(1, 0)])
+    # SQLite had it open, so what was acknowledged is in the file.
+    assert await read_all(path, 1) == 1
+
+
+# Reading without the right to write --------------------------------------------------------------
+
+
+@needs_permissions
+async def test_reading_needs_no_right_to_write(tmp_path: Path) -> None:
+    """Seen first as "can't be written to", said to somebody who wanted to look."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path = folder / "run.db"
+    await make(path, 3)
+    before = path.read_bytes()
+    with as_somebody(tmp_path, folder):
+        with read_journal(path) as reader:
+            assert reader.counts("nightly") == {"ok": 3}
+            assert [item.key for item in reader.items("nightly")] == [0, 1, 2]
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["run.db", "run.db-lock"]
+
+
+@needs_permissions
+async def test_what_changes_while_it_is_read_without_locks_is_not_believed(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path = folder / "run.db"
+    await make(path, 3)
+    with as_somebody(tmp_path, folder):
+        reading = read_journal(path)
+        reader = reading.__enter__()
+    await make(path, 4)
+    with pytest.raises(JournalLockedError, match="opened for writing while it was read"):
+        reader.counts("nightly")
+    with pytest.raises(JournalLockedError, match="opened for writing while it was read"):
+        list(reader.items("nightly"))
+    reading.__exit__(None, None, None)
+
+
+@needs_permissions
+async def test_what_is_written_to_is_not_read_without_locks(tmp_path: Path) -> None:
+    """By whom may not write beside it: what is in the WAL would be missing."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path = folder / "run.db"
+    await make(path, 3)
+    copy_while_open(path, folder / "killed.db", "")
+    (folder / "killed.db-wal").touch()
+    with FileLock(str(path), this_process()), as_somebody(tmp_path, folder):
+        with pytest.raises(JournalError, match=r"unable to open|readonly"):
+            with read_journal(path):
+                pass
+    with as_somebody(tmp_path, folder):
+        with pytest.raises(JournalError, match="newest records are in its -wal"):
+            with read_journal(folder / "killed.db"):
+                pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts as Linux does")
+async def test_a_read_only_mount_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    await make(folder / "run.db", 3)
+    if not mounted("--bind", folder, folder):
+        pytest.skip("only root can mount")
+    try:
+        assert mounted("-o", "remount,bind,ro", folder)
+        with read_journal(folder / "run.db") as reader:
+            assert reader.counts("nightly") == {"ok": 3}
+    finally:
+        unmount(folder)
+
+
+@needs_permissions
+async def test_a_lock_file_of_another_user_locks_all_the_same(tmp_path: Path) -> None:
+    """Root had looked after the batch once, and its own user was shut out from then on."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    path = folder / "run.db"
+    await make(path, 3)
+    path.chmod(0o666)
+    folder.chmod(0o777)
+    with as_somebody(tmp_path):
+        assert await read_all(path, 3) == 3
+        with FileLock(str(path), this_process()), pytest.raises(JournalLockedError):
+            await read_all(path, 3)
+
+
+# What is taken for a journal, or for its lock ----------------------------------------------------
+
+
+async def test_a_hard_link_is_refused(tmp_path: Path) -> None:
+    """Each name has a lock and a WAL of its own, so two would write at once."""
+    path, link = tmp_path / "run.db", tmp_path / "link.db"
+    await make(path, 3)
+    os.link(path, link)
+    for name in (path, link):
+        with pytest.raises(JournalError, match=r"has 2 names.*hard link.*copy"):
+            await read_all(name, 3)
+    link.unlink()
+    assert await read_all(path, 3) == 3
+
+
+async def test_a_lock_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    lock = tmp_path / "run.db-lock"
+    lock.write_text("My own notes on locks.\n")
+    with pytest.raises(JournalError, match=r"run\.db-lock' is no lock file of a journal"):
+        await make(tmp_path / "run.db", 3)
+    assert lock.read_text() == "My own notes on locks.\n"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(JournalError, match=r"run\.db-lock' can't be opened"):
+        await make(tmp_path / "run.db", 3)
+
+
+@pytest.mark.parametrize("address", ["mysql://h/db", "sqlite:///x.db"])
+def test_an_address_of_no_known_server_is_named(address: str) -> None:
+    """Seen first as a folder "mysql:" that is missing."""
+    scheme = address.partition(":")[0]
+    with pytest.raises(ValueError, match=rf"{scheme}://.*postgresql://"):
+        open_journal(address)
+    with pytest.raises(ValueError, match=rf"{scheme}://"):
+        with read_journal(address):
+            pass
 
 
 # Versions ----------------------------------------------------------------------------------------

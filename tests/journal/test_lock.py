@@ -133,7 +133,8 @@ async def test_a_server_connection_that_was_ended_takes_no_more_records(
             )
         assert await keys_done(postgres_path, "ab") == "a"
         said = writer.record("b")
-    assert said.startswith("JournalError")
+    assert said.startswith("JournalLockedError")
+    assert f"was taken over by process {os.getpid()} on " in said
     assert "what was acknowledged stays" in said
     assert await keys_done(postgres_path, "ab") == "a"
 

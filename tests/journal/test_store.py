@@ -1,11 +1,13 @@
 """What is recorded comes back, from a file and from a server alike."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 import trio
 from trio.testing import MockClock
@@ -505,3 +507,39 @@ async def test_keys_that_were_found_are_known_however_many(
             with pytest.raises(JournalKeyError):
                 batch.find(key, 0)
         assert batch.find(30, 0).state == "new"
+
+
+@dataclasses.dataclass
+class Ticket:
+    text: str
+    labels: Any
+
+
+class Note(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    id: int
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({1: "a"}, {"1": "a"}),
+        ([1, 2], (1, 2)),
+        ({"a": [(1,)]}, {"a": [[1]]}),
+        (Ticket("a", [1]), Ticket("a", (1,))),
+        (Note(id=1, text="old"), Note(id=1, text="new")),  # type: ignore[call-arg]
+        ("\ud83d\ude42", "\U0001f642"),
+    ],
+)
+async def test_an_item_that_is_not_equal_to_the_one_before_is_a_new_item(
+    tmp_path: Path, before: Any, now: Any
+) -> None:
+    """Seen first as the answer for an old text, kept for a new one that stood in an extra field."""
+    assert before != now
+    for item, state in ((before, "new"), (before, "done"), (now, "new"), (now, "done")):
+        async with open_journal(tmp_path / "run.db") as journal:
+            batch = await open_batch(journal)
+            entry = batch.find("key", item)
+            assert entry.state == state
+            if state == "new":
+                await record(batch, entry, 1)

@@ -49,7 +49,12 @@ class Known:
         self.given_back = 0
         self.ended = 0
         self.ending: tuple[str, Any] | None = None
-        self.alone = False
+        self.unended: dict[int, bool] = {}
+        """For each attempt without an ending, in order, whether it was begun alone."""
+
+    @property
+    def alone(self) -> bool:
+        return list(self.unended.values())[-1]
 
     @property
     def state(self) -> tuple[str, int]:
@@ -188,7 +193,7 @@ class Store(RuleBasedStateMachine):
                 if typed in self.fresh:
                     self.model[typed] = Known(self.fresh.pop(typed))
                 self.model[typed].begun += 1
-                self.model[typed].alone = alone
+                self.model[typed].unended[numbers[id(token)]] = alone
             case ("end", token, status, value, final, tokens):
                 entry, known = entries[token[1]], self.model[token[1]]
                 text = batch.encode(value)[0] if status == "ok" else None
@@ -196,6 +201,7 @@ class Store(RuleBasedStateMachine):
                 await batch.end(entry, numbers[id(token)], ending)
                 self.spent += tokens
                 known.ended += 1
+                known.unended.pop(numbers[id(token)])
                 if status in ("cancelled", "unstarted"):
                     known.given_back += 1
                 elif final:

@@ -4,13 +4,17 @@ The tables stand in the connection's current schema, so a database can hold seve
 ``postgresql:///batches?options=-csearch_path%3Dnightly``. The one writer holds an advisory lock,
 which the server gives back when the connection ends, however it ends; the token is looked for all
 the same, since an administrator may end a connection whose process goes on.
+
+A connection that is lost is made anew: the lock is taken again, and if the token is still there,
+nobody has written meanwhile, so what may have been on its way can be written once more. Whether it
+had arrived is known then, too: the numbers of its rows are there.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,11 +23,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.journal import _schema
-from harness.journal._backend import Row, Rows, SqlBackend
+from harness.journal._backend import Row, Rows, SqlBackend, T
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
 LOCK_SECONDS_AT_MOST = 1.0
+RECONNECT_SECONDS_AT_MOST = 30.0
+"""How long to try when a connection was lost. A server that is restarted is back by then; and who
+leaves the journal's block waits twice as long."""
+
+SECONDS_PER_TRY = 0.25
+
 ROWS_PER_FETCH = 1_000
 TOKEN_OR_ERROR = (
     "SELECT 1 / count(*) FROM "
@@ -55,6 +65,8 @@ class PostgresBackend(SqlBackend):
         port = f":{parts['port']}" if parts.get("port") else ""
         super().__init__(f"postgresql://{parts.get('host', '')}{port}/{parts.get('dbname', '')}")
         self._connection: psycopg.Connection[Row] | None = None
+        self._repeats = False
+        """Whether what is written may have been written before."""
 
     def open(self, owner: Owner) -> None:
         """Open for writing, and make the tables if there are none.
@@ -71,10 +83,7 @@ class PostgresBackend(SqlBackend):
                         "until that has ended, or write to another database or schema (reading is "
                         "possible meanwhile)"
                     )
-                self.execute("SET synchronous_commit = on")
-                # The lock of a machine that vanished is free after a minute.
-                for setting in ("idle = 30", "interval = 10", "count = 3"):
-                    self.execute(f"SET tcp_keepalives_{setting}")
+                self._set_up()
             except psycopg.Error as error:
                 raise self.translate(error) from error
             self.prepare(owner)
@@ -110,22 +119,105 @@ class PostgresBackend(SqlBackend):
         All statements go to the server at once, instead of each waiting for the one before: they
         are many, and a network is far.
         """
-        assert self._connection is not None
-        assert self._owner is not None, "opened for reading"
         try:
-            with self._connection.pipeline():
-                self.execute(self.begin_statement)
-                self.execute(TOKEN_OR_ERROR, (self._owner.text,))
-                for table in _schema.COLUMNS:
-                    self._append(table, rows.get(table, []))
-                self.commit()
+            self._through(lambda: self._write(rows))
         except psycopg.errors.DivisionByZero as error:
             self.roll_back()
-            left = self.fetch("SELECT value FROM harness_meta WHERE name = 'owner'")
-            raise self.taken_over(left[0][0] if left else None) from error
+            raise self.taken_over(self._owner_now()) from error
         except Exception as error:
             self.roll_back()
             raise self.translate(error) from error
+
+    def _write(self, rows: Rows) -> None:
+        assert self._connection is not None
+        assert self._owner is not None, "opened for reading"
+        with self._connection.pipeline():
+            self.execute(self.begin_statement)
+            self.execute(TOKEN_OR_ERROR, (self._owner.text,))
+            for table in _schema.COLUMNS:
+                self._append(table, rows.get(table, []))
+            self.commit()
+
+    def _insert(self, table: str, size: int) -> str:
+        # Not always: two rows with one number would be a mistake that has to be heard of.
+        return super()._insert(table, size) + (" ON CONFLICT DO NOTHING" * self._repeats)
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Do some work, all of it or nothing: what it changes is durable when this returns."""
+
+        def once() -> T:
+            self.begin()
+            done = work()
+            self.commit()
+            return done
+
+        try:
+            return self._through(once)
+        except Exception as error:
+            self.roll_back()
+            raise self.translate(error) from error
+
+    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
+        """Return the rows of a query."""
+        try:
+            return self._through(lambda: self.execute(query, arguments).fetchall())
+        except Exception as error:
+            raise self.translate(error) from error
+
+    def _through(self, work: Callable[[], T]) -> T:
+        """Do something with the connection, and once more with another if that one is lost.
+
+        Raises:
+          JournalLockedError: if somebody else has written meanwhile.
+        """
+        try:
+            return work()
+        except psycopg.Error:
+            # Who opens it, or only reads, is told at once.
+            if self._owner is None or self._connection is None or not self._connection.closed:
+                raise
+        self._connect_anew(self._owner)
+        self._repeats = True
+        try:
+            return work()
+        finally:
+            self._repeats = False
+
+    def _connect_anew(self, owner: Owner) -> None:
+        deadline = time.monotonic() + RECONNECT_SECONDS_AT_MOST
+        while True:  # Ends: at the deadline at the latest.
+            try:
+                self._connect()
+                is_locked = self._lock()
+                if (left := self._owner_now()) != owner.text:
+                    raise self.taken_over(left)
+                if is_locked:
+                    self._set_up()
+                    return
+                # By our own connection, which the server believes to be alive.
+                why: Exception = JournalError(
+                    f"the server of the journal {self.name!r} still has the connection that was "
+                    "lost; what was acknowledged stays: resume once that has ended"
+                )
+            except JournalLockedError:
+                raise
+            except (psycopg.Error, JournalError) as error:
+                why = self.translate(error)
+            if time.monotonic() > deadline:
+                raise why
+            if self._connection is not None:
+                self._connection.close()
+            time.sleep(SECONDS_PER_TRY)
+
+    def _set_up(self) -> None:
+        self.execute("SET synchronous_commit = on")
+        # The lock of a machine that vanished is free after a minute.
+        for setting in ("idle = 30", "interval = 10", "count = 3"):
+            self.execute(f"SET tcp_keepalives_{setting}")
+
+    def _owner_now(self) -> str | None:
+        row = self.execute("SELECT value FROM harness_meta WHERE name = 'owner'").fetchone()
+        return row[0] if row else None
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
@@ -154,6 +246,19 @@ class PostgresBackend(SqlBackend):
         if rows:
             index.executemany(f"{insert} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         index.execute("COMMIT")
+
+    def vacuum(self) -> int:
+        """Give the room of deleted rows back to the disk; return how many bytes that was."""
+        self.change([])  # Looks for our token.
+        tables = [*_schema.COLUMNS, "harness_sessions", "harness_batches", "harness_effects"]
+        sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
+        [[before]] = self.fetch(f"SELECT {sizes}")
+        try:
+            self.execute(f"VACUUM (FULL) {', '.join(tables)}")
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        [[after]] = self.fetch(f"SELECT {sizes}")
+        return max(0, int(before) - int(after))
 
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none."""
@@ -230,15 +335,21 @@ class PostgresBackend(SqlBackend):
     def _connect(self) -> None:
         try:
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
+            [encoding] = self.execute("SHOW server_encoding").fetchone() or [None]
         except psycopg.Error as error:
             raise self.translate(error) from error
+        if encoding != "UTF8":
+            raise JournalError(
+                f"the database {self.name!r} has the encoding {encoding}, and can't hold every "
+                "text, so that an answer with a character outside of it would end the batch; make "
+                "one with `createdb --encoding UTF8 --template template0`"
+            )
 
     def _last_owner(self) -> str:
         try:
-            row = self.execute("SELECT value FROM harness_meta WHERE name = 'owner'").fetchone()
+            return words_for(self._owner_now())
         except psycopg.Error:
-            row = None
-        return words_for(row[0] if row else None)
+            return words_for(None)
 
 
 def _in_dialect(statement: str) -> bytes:
