@@ -234,6 +234,7 @@ def test_of_json_the_hash_tells_what_sorted_json_tells(one: Any, other: Any) -> 
     assert content_hash(json.loads(json.dumps(one))) == content_hash(one)
 
 
+@pytest.mark.slow
 def test_the_hash_is_the_same_in_every_process() -> None:
     """Sets and text are ordered and hashed anew by each."""
     program = "from harness.fanin import content_hash as h; print(h({'x': {'a', 'b', 'c', 1.5}}))"

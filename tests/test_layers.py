@@ -414,6 +414,7 @@ def violations(
     return list(dict.fromkeys(found))  # One statement can import several names.
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     found = violations(
         PACKAGE, floors=FLOORS, core=CORE, allowed=PRIVATE_IMPORTS_ALLOWED, inner=INNER_FLOORS

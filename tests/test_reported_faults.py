@@ -102,6 +102,7 @@ async def test_a_task_that_catches_its_cancel_in_a_loop_is_named(
     assert "stubborn" in record.getMessage()
 
 
+@pytest.mark.slow
 async def test_breaking_out_of_a_stream_leaves_nothing_behind(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,6 +304,7 @@ async def test_a_model_that_never_answers_is_named_while_the_batch_waits(
     assert trio.current_time() == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judged", ["bucket", "minute", "second"])
 @pytest.mark.parametrize("cap", [None, 100])
 async def test_a_known_token_limit_that_binds_is_never_broken(

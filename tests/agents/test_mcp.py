@@ -50,6 +50,7 @@ async def test_named_tools_with_a_prefix_as_the_server_describes_them() -> None:
         await call(tools, "math_add", a=1, b=2)
 
 
+@pytest.mark.slow
 async def test_process_ends_with_the_block_and_knows_no_keys_of_this_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,6 +64,7 @@ async def test_process_ends_with_the_block_and_knows_no_keys_of_this_one(
     assert children() == []
 
 
+@pytest.mark.slow
 async def test_twenty_runs_use_one_connection_at_once() -> None:
     """With a connection that serves one request at a time, all but the first would wait or hang."""
 
@@ -82,6 +84,7 @@ async def test_twenty_runs_use_one_connection_at_once() -> None:
     assert at_once > 10
 
 
+@pytest.mark.slow
 async def test_cancelling_one_call_leaves_the_others_alone_and_tells_the_server() -> None:
     async with open_mcp_tools(COMMAND) as tools:
         sums: list[str] = []
@@ -114,6 +117,7 @@ async def test_arguments_that_dont_fit_are_told_to_the_model_and_can_be_correcte
         assert (await agent.run("one and two")).output == "3"
 
 
+@pytest.mark.slow
 async def test_server_that_dies_in_a_call_is_an_error_and_never_a_hang() -> None:
     async with open_mcp_tools(COMMAND) as tools:
         errors: list[McpServerError] = []
@@ -134,6 +138,7 @@ async def test_server_that_dies_in_a_call_is_an_error_and_never_a_hang() -> None
             await call(tools, "add", a=1, b=2)
 
 
+@pytest.mark.slow
 async def test_connection_is_open_in_the_clean_up_of_a_cancelled_block() -> None:
     """A service ends after those who use it, or their clean-up finds it gone."""
     said: list[str] = []
@@ -192,6 +197,7 @@ async def test_server_that_never_answers_is_given_up() -> None:
     assert children() == []
 
 
+@pytest.mark.slow
 async def test_unknown_tool_names_those_there_are() -> None:
     with pytest.raises(ValueError, match="has no tool 'subtract'; it has add, busiest"):
         async with open_mcp_tools(COMMAND, only=["subtract"]):

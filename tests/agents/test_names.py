@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.scale import PATIENCE_SECONDS
 
 WITHOUT_MSGSPEC = """
@@ -20,6 +22,7 @@ for name in ("Agent", "AgentStream", "Conversation", "FunctionTool", "Tool", "to
 """
 
 
+@pytest.mark.slow
 def test_without_msgspec_the_names_that_need_it_name_the_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_MSGSPEC],

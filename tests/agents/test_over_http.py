@@ -77,6 +77,7 @@ async def test_runs_at_once_have_their_own_answers(way: str, autojump_clock: Moc
         assert limiter.statistics().in_flight == limiter.statistics().waiting == 0
 
 
+@pytest.mark.slow
 async def test_runs_that_are_cancelled_at_random_leave_nothing_behind(
     autojump_clock: MockClock,
 ) -> None:

@@ -122,6 +122,7 @@ def test_first_and_sample_choose_records_and_keep_their_index() -> None:
     assert column("value") == [str(i) for i in drawn] == column("key")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(folder: Path) -> None:
     """A million lines must need no more than a thousand; results and records pile up nowhere."""
 

@@ -24,6 +24,7 @@ class Size(enum.IntEnum):
     SMALL = 1
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none()

@@ -25,6 +25,7 @@ def test_it_prints_what_its_header_promises(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.splitlines() == promised_output(five_sources)
 
 
+@pytest.mark.slow
 def test_it_says_the_same_in_whatever_order_the_sources_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

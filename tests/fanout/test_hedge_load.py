@@ -128,6 +128,7 @@ async def test_when_all_is_slow_the_budget_holds(autojump_clock: MockClock) -> N
     assert calls - 1_000 <= 50
 
 
+@pytest.mark.slow
 async def test_what_the_budget_allows_later_goes_to_the_latest(
     autojump_clock: MockClock,
 ) -> None:
@@ -149,6 +150,7 @@ async def test_what_the_budget_allows_later_goes_to_the_latest(
     assert trio.current_time() - begin < 100
 
 
+@pytest.mark.slow
 async def test_waiting_for_the_limiter_is_no_latency(autojump_clock: MockClock) -> None:
     """An attempt is late counted from the grant, so that is what has to be learned too."""
     calls: dict[int, int] = {}

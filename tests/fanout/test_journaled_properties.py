@@ -91,6 +91,7 @@ async def session(
     return (found[0] if found else journal), results
 
 
+@pytest.mark.slow
 @settings(max_examples=scaled(40, full=1_000), deadline=None)
 @given(outcomes=OUTCOMES, ends=ENDS, limit=st.integers(1, 4), seed=st.integers(0, 99))
 def test_broken_sessions_come_to_what_an_unbroken_one_comes_to(

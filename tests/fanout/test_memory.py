@@ -81,6 +81,7 @@ async def test_a_long_stream_needs_flat_memory(autojump_clock: MockClock, failin
     assert sizes[-1] - sizes[1] < 150_000
 
 
+@pytest.mark.slow
 async def test_nothing_of_a_fan_out_is_held_after_its_block(autojump_clock: MockClock) -> None:
     """Not by the context either, in which a finished item started the next."""
     watched: list[weakref.ref[Item]] = []

@@ -115,6 +115,7 @@ async def test_many_pipelines_of_one_object_at_once(autojump_clock: MockClock) -
     assert trio.current_time() == 4
 
 
+@pytest.mark.slow
 async def test_flat_memory(autojump_clock: MockClock) -> None:
     """What is alive doesn't grow with the input."""
     async with Pipeline(stage(echo, limit=8), stage(echo, limit=8)).open(Source(5_000)) as stream:

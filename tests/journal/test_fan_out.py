@@ -329,6 +329,7 @@ async def test_an_endless_source_is_read_as_there_is_room_and_a_stream_may_be_le
     assert totals.lost_attempts == 0
 
 
+@pytest.mark.slow
 async def test_five_of_448_fail_and_all_are_accounted_for(
     journal_path: str, autojump_clock: MockClock
 ) -> None:

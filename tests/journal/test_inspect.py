@@ -101,6 +101,7 @@ async def test_an_item_that_is_retried_begins_anew(journal_path: str) -> None:
     assert await state(journal_path, "lost") == ("open", 0)
 
 
+@pytest.mark.slow
 async def test_what_is_forgotten_was_never_there(journal_path: str) -> None:
     """Items, or a batch; the numbers they had are not given out again."""
     await fill(journal_path)

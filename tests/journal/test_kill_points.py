@@ -116,6 +116,7 @@ def finish(sessions: Sessions, folder: Path, *, sessions_at_most: int = 2) -> No
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_killed_at_each_boundary(place: str, sessions: Sessions, folder: Path) -> None:
     """Once at each boundary of its kind, each time from an empty journal."""

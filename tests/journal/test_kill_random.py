@@ -86,6 +86,7 @@ def started(folder: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(sessions: Sessions, tmp_path: Path) -> None:
     draw = random.Random(ITEMS)
     acknowledged: set[object] = set()
@@ -137,6 +138,7 @@ def test_a_signal_leaves_a_journal_to_resume(
     assert len(lines(tmp_path / "out.jsonl")) == 60
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_gives_attempts_back(sessions: Sessions, tmp_path: Path) -> None:
     write_input(tmp_path, 30)
     twice = [(LIMIT + 1, 0, signal.SIGINT), (0, 0.05, signal.SIGINT)]
@@ -146,6 +148,7 @@ def test_a_second_ctrl_c_gives_attempts_back(sessions: Sessions, tmp_path: Path)
     assert {line["attempts"] for line in lines(tmp_path / "out.jsonl")} == {1}
 
 
+@pytest.mark.slow
 def test_a_resumed_batch_that_is_interrupted_leaves_the_old_output(
     sessions: Sessions, tmp_path: Path
 ) -> None:
@@ -160,6 +163,7 @@ def test_a_resumed_batch_that_is_interrupted_leaves_the_old_output(
     assert "results: run.db has them; out.jsonl is written when the batch is over" in said
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_batch_and_keeps_what_was_acknowledged(
     sessions: Sessions, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ async def test_known_limits_are_never_broken(
         assert minutes <= 1_500 / 300 / 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judged", ["bucket", "minute"])
 async def test_network_jitter_with_headroom_breaks_no_limit(
     judged: Judged, autojump_clock: MockClock

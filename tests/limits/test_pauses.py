@@ -354,6 +354,7 @@ async def test_settling_never_raises_for_a_status(
     assert limiter.statistics().in_flight == 0
 
 
+@pytest.mark.slow
 async def test_a_storm_of_thirty_seconds(autojump_clock: MockClock) -> None:
     """A thousand tasks, an outage of 30 s without Retry-After: all succeed, few are refused."""
     limiter = Limiter("model", requests_per_minute=30_000)

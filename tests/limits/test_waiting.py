@@ -328,6 +328,7 @@ async def test_grants_are_charges(autojump_clock: MockClock) -> None:
     assert statistics.in_flight == 0
 
 
+@pytest.mark.slow
 @pytest.mark.real_clock
 @pytest.mark.parametrize("rate", [Rate(100, 1), Rate(6_000, 60)])
 def test_full_use_on_a_real_clock(rate: Rate) -> None:

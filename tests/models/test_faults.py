@@ -157,6 +157,7 @@ async def test_a_host_that_is_not_there(asking: Callable[..., Any], way: str) ->
     assert limiter.rests_until > trio.current_time(), "a pool would use another one"
 
 
+@pytest.mark.slow
 async def test_a_storm_of_refusals_is_waited_out(autojump_clock: MockClock) -> None:
     """30 s in which everybody is refused; nobody fails, and nobody storms."""
     limiter = Limiter("provider", requests_per_minute=6_000)

@@ -58,6 +58,7 @@ async def check_clean(model: ProviderModel, provider: Any) -> None:
     assert statistics.connections <= len(connections_in(clients))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_call_has_its_own_answer(way: str, autojump_clock: MockClock) -> None:
     faults = Faults(latency_seconds=5.0, event_gap_seconds=0.5)
@@ -154,6 +155,7 @@ async def test_cancelled_at_each_checkpoint_both_ends_are_clean(
         assert await cancel_at_every_checkpoint(use, check) >= 10
 
 
+@pytest.mark.slow
 async def test_calls_spread_over_a_few_clients(autojump_clock: MockClock) -> None:
     """One for few calls; another one only when all are busy."""
     async with open_model("chat", answer=echo, faults=Faults(latency_seconds=2.0)) as (model, _):

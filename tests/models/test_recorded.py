@@ -371,6 +371,7 @@ def test_a_response_comes_back_as_it_went(response: ModelResponse) -> None:
     assert response_of_json(values) == response
 
 
+@pytest.mark.slow
 @given(REQUESTS, REQUESTS)
 def test_requests_have_one_key_if_they_are_equal_and_else_a_difference(
     one: ModelRequest, other: ModelRequest

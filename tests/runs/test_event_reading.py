@@ -37,6 +37,7 @@ async def test_breaking_out_at_the_first_event_leaves_nothing_behind(
     assert caplog.records == []
 
 
+@pytest.mark.slow
 async def test_a_subscription_that_is_dropped_unopened_costs_nothing(
     recwarn: pytest.WarningsRecorder,
 ) -> None:

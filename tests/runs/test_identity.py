@@ -30,6 +30,7 @@ if hasattr(os, "fork"):
 """
 
 
+@pytest.mark.slow
 def test_ids_are_unique_across_processes_also_after_a_fork() -> None:
     """A forked worker that goes on counting where its parent does gives every id out twice."""
     lines: list[str] = []

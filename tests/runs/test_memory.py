@@ -273,6 +273,7 @@ async def test_what_a_long_run_has_finished_with_does_not_pile_up(
     assert objects_after - objects_before < 500
 
 
+@pytest.mark.slow
 async def test_live_runs_are_small() -> None:
     """A thousand idle runs may take a few kilobytes each, task included, not more."""
 
@@ -294,6 +295,7 @@ async def test_live_runs_are_small() -> None:
     assert size_bytes / 1_000 < 10_000
 
 
+@pytest.mark.slow
 async def test_collecting_garbage_in_the_middle_of_a_run_takes_nothing_that_is_needed(
     autojump_clock: MockClock,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import attrs
 import hypothesis
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,6 +204,7 @@ class World:
             run.stop("from outside")
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=4 * hypothesis.settings.default.max_examples)  # type: ignore[union-attr]
 @given(plan=plans, meddling=interferences)
 def test_a_random_tree_ends_in_one_ending_each_and_leaves_nothing(

@@ -47,6 +47,7 @@ class LazyPool:
             del run, job
 
 
+@pytest.mark.slow
 async def test_each_job_sees_its_submitter_and_the_worker_sees_no_run(
     autojump_clock: MockClock,
 ) -> None:

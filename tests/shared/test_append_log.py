@@ -59,6 +59,7 @@ def merged_with_delays(seed: int | None) -> list[str]:
     return list(log)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 def test_the_merge_is_the_same_for_every_order_of_arrival(seed: int) -> None:
     merged = merged_with_delays(seed)

@@ -47,6 +47,7 @@ async def test_a_load_belongs_to_no_run_and_has_the_context_of_the_call(
     assert seen == [("first call", None), ("second call", None), ("a hit", None)]
 
 
+@pytest.mark.slow
 async def test_a_load_pins_nothing_of_the_run_that_asked_first(
     autojump_clock: MockClock,
 ) -> None:

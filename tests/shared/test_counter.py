@@ -314,6 +314,7 @@ def test_a_wait_of_a_dead_trio_does_not_bother_the_next() -> None:
 OPERATIONS = ["add", "spend", "wait", "wait and spend", "cancel", "step"]
 
 
+@pytest.mark.slow
 @settings(max_examples=scaled(10, full=20))
 @given(
     seed=st.integers(0, 2**32),

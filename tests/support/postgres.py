@@ -74,10 +74,6 @@ def address_of(folder: Path) -> str:
         return told.read_text()
 
 
-_keepers: list[subprocess.Popen[bytes]] = []
-"""Kept, since Python would warn of a process that nobody waits for. It outlives its starter."""
-
-
 def _start_keeper(folder: Path, told: Path) -> None:
     log = folder / "keeper.log"
     with open(log, "wb") as output:
@@ -89,12 +85,11 @@ def _start_keeper(folder: Path, told: Path) -> None:
             stderr=output,
             start_new_session=True,  # Ctrl-C is for the test run, which then ends the keeper.
         )
-    _keepers.append(keeper)
+    keeper.returncode = 0  # It outlives this process, and Python would warn that nobody waits.
     (folder / "keeper").write_text(str(keeper.pid))
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while not told.exists():
-        ended = keeper.poll() is not None
-        if (ended and not told.exists()) or time.monotonic() > give_up_at:
+        if not _is_alive(keeper.pid) or time.monotonic() > give_up_at:
             raise RuntimeError(f"the PostgreSQL server didn't start: {log.read_text()}")
         time.sleep(0.02)
 

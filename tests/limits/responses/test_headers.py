@@ -481,6 +481,7 @@ def assert_sensible(heard: RateLimitHeaders) -> None:
     )
 
 
+@pytest.mark.slow
 @given(
     headers=st.one_of(
         st.dictionaries(st.one_of(NAMES, st.text(), st.binary()), VALUES),

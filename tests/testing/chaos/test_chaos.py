@@ -57,6 +57,7 @@ async def test_another_seed_hits_other_calls(autojump_clock: MockClock) -> None:
     assert len(patterns) == 5
 
 
+@pytest.mark.slow
 async def test_the_share_is_kept(autojump_clock: MockClock) -> None:
     chaos = Chaos(1, fail=0.2, cancel=0.1, delay=2, rate=0.3)
     await run(chaos, range(1000), limit=1000)

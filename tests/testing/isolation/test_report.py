@@ -79,6 +79,7 @@ fix: keep it per run, as in messages = harness.RunLocal(list, name='messages'), 
 variable of the function"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "advice"),
     [

@@ -375,6 +375,7 @@ def test_wrong_options_are_refused(
     assert said in ran.text
 
 
+@pytest.mark.slow
 def test_it_costs_nothing_in_other_projects(run_pytest: RunPytest) -> None:
     """Neither harness nor trio is loaded where no test uses them, nor before the tests are."""
     ran = run_pytest(

@@ -355,6 +355,7 @@ async def test_three_hundred_calls_at_once() -> None:
     assert statistics.peak_in_flight > 100, "they were not at once"
 
 
+@pytest.mark.slow
 async def test_clients_cancelled_at_random_moments_leave_nothing_behind() -> None:
     """In the middle of a connect, a send, a wait or a stream: all of it is cleared away."""
     draw = random.Random(5)

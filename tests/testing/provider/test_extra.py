@@ -27,6 +27,7 @@ async def test_without_h11_sockets_are_refused_with_advice(
         assert (await provider.request(CHAT, ask(CHAT))).status == 200
 
 
+@pytest.mark.slow
 def test_importing_it_imports_no_extra() -> None:
     code = (
         "import sys, harness.testing.provider;"

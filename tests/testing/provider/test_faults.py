@@ -45,6 +45,7 @@ def is_json(text: str) -> bool:
 EVERYTHING = Faults(7, errors={500: 0.1, 529: 0.1, 429: 0.1}, cut=0.1, malformed=0.1, hang=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_fault_happens_as_often_as_asked(

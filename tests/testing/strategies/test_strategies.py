@@ -88,6 +88,7 @@ async def test_a_tree_takes_the_time_it_says(autojump_clock: MockClock) -> None:
     assert trio.current_time() == tree.total_seconds == 6
 
 
+@pytest.mark.slow
 def test_without_hypothesis_an_error_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['hypothesis'] = None\n"
