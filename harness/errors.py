@@ -249,6 +249,13 @@ class BudgetExceeded(HarnessError):
         return str(self.args[0])
 
 
+class RecursiveCallError(HarnessError):
+    """A pipeline or router was called from inside of itself, and had no slot free.
+
+    The call would wait for a slot that its own caller may hold, for ever.
+    """
+
+
 class NestedReservationError(HarnessError):
     """A limiter was asked for a reservation by code that runs inside one of its own.
 

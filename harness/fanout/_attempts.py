@@ -15,12 +15,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from harness.fanout._hedge import Cancellable, Hedging, SideBySide
+from harness.fanout._hedge import Cancellable, Counted, Hedging, SideBySide
 from harness.fanout._job import Ended
 from harness.fanout._result import Hedges
 from harness.fanout._tries import Tries, too_late
 from harness.policies import Attempt, Hedge
 from harness.runs import Run
+from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
 
 JobT = TypeVar("JobT", bound=Tries)
@@ -81,7 +82,7 @@ class Attempts(Generic[JobT, AttemptT]):
         function: Callable[[Any], Awaitable[Any]],
         enclosure: Enclosure[JobT, AttemptT],
         *,
-        items_started: Callable[[], int],
+        counted: Counted,
         closing: Callable[[], bool],
     ) -> None:
         """Make attempts.
@@ -89,13 +90,13 @@ class Attempts(Generic[JobT, AttemptT]):
         Args:
           function: What is called with an item.
           enclosure: What an attempt is made in.
-          items_started: How many items have come; the budget of hedges is a share of them.
+          counted: Who counts the items; the budget of hedges is a share of them.
           closing: Whether no further attempt is to be started.
         """
         self._function = function
         self._enclosure = enclosure
         self._closing = closing
-        self._hedging = Hedging(items_started)
+        self._hedging = Hedging(counted)
 
     @property
     def hedges(self) -> Hedges:
@@ -187,12 +188,18 @@ async def nap(seconds: float, run: Run) -> bool:
     Cancellation: nothing is left behind.
     """
     _waiting_for = f"its next attempt, in {seconds:.1f} s"
+    shielded = shielded_from()
     with trio.CancelScope() as scope:
-        run._add_stop_notice(scope.cancel)
+
+        def stop() -> None:
+            if run._halt_words(shielded) is not None:
+                scope.cancel()
+
+        run._add_stop_notice(stop)
         try:
             await trio.sleep(seconds)
         finally:
-            run._drop_stop_notice(scope.cancel)
+            run._drop_stop_notice(stop)
     return not scope.cancelled_caught
 
 

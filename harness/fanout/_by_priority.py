@@ -15,7 +15,7 @@ import trio
 from harness.fanout._feed import Room
 from harness.fanout._job import Job
 from harness.fanout._lookahead import Lookahead
-from harness.fanout._source import Exhausted, Source, SyncSource
+from harness.fanout._source import Exhausted, Source, SyncSource, ended
 from harness.policies import Priority
 
 QUIET_PASSES = 5
@@ -56,7 +56,7 @@ class ByPriority:
             job.problem = one.problem
             return job
         if self._end is not None and self._iterator is not None:
-            raise self._end
+            raise ended(self._end)
         return None
 
     def may_pull(self, room: Room) -> bool:

@@ -37,6 +37,7 @@ from harness.fanout._feed import Feed
 from harness.fanout._job import Job
 from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
+from harness.fanout._never_started import NeverStarted
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
@@ -44,6 +45,7 @@ from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
 from harness.policies import FailFast
 from harness.runs import Run
+from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
 
@@ -117,6 +119,8 @@ class Engine:
         self.run: Run  # Since `begin`, like the next; the two after them since `drive`.
         self.base: contextvars.Context
         """What items are pulled and started in."""
+        self._shielded_from: str | None = None
+        """The run whose stops and cancels a cleanup block keeps off, with those from above."""
         self.nursery: trio.Nursery
         self._carry: Callable[[Job], Coroutine[Any, Any, None]]
         """What works on an item; a bound method, which takes a while to be made anew."""
@@ -148,6 +152,7 @@ class Engine:
         """Belong to ``run``, whose block this is called in; copy the context for the items."""
         self.run = run
         self.base = contextvars.copy_context()
+        self._shielded_from = shielded_from()
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
@@ -173,7 +178,7 @@ class Engine:
         if source.size is not None:
             self._join.expect(source.size)
         self.cut = self.cut or self._join.why
-        self._stopped = self.run._stop_words()
+        self._stopped = self.run._stop_words(self._shielded_from)
         if self.cut or self._stopped:
             self.start_no_more()
         try:
@@ -195,8 +200,11 @@ class Engine:
                 else:
                     self.start_next()
                 await self._until_over()
-        except BaseExceptionGroup as group:
-            raise most_telling(group) from None
+        except (BaseExceptionGroup, trio.Cancelled) as error:
+            telling = most_telling(error)
+            # Beside an error a cancel from outside is no news, as it would be from any nursery.
+            if not (isinstance(telling, trio.Cancelled) and self._has_error()):
+                raise telling from None
         finally:
             # A traceback is worded later, when these words no longer hold.
             _waiting_for = None
@@ -207,10 +215,15 @@ class Engine:
             if self._ledger is None:  # Else that has still to give back what it begun.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
-        if self._cut_short and not self._join.broken_by_failure and self._source_error is None:
-            # The items keep a cancel to themselves. If it came from outside it has to go on, unless
-            # there is an error to tell, which as in any nursery comes first.
+        if isinstance(source, SyncSource) and self._exhausted and self._source_error is None:
+            self._source_error = source.changed()
+        if self._cut_short and not self._has_error():
+            # The items keep a cancel to themselves. If it came from outside it has to go on.
             await trio.lowlevel.checkpoint_if_cancelled()
+
+    def _has_error(self) -> bool:
+        """Return whether there is an error to tell, which goes before a cancel from outside."""
+        return self._join.broken_by_failure or self._source_error is not None
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
         """Return what the fan-out has to raise in the end; None if it succeeded.
@@ -242,10 +255,27 @@ class Engine:
             waiting_by_priority=self._feed.depths(),
         )
 
+    def never_started(self) -> NeverStarted | None:
+        """Return the results of the items of a sequence that were never pulled, to be looked at."""
+        source, pulled = self._source, self._feed.pulled
+        if not isinstance(source, SyncSource) or source.sequence is None:
+            return None
+        if source.size is None or pulled >= source.size:
+            return None
+        return NeverStarted(
+            source.sequence,
+            pulled,
+            key=self._plan.key,
+            why=self._why_skipped(),
+            at=self.run.ended_at or trio.current_time(),
+        )
+
     def skipped(self) -> Iterator[Result[Any]]:
-        """Yield a result for each item of a sized source that was never pulled."""
+        """Yield a result for each item of another sized source that was never pulled."""
         source, pulled = self._source, self._feed.pulled
         if not isinstance(source, SyncSource) or source.size is None:
+            return
+        if source.sequence is not None:
             return
         while pulled + self._passed_over < source.size:
             try:
@@ -489,11 +519,13 @@ class Engine:
             except Exception:
                 pass  # It has no key then; its index says which it is.
         if self._skipped is None:
-            # One for all: there may be a million of them, and they differ in nothing.
-            why = self.why_cut() or "the fan-out was over before its turn"
-            self._skipped = ItemSkipped(f"the item was never started: {why}")
+            # One for all, since they differ in nothing.
+            self._skipped = ItemSkipped(f"the item was never started: {self._why_skipped()}")
         now = trio.current_time()
         return Result(job.index, job.key, job.item, None, "skipped", self._skipped, 0, now, now)
+
+    def _why_skipped(self) -> str:
+        return self.why_cut() or "the fan-out was over before its turn"
 
     def closing(self) -> bool:
         """Return whether no further attempt is to be started."""
@@ -510,7 +542,10 @@ class Engine:
 
     def _stop(self) -> None:
         """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
-        self._stopped = self.run._halt_words()
+        words = self.run._halt_words(self._shielded_from)
+        if words is None:
+            return  # It is for what is outside of the cleanup block that this is in.
+        self._stopped = words
         self.start_no_more()
         if self._owner is not None:
             self._owner.interrupt()

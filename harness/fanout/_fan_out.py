@@ -113,7 +113,13 @@ async def gather(
     def results(status: RunStatus = "failed") -> Results[Any]:
         kept.extend(engine.skipped())
         kept.sort(key=by_index)
-        return Results(kept, name=run.path, status=status, hedges=engine.hedges)
+        return Results(
+            kept,
+            name=run.path,
+            status=status,
+            hedges=engine.hedges,
+            never_started=engine.never_started(),
+        )
 
     async with open_run(plan.run_name) as run:
         join.run_path = run.path

@@ -20,6 +20,15 @@ HEDGES_IN_ANY_CASE = 10
 """A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
 
 
+class Counted(Protocol):
+    """Who counts the items, of which the hedges are a share."""
+
+    @property
+    def started(self) -> int:
+        """How many items were started so far."""
+        ...
+
+
 class Hedging:
     """What the hedges of one fan-out share: what was learned, and what they may cost.
 
@@ -29,8 +38,8 @@ class Hedging:
     """
 
     __slots__ = (
+        "_counted",
         "_in_line",
-        "_items_started",
         "_seconds_saved",
         "_started",
         "_under_way",
@@ -38,9 +47,9 @@ class Hedging:
         "latencies",
     )
 
-    def __init__(self, items_started: Callable[[], int]) -> None:
+    def __init__(self, counted: Counted) -> None:
         self.latencies = Latencies()
-        self._items_started = items_started
+        self._counted = counted
         self._started = 0
         self._won = 0
         self._seconds_saved = 0.0
@@ -134,7 +143,7 @@ class Hedging:
             self._seconds_saved += self.latencies.seconds_left(tries.saved_after)
 
     def _allows(self, share: float) -> bool:
-        return self._started < max(HEDGES_IN_ANY_CASE, share * self._items_started())
+        return self._started < max(HEDGES_IN_ANY_CASE, share * self._counted.started)
 
 
 class Cancellable(Protocol):

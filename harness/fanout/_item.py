@@ -70,9 +70,8 @@ class Host(Protocol):
         """How many items were started so far."""
         ...
 
-    @property
-    def cut(self) -> str | None:
-        """In words, why what is in flight is cut short; None as long as it isn't."""
+    def why_cut(self) -> str | None:
+        """Return in words why nothing more is started; None if it may be."""
         ...
 
 
@@ -154,6 +153,7 @@ class ItemWork:
         self._run: Run
         self._own_run: OwnRun
         self._attempts: Attempts[Job, Run] | None = None
+        self._hedges = NO_HEDGES
         self._now: Callable[[], float]
 
     def begin(self, engine: Host) -> None:
@@ -165,17 +165,20 @@ class ItemWork:
         self._attempts = Attempts(
             self._function,
             self._own_run,
-            items_started=lambda: engine.started,
+            counted=engine,
             closing=engine.closing,
         )
 
     @property
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
-        return NO_HEDGES if self._attempts is None else self._attempts.hedges
+        return self._hedges if self._attempts is None else self._attempts.hedges
 
     def end(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Let go of the fan-out, so that it can be freed with whoever holds its results."""
+        self._hedges = self.hedges
+        self._attempts = None
+        del self._host
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
         """Return what tries an item once, in a task of its own, and then ends or retries it."""
@@ -205,7 +208,7 @@ class ItemWork:
         """Try an item with what there may be around an attempt: a limiter, a hedge, a stop."""
         if job.failure is not None and self._host.closing():
             # Decided, or stopped, in the step in which this retry was about to begin.
-            status, result = self._last_word(*job.failure)
+            status, result = self._given_up(job.failure[1])
         else:
             assert self._attempts is not None
             status, result = await self._attempts.make_try(job.attempt, job, job.item)
@@ -231,11 +234,13 @@ class ItemWork:
         """Retry, or fall back, in another task; or return what the item ends with."""
         try:
             delay = self._delay_seconds(job, error)
+            job.failure = status, error
             if delay is not None and await nap(delay, self._run):
-                job.failure = status, error
                 job.before = job.attempts
                 self._start_task(self.carry, job)
                 return None
+            if job.owed and self._host.closing():
+                return self._given_up(error)
         except trio.Cancelled as cancelled:
             why = self._run._cancels_with_words() or self._run._who_cancelled(cancelled)
             return "cancelled", _given_up(why, error)
@@ -258,11 +263,9 @@ class ItemWork:
             ledger.retries(job, error)
         return delay
 
-    def _last_word(self, status: Ending, error: Exception) -> Ended:
+    def _given_up(self, error: Exception) -> Ended:
         """Return what an item ends with whose next attempt is not made any more."""
-        if self._host.cut is not None:
-            return "cancelled", _given_up(self._host.cut, error)
-        return status, error
+        return "cancelled", _given_up(self._host.why_cut() or "the fan-out was over", error)
 
     async def _fall_back(self, job: Job, error: Exception) -> None:
         """Let the fallback give the value of an item that failed finally."""

@@ -28,7 +28,7 @@ from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
 from harness.fanout._plan import Plan
 from harness.fanout._result import Result
-from harness.fanout._source import Exhausted, Source, SyncSource
+from harness.fanout._source import Exhausted, Source, SyncSource, ended
 from harness.fanout._waiting_room import WaitingRoom
 
 LOOKED_UP_AT_ONCE = 128
@@ -85,7 +85,7 @@ class JournalFeed:
                 return self._met(waiting.begun.popleft())
         if self.is_dry:
             assert self._end is not None
-            raise self._end
+            raise ended(self._end)
         return None
 
     def may_pull(self, room: Room) -> bool:

@@ -364,7 +364,9 @@ class JournalLedger:
                 self._records.pass_on(result)
                 return
             # The failed attempt counts, though it isn't the end of its item.
-            how: AttemptStatus = status if job.owed else "cancelled"
+            how: AttemptStatus = "cancelled"
+            if job.owed and job.failure is not None:
+                how = job.failure[0]
             ending = decided.ending(how, final=False, seconds=seconds)
             self._records.keep(result, job.entry, decided.number, ending)
             return

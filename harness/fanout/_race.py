@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from harness.errors import FanOutError
+from harness.fanout._drop import DROP
 from harness.fanout._fan_out import fan_out
 from harness.fanout._plan import check_function
 from harness.fanout._result import fan_out_error
@@ -66,4 +67,10 @@ async def _call(fn: Callable[[], Awaitable[Any]]) -> Any:
     awaitable = fn()
     if not isinstance(awaitable, Awaitable):
         raise not_awaitable_error(fn, awaitable)
-    return await awaitable
+    value = await awaitable
+    if value is DROP:
+        raise ValueError(
+            f"{name_of(fn)} returned DROP, which is no answer that could win a race; return one, "
+            "or raise an error to let another function win"
+        )
+    return value

@@ -7,8 +7,8 @@ plain facts: no run, no agent, and never a stored `trio.Cancelled`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import attrs
 from outcome import Error, Outcome, Value
@@ -245,16 +245,16 @@ class Tally:
         """How many were counted."""
         return sum(self.counts.values())
 
-    def summary(self, *, hedges: Hedges = NO_HEDGES) -> Summary:
-        """Return what was counted so far."""
+    def summary(self, *, hedges: Hedges = NO_HEDGES, never_started: int = 0) -> Summary:
+        """Return what was counted so far, and so many more that were never started."""
         counts = self.counts
         return Summary(
-            total=self.ended,
+            total=self.ended + never_started,
             ok=counts.get("ok", 0),
             failed=counts.get("failed", 0),
             timed_out=counts.get("timed_out", 0),
             cancelled=counts.get("cancelled", 0),
-            skipped=counts.get("skipped", 0),
+            skipped=counts.get("skipped", 0) + never_started,
             degraded=self.degraded,
             attempts=self.attempts,
             hedges=hedges.started,
@@ -269,10 +269,20 @@ by_index = operator.attrgetter("index")
 """Returns an item's place in the input."""
 
 
+class Tail(Protocol):
+    """Results that are made when they are looked at."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int) -> Result[Any]: ...
+
+    def __iter__(self) -> Iterator[Result[Any]]: ...
+
+
 class Results(Sequence[Result[T_co]]):
     """The results of a fan-out: a sequence in input order, read-only."""
 
-    __slots__ = ("_hedges", "_results", "name", "status")
+    __slots__ = ("_hedges", "_results", "_tail", "name", "status")
 
     name: str
     """The path of the fan-out's run."""
@@ -288,14 +298,26 @@ class Results(Sequence[Result[T_co]]):
         name: str = "",
         status: RunStatus = "ok",
         hedges: Hedges = NO_HEDGES,
+        never_started: Tail | None = None,
     ) -> None:
         self._results = tuple(results)
+        self._tail = never_started
+        """The results of items that were never started, which come last; made when looked at."""
         self._hedges = hedges
         self.name = name
         self.status: RunStatus = status
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._results) + self._never_started
+
+    @property
+    def _never_started(self) -> int:
+        return 0 if self._tail is None else len(self._tail)
+
+    def __iter__(self) -> Iterator[Result[T_co]]:
+        yield from self._results
+        if self._tail is not None:
+            yield from self._tail
 
     @overload
     def __getitem__(self, index: int) -> Result[T_co]: ...
@@ -303,20 +325,32 @@ class Results(Sequence[Result[T_co]]):
     def __getitem__(self, index: slice) -> Results[T_co]: ...
     def __getitem__(self, index: int | slice) -> Result[T_co] | Results[T_co]:
         if isinstance(index, slice):
-            return self._part(self._results[index])
-        return self._results[index]
+            return self._part(self[place] for place in range(*index.indices(len(self))))
+        place = operator.index(index)
+        if place < 0:
+            place += len(self)
+        known = len(self._results)
+        if self._tail is not None and known <= place < len(self):
+            return self._tail[place - known]
+        if not 0 <= place < known:
+            raise IndexError(f"there are {len(self):,} results, and none at {index}")
+        return self._results[place]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Results) and self._results == other._results
+        return (
+            isinstance(other, Results)
+            and len(self) == len(other)
+            and all(mine == its for mine, its in zip(self, other, strict=True))
+        )
 
     def __hash__(self) -> int:
-        return hash(self._results)
+        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {self.summary()}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._results, self.name, self.status, self._hedges)
+        return _rebuild, (tuple(self), self.name, self.status, self._hedges)
 
     def values(self) -> list[T_co]:
         """Return the values of the items that are ok, in input order; without dropped ones."""
@@ -327,17 +361,17 @@ class Results(Sequence[Result[T_co]]):
     @property
     def failed(self) -> Results[T_co]:
         """Those that failed or timed out."""
-        return self._where(lambda result: result.failed)
+        return self._part(result for result in self._results if result.failed)
 
     @property
     def gaps(self) -> Results[T_co]:
         """All that have no value: failed, timed out, cancelled, skipped."""
-        return self._where(lambda result: not result.ok)
+        return self._part(result for result in self if not result.ok)
 
     @property
     def complete(self) -> bool:
         """Whether every item has a value; one from the fallback counts."""
-        return all(result.status == "ok" for result in self._results)
+        return not self._never_started and all(one.status == "ok" for one in self._results)
 
     @property
     def hedges(self) -> Hedges:
@@ -349,7 +383,7 @@ class Results(Sequence[Result[T_co]]):
         tally = Tally()
         for result in self._results:
             tally.add(result)
-        return tally.summary(hedges=self._hedges)
+        return tally.summary(hedges=self._hedges, never_started=self._never_started)
 
     def raise_if_incomplete(self) -> None:
         """Raise a `FanOutError` with one entry per gap, if there are any.
@@ -357,16 +391,13 @@ class Results(Sequence[Result[T_co]]):
         Raises:
           FanOutError: if an item has no value.
         """
-        gaps = [result for result in self._results if not result.ok]
+        gaps = [result for result in self if not result.ok]
         if gaps:
             raise fan_out_error(
                 f"{len(gaps):,} of {len(self):,} items of run {self.name!r} have no value",
                 gaps,
                 self,
             )
-
-    def _where(self, test: Callable[[Result[Any]], bool]) -> Results[T_co]:
-        return self._part(result for result in self._results if test(result))
 
     def _part(self, results: Iterable[Result[T_co]]) -> Results[T_co]:
         # Without the hedges: how many belong to these items isn't known.

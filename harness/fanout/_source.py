@@ -1,18 +1,40 @@
 """Where the items of a fan-out come from: any iterable or async iterable.
 
 A source is read lazily, by the engine only, and closed when the fan-out ends early: generators
-always, and of async iterators whatever has an ``aclose``. Files and other plain iterators belong
-to whoever opened them.
+always, and of async iterators whatever has an ``aclose``. Files and other plain iterators, memory
+channels and trio's other resources belong to whoever opened them, and are left open.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sized
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+    Sized,
+)
+from itertools import islice
 from typing import Any
+
+import trio
+
+LASTING = (list, tuple, range, str, bytes)
+"""Sequences whose items are there at any time, and can be looked at by their index."""
 
 
 class Exhausted(Exception):
     """There are no more items. Not `StopAsyncIteration`, which a coroutine can't raise."""
+
+
+def ended(why: Exception) -> Exception:
+    """Return what to raise for the end of a source that was noted before.
+
+    A fresh `Exhausted`: one that is kept would keep the frames that it was raised in, and they it.
+    """
+    return Exhausted() if isinstance(why, Exhausted) else why
 
 
 class SyncSource:
@@ -21,6 +43,24 @@ class SyncSource:
     def __init__(self, items: Iterable[Any]) -> None:
         self.size: int | None = _size_of(items)
         self.iterator: Iterator[Any] = iter(items)
+        self.sequence: Sequence[Any] | None = None
+        """The items, if any of them can be looked at later on."""
+        if isinstance(items, Sequence) and type(items) in LASTING:
+            self.sequence = items
+            self.iterator = islice(self.iterator, self.size)
+
+    def changed(self) -> RuntimeError | None:
+        """Return the error that says that the items became more or fewer meanwhile; else None.
+
+        How many there are is fixed at the start, whatever the limit: a policy counts on it.
+        """
+        if self.sequence is None or len(self.sequence) == self.size:
+            return None
+        return RuntimeError(
+            f"the list of items had {self.size:,} when the fan-out began and has "
+            f"{len(self.sequence):,} now; those that were added are not run. For work that adds "
+            "work, give the items as an async iterable, such as a memory channel"
+        )
 
     def close(self) -> None:
         """Let a generator run its ``finally`` clauses."""
@@ -50,6 +90,8 @@ class AsyncSource:
     async def close(self) -> None:
         """Let the source clean up. The caller says for how long, with a scope from before the first
         pull: one that is entered here would not nest with those a generator holds open."""
+        if isinstance(self._iterator, trio.abc.AsyncResource):
+            return  # It belongs to whoever opened it, and ``async for`` leaves it open too.
         close = getattr(self._iterator, "aclose", None)
         if close is not None:
             await close()

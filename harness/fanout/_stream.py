@@ -27,7 +27,7 @@ from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import Run, open_run
-from harness.runs._endings import most_telling, try_note
+from harness.runs._endings import is_only_cancelled, most_telling, try_note
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -160,6 +160,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             name=self.run.path,
             status=self.run.status,
             hedges=self._engine.hedges,
+            never_started=self._engine.never_started() if self._closed else None,
         )
 
     def summary(self) -> Summary:
@@ -169,7 +170,10 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
           RuntimeError: before the block.
         """
         self._skipped()
-        return self._tally.summary(hedges=self._engine.hedges)
+        tail = self._engine.never_started() if self._closed else None
+        return self._tally.summary(
+            hedges=self._engine.hedges, never_started=0 if tail is None else len(tail)
+        )
 
     def statistics(self) -> FanOutStatistics:
         """Return how many items are in flight, wait to be read, or wait for their turn.
@@ -204,7 +208,10 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         try:
             await nursery.start(self._drive, name=self._name)
         except BaseException as error:
-            await self._nursery_block.__aexit__(type(error), error, error.__traceback__)
+            try:
+                await self._nursery_block.__aexit__(type(error), error, error.__traceback__)
+            except BaseException as group:
+                raise most_telling(group) from None
             raise
         return self
 
@@ -216,7 +223,10 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
     ) -> None:
         """Cancel what is in flight, and wait for it."""
         assert self._nursery_block is not None
-        if not self._finished:
+        # Then the items are cancelled from outside, too, and what they raise is told as by any
+        # nursery.
+        cancelled = exc is not None and is_only_cancelled(exc)
+        if not self._finished and not cancelled:
             self._engine.leave()
         try:
             await self._nursery_block.__aexit__(None, None, None)
@@ -226,9 +236,10 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
                 raise telling from exc
         finally:
             self._closed = True
+            self._engine.hand_on = _nowhere  # Or each would keep the other alive.
         if self._error is None or self._raised:
             return
-        if exc is None:
+        if exc is None or cancelled:
             self._raised = True
             raise self._error
         try_note(exc, f"the fan-out had failed before: {self._error}")
@@ -360,3 +371,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     def _in_words(self) -> str:
         return f"a result of {self._name}"
+
+
+def _nowhere(result: Result[Any]) -> None:
+    """Take a result of an engine that has none any more."""

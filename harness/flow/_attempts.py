@@ -27,10 +27,11 @@ from harness.fanout._tries import ONE_ATTEMPT, Tries
 from harness.flow._gate import Walker
 from harness.policies import Attempt
 from harness.runs import current_run
-from harness.runs._endings import set_context, unwrap_single
+from harness.runs._cleanup import shielded_from
+from harness.runs._endings import cancelled_error, set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
-from harness.runs._scopes import cancel_scope
+from harness.runs._inner_scope import InnerScope
 
 
 class NotAsync(TypeError):
@@ -44,14 +45,14 @@ class OwnScope:
 
     def __init__(self, plan: Attempt) -> None:
         self.plan = plan
-        self.scope = trio.CancelScope()
+        self.scope = InnerScope(current_run().id)
         self.cancelled = False
         """Whether it was cut short because another attempt had answered."""
 
     def cancel(self, reason: str) -> None:
         """Cut this attempt short."""
         self.cancelled = True
-        cancel_scope(self.scope, reason)
+        self.scope.cancel(reason)
 
 
 class InItsRun:
@@ -97,7 +98,7 @@ class InItsRun:
 
     def allow(self, attempt: OwnScope, seconds: float) -> None:
         """Let the time of an attempt begin now."""
-        attempt.scope.deadline = trio.current_time() + seconds
+        attempt.scope.allow(seconds)
 
     def call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Awaitable[Any]:
         """Call a function that may turn out not to be async."""
@@ -127,10 +128,23 @@ class InItsRun:
         return function(error)
 
 
+class _Count:
+    """How many items came to a function."""
+
+    __slots__ = ("started",)
+
+    def __init__(self) -> None:
+        self.started = 0
+
+
+def _is_stopping() -> bool:
+    return current_run()._stop_words(shielded_from()) is not None
+
+
 class Calls:
     """Calls one function, for all items of one flow."""
 
-    __slots__ = ("_attempts", "_each", "_items", "function", "what")
+    __slots__ = ("_attempts", "_count", "_each", "function", "what")
 
     def __init__(
         self,
@@ -142,12 +156,12 @@ class Calls:
         """What the function is, in words such as ``stage 'parse'``."""
         self.function = function
         self._each = each
-        self._items = 0
+        self._count = _Count()
         self._attempts: Attempts[Tries, OwnScope] = Attempts(
             function,
             InItsRun(what, function),
-            items_started=lambda: self._items,
-            closing=lambda: current_run().stopping,
+            counted=self._count,
+            closing=_is_stopping,
         )
 
     @property
@@ -182,7 +196,7 @@ class Calls:
         Cancellation: no attempt is left alive.
         """
         plan = self.plan_for(item)
-        self._items += 1
+        self._count.started += 1
         tries = Tries()
         try:
             while True:
@@ -190,14 +204,28 @@ class Calls:
                 status, result = await self._attempts.make_try(plan, tries, item)
                 if status == "ok":
                     return result
+                assert isinstance(result, Exception)
                 if not await self.another_try(plan, tries, result):
                     break
         finally:
             walker.attempts += max(0, tries.attempts - 1)
         try:
+            self.give_up_if_stopped(tries, result)
             return await self.fall_back(plan, item, result, walker)
         finally:
             del result  # It holds the frame that holds it.
+
+    def give_up_if_stopped(self, tries: Tries, failure: Exception) -> None:
+        """Refuse to go on if only a stop keeps a failed call from its next try.
+
+        Raises:
+          RunCancelled: then. So the item is cancelled, and has not failed.
+        """
+        run = current_run()
+        if tries.owed and (words := run._stop_words(shielded_from())) is not None:
+            error = cancelled_error(run)
+            error.reason = words
+            raise error from failure
 
     async def another_try(self, plan: Attempt, tries: Tries, failure: Exception) -> bool:
         """Wait as long as is right before the next try; return False if there is to be none."""

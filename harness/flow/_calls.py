@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import trio
@@ -10,6 +12,22 @@ import trio
 from harness.flow._attempts import NotAsync
 from harness.flow._gate import Walker
 from harness.runs import Run, current_run
+
+_inside: ContextVar[tuple[object, ...]] = ContextVar("harness.flow: called from", default=())
+"""What is being called around this code: pipelines and routers under way, the outermost first."""
+
+
+@contextmanager
+def calling(way: object, walker: Walker) -> Iterator[None]:
+    """Note that code is inside of ``way`` during a call; tell ``walker`` if it was before."""
+    around = _inside.get()
+    if way in around:
+        walker.inside = current_run().path
+    token = _inside.set((*around, way))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
 
 
 class CallHost:

@@ -20,7 +20,7 @@ import trio
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._batches import Batches, call_with_list
-from harness.flow._calls import CALLS
+from harness.flow._calls import CALLS, calling
 from harness.flow._gate import Gate, Holdable, Walker
 from harness.flow._outputs import Outputs
 from harness.flow._places import note_place
@@ -34,7 +34,7 @@ from harness.flow._statistics import (
     sum_of_hedges,
 )
 from harness.runs import Run, open_run
-from harness.runs._endings import is_only_cancelled
+from harness.runs._endings import cancelled_error, is_only_cancelled
 from harness.runs._functions import forgotten_await_error
 
 
@@ -196,7 +196,8 @@ class Flow:
         self.start_clock()
         self._calls_in_flight += 1
         try:
-            return await self.walk(walker)
+            with calling(self, walker):
+                return await self.walk(walker)
         finally:
             self._calls_in_flight -= 1
             self.clock.touch()
@@ -401,9 +402,10 @@ def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
     """Return a function of one item that calls a stage that gathers with a list of it."""
 
     async def call(item: Any) -> Any:
-        async with open_run(station.name):
+        async with open_run(station.name) as run:
             values = await call_with_list(station.what, station.given.function, [item])
             return values[0]
+        raise cancelled_error(run)
 
     return call
 

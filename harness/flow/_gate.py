@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import trio
 
+from harness.errors import RecursiveCallError
+
 
 class Holdable(Protocol):
     """What a walker holds until there is room for it further on."""
@@ -47,6 +49,8 @@ class Walker:
     """Attempts made on its way; at each stage only those beyond the first count."""
     degraded: bool = False
     """Whether a fallback gave a value on its way."""
+    inside: str | None = None
+    """The path of the run that is inside of the same pipeline or router and waits for this."""
     task: trio.lowlevel.Task | None = None
     """Its task, once it has waited."""
 
@@ -83,11 +87,20 @@ class Gate:
     async def wait(self, walker: Walker) -> None:
         """Get a slot when it is the walker's turn; what it holds goes back when it has a place.
 
+        Raises:
+          RecursiveCallError: if the walker's own caller may hold the slot that it would wait for.
+
         Checkpoint: always. To be called when no slot is free.
 
         Cancellation: the walker has left the line, and holds what it held or nothing.
         """
         _waiting_for = self._words
+        if walker.inside is not None:
+            raise RecursiveCallError(
+                f"run {walker.inside!r} is inside of a pipeline or router, and called it again "
+                f"with no slot free: the call would wait for {self._words}, which its own caller "
+                "may hold; give the stage or track a larger limit=, or call another pipeline"
+            )
         if len(self._near) < self._places and not self._outside:
             walker.let_go()
             line = self._near

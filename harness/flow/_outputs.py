@@ -30,6 +30,7 @@ from harness.policies import Attempt
 from harness.runs import Run, current_run
 from harness.runs._carry import carry
 from harness.runs._endings import most_telling, unwrap_single
+from harness.runs._inner_scope import InnerScope
 from harness.runs._scopes import cancel_scope
 
 Walk = Callable[[Walker], Coroutine[Any, Any, Any]]
@@ -60,6 +61,7 @@ class Outputs:
         self._next_position = next_position
         self._fail_fast = fail_fast
         self._nursery: trio.Nursery
+        self._run: Run
         self._results: list[Result[Any]] = []
         self._sent = 0
         self._room = trio.Event()
@@ -79,7 +81,7 @@ class Outputs:
           Exception: if the generator failed before its first output; and the first error, as it
             is, if the pipeline ends with the first failure anyway.
         """
-        run = current_run()
+        self._run = run = current_run()
         run._why_cut = self._why_cut
         try:
             async with trio.open_nursery() as nursery:
@@ -137,6 +139,7 @@ class Outputs:
         try:
             if self._sent:
                 raise failure
+            self._calls.give_up_if_stopped(tries, failure)
             await self._send(await self._calls.fall_back(plan, item, failure, walker))
         finally:
             del failure  # It holds the frame that holds it.
@@ -148,7 +151,7 @@ class Outputs:
         own open while it yields, and scopes have to nest.
         """
         stuck_at: types.TracebackType | None = None
-        with trio.CancelScope() as scope:
+        with InnerScope(current_run().id) as scope:
             try:
                 async with AsyncExitStack() as stack:
                     if plan.limiter is not None:
@@ -172,18 +175,18 @@ class Outputs:
             stuck_at = None  # It holds the frame that holds it.
 
     async def _drive(
-        self, generator: AsyncGenerator[Any, None], plan: Attempt, scope: trio.CancelScope
+        self, generator: AsyncGenerator[Any, None], plan: Attempt, scope: InnerScope
     ) -> None:
         seconds_left = math.inf if plan.timeout is None else plan.timeout
         while True:
             began_at = trio.current_time()
-            scope.deadline = began_at + seconds_left
+            scope.allow(seconds_left)
             try:
                 output = await anext(generator)
             except StopAsyncIteration:
                 return
             finally:
-                scope.deadline = math.inf
+                scope.allow(math.inf)
                 seconds_left -= trio.current_time() - began_at
             if output is not DROP:
                 await self._send(output)
@@ -232,7 +235,9 @@ class Outputs:
         if self._failure is None:
             self._failure = error
             if self._fail_fast:
-                cancel_scope(self._nursery.cancel_scope, self._why_cut() or "")
+                words = self._why_cut() or ""
+                cancel_scope(self._nursery.cancel_scope, words)
+                self._run._cut_below(words)
 
     def _why_cut(self) -> str | None:
         if self._failure is None or not self._fail_fast:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from harness._arguments import check_count
-from harness.errors import RunCancelled
 from harness.fanout import Drop, FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, Plan
@@ -27,6 +26,7 @@ from harness.flow._statistics import PipelineStatistics
 from harness.flow._walks import WalkingJob, Walks
 from harness.policies import FailFast, JoinPolicy
 from harness.runs import open_run
+from harness.runs._endings import cancelled_error
 
 First = TypeVar("First")
 Last = TypeVar("Last")
@@ -402,7 +402,7 @@ class Pipeline(Generic[In, Out]):
         async with open_run(NAME) as run:
             out: Out | Drop = await flow.call(item)
             return out
-        raise RunCancelled(run.cancel_reason)
+        raise cancelled_error(run)
 
     def statistics(self) -> PipelineStatistics:
         """Return what happened at each stage, in the latest `run` or `open`, over or not.

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from harness.errors import RunCancelled, UnknownTrackError
+from harness.errors import UnknownTrackError
 from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
@@ -18,6 +18,7 @@ from harness.flow._track import Track, TrackFunction, track
 from harness.flow._walks import WalkingJob, Walks
 from harness.policies import JoinPolicy, Priority
 from harness.runs import open_run
+from harness.runs._endings import cancelled_error
 from harness.runs._functions import check_callable, name_of
 
 First = TypeVar("First")
@@ -257,7 +258,7 @@ class Router(Generic[In, Out]):
         async with open_run(NAME) as run:
             value: Out = await routing.call(item)
             return value
-        raise RunCancelled(run.cancel_reason)
+        raise cancelled_error(run)
 
     def statistics(self) -> RouterStatistics:
         """Return what happened on each track, in the latest `run` or `open`, over or not.

@@ -12,6 +12,7 @@ from harness._words import error_in_words
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.flow._attempts import Calls, NotAsync
+from harness.flow._calls import calling
 from harness.flow._gate import Gate, Walker
 from harness.flow._places import note_place
 from harness.flow._statistics import (
@@ -122,7 +123,8 @@ class Routing:
         self.clock.start()
         self._calls_in_flight += 1
         try:
-            return await self.walk(walker)
+            with calling(self, walker):
+                return await self.walk(walker)
         finally:
             self._calls_in_flight -= 1
             self.clock.touch()

@@ -117,6 +117,8 @@ class Walks:
     def end(self) -> None:
         """Let go of everything: whoever keeps the way, keeps numbers only."""
         self._way.end()
+        self.looked = None
+        del self._engine
 
     @property
     def hedges(self) -> Hedges:

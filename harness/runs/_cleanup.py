@@ -30,8 +30,13 @@ class _Enclosing:
     Written out, since each class that attrs makes is felt in ``import harness``.
     """
 
-    def __init__(self, deadline: float, foreign_cancel_at: float | None) -> None:
+    def __init__(
+        self, deadline: float, foreign_cancel_at: float | None, run_id: str | None
+    ) -> None:
         self.deadline = deadline
+        self.run_id = run_id
+        """The run that the block is in: it keeps off that run's cancels and stops, and those from
+        above."""
         self.foreign_cancel_at = foreign_cancel_at
         """When the first block noticed a cancel that no run asked for."""
         self.left = False
@@ -75,6 +80,16 @@ def cleanup_deadline() -> float:
     return min(deadline, trio.current_time() + CLEANUP_SECONDS)
 
 
+def shielded_from() -> str | None:
+    """Return the id of the run whose cancels and stops don't reach this code; None if all do.
+
+    Those of the run that the innermost `cleanup` block is in, and of the runs above that one, are
+    what the block shields from. What is opened inside can still be cancelled and stopped.
+    """
+    around = _enclosing_block()
+    return None if around is None else around.run_id
+
+
 class Cleanup:
     """The block that `cleanup` returns."""
 
@@ -84,7 +99,7 @@ class Cleanup:
         self._max_seconds = max_seconds
         self._scope = trio.CancelScope(shield=True)
         self._around: _Enclosing | None = None
-        self._shared = _Enclosing(math.inf, None)
+        self._shared = _Enclosing(math.inf, None, None)
         self._run: Run | None = None
         self._inside: Around | None = None
         """The innermost scope of an engine's, whose cuts start the clock as a run's cancel does."""
@@ -96,7 +111,7 @@ class Cleanup:
         self._run = run = _live_run()
         self._around = _enclosing_block()
         deadline, foreign_cancel_at = _clock(run, self._around, self._max_seconds)
-        self._shared = _Enclosing(deadline, foreign_cancel_at)
+        self._shared = _Enclosing(deadline, foreign_cancel_at, None if run is None else run.id)
         self._scope.deadline = deadline
         self._scope.__enter__()
         self._token = enclosing_cleanup.set(self._shared)

@@ -539,20 +539,32 @@ class Run:
             )
         return None if self._why_cut is None else self._why_cut()
 
-    def _stop_words(self) -> str | None:
-        """Return in words why this run is stopping; None if it isn't."""
+    def _stop_words(self, shielded_from: str | None = None) -> str | None:
+        """Return in words why this run is stopping; None if it isn't.
+
+        Args:
+          shielded_from: The id of a run whose stop, like those of the runs above it, doesn't count.
+        """
         for run in (self, *self._ancestors()):
+            if run.id == shielded_from:
+                break
             if run._stopping:
                 reason = f": {run._stop_reason}" if run._stop_reason else ""
                 return f"the run was asked to stop{reason}"
         return None
 
-    def _halt_words(self) -> str | None:
-        """Return in words why this run is being cancelled or stopping; None if it isn't."""
+    def _halt_words(self, shielded_from: str | None = None) -> str | None:
+        """Return in words why this run is being cancelled or stopping; None if it isn't.
+
+        Args:
+          shielded_from: As in `_stop_words`; cancels of those runs don't count either.
+        """
         for run in (self, *self._ancestors()):
+            if run.id == shielded_from:
+                break
             if run._scope.cancel_called:
                 return run._cancels_with_words()
-        return self._stop_words()
+        return self._stop_words(shielded_from)
 
     def _refuse_elsewhere(self, what: str) -> None:
         """Refuse what would mix two event loops, from a context copied into another trio.run."""

@@ -142,7 +142,9 @@ async def test_no_retry_and_no_hedge_starts_once_stopping(autojump_clock: MockCl
             body, [1, 2, 3], limit=1, each=each, policy=harness.BestEffort()
         )
     assert attempts == [1]
-    assert [result.status for result in results] == ["failed", "skipped", "skipped"]
+    assert [result.status for result in results] == ["cancelled", "skipped", "skipped"]
+    assert results[0].error is not None
+    assert isinstance(results[0].error.__cause__, Boom)
 
 
 @pytest.mark.parametrize("way", ["failure", "stop"])

@@ -209,18 +209,6 @@ async def test_an_error_in_a_sources_cleanup_is_not_swallowed(autojump_clock: Mo
     assert [type(error) for error in leaves(caught.value)] == [Boom]
 
 
-async def test_a_memory_channel_is_closed_on_early_exit(autojump_clock: MockClock) -> None:
-    """Its sender then learns that nobody reads any more."""
-    sender, receiver = trio.open_memory_channel[int](3)
-    for number in range(3):
-        sender.send_nowait(number)
-    async with harness.open_fan_out(echo, receiver) as stream:
-        async for _ in stream:
-            break
-    with pytest.raises(trio.BrokenResourceError):
-        await sender.send(3)
-
-
 @pytest.mark.parametrize("kind", ["generator", "async generator"])
 async def test_a_source_that_raises_is_an_entry_of_the_error_beside_what_was_done(
     autojump_clock: MockClock, kind: str

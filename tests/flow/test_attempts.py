@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.errors import RunTimedOut
+from harness.errors import RunCancelled, RunTimedOut
 from harness.flow import Pipeline, Router, failed_at, stage, track
 from tests.fanout.probes import (
     Boom,
@@ -130,7 +130,7 @@ async def test_many_retries_leave_nothing_behind_in_the_run(autojump_clock: Mock
 async def test_a_stop_wakes_up_who_sleeps_before_a_retry(
     autojump_clock: MockClock, way: int
 ) -> None:
-    """The item ends with what it has: the failure before."""
+    """The item has not failed: it is cancelled, and says what it last failed with."""
     runs: list[harness.Run] = []
 
     async def call(item: Any) -> Any:
@@ -148,7 +148,10 @@ async def test_a_stop_wakes_up_who_sleeps_before_a_retry(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop)
         results = await ways(call, each)[way].run([7], policy=harness.BestEffort())
-    assert isinstance(results[0].error, Boom)
+    assert statuses(results) == ["cancelled"]
+    assert isinstance(results[0].error, RunCancelled)
+    assert isinstance(results[0].error.__cause__, Boom)
+    assert "enough" in str(results[0].error)
     assert trio.current_time() == 5
 
 
