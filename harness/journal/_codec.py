@@ -202,12 +202,14 @@ class Codec:
         Raises:
           JournalValueError: if there is no content to be seen.
         """
+        text = ""
+        is_plain: object = False
         try:
-            text: str | None = _to_canonical_json(item)
+            text = _to_canonical_json(item)
             is_plain = _from_json(text)[0] == item
         except Exception:  # Of whatever class: an item may be anybody's own.
-            text, is_plain = None, False
-        if text is None or is_plain is not True:
+            is_plain = False
+        if is_plain is not True:
             text = "content " + self._content_of(item)
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
