@@ -202,6 +202,8 @@ class Codec:
         Raises:
           JournalValueError: if there is no content to be seen.
         """
+        text = ""
+        is_plain: object = False
         try:
             text = _to_canonical_json(item)
             is_plain = _from_json(text)[0] == item
