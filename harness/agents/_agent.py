@@ -1,4 +1,4 @@
-"""The agent: a model with instructions and tools, safe to run any number of times at once.
+"""Define the agent: a model with instructions and tools, safe to run many times at once.
 
 Nothing is ever written to an agent. Its attributes are fixed when it is made, and everything that
 happens belongs to a run: history, usage, events, injected messages, cancellation.
@@ -28,11 +28,11 @@ OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
 
 STREAM_BUFFER = 256
-"""Events that may wait for a stream's reader before the agent waits for it between turns."""
+"""How many events may wait for a stream's reader before the agent waits for it between turns."""
 
 
 class Agent(Generic[OutputT]):
-    """A model with instructions and tools. Frozen: run it as often and as much at once as you like.
+    """A model with instructions and tools. Frozen: run it as often as you like, any number at once.
 
     An agent is also an async function of its prompt, so ``fan_out(agent, prompts)`` runs it on
     many; the values are replies.
@@ -40,16 +40,17 @@ class Agent(Generic[OutputT]):
     Args:
       name: For people: the name of its runs. Need not be unique.
       model: Who answers; see `harness.models`.
-      instructions: What the model is told before everything else.
-      tools: What the model may have called: tools, or functions to make them of with `tool`.
+      instructions: What the model is told first. tools: What the model may call: tools, or
+      functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
-      output_type: What an answer has to be: an attrs or msgspec class, a dataclass, or a plain
-        type such as ``list[str]``. The model is told, its answer is validated, and it is told once
-        what doesn't fit. None for text.
+      output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
+        such as ``list[str]``. The model is told, its answer is validated, and it is told once what
+        doesn't fit. None for text.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if the name is empty, two tools have one name, or ``max_turns`` is less than 1.
+      ValueError: if the name is empty, two tools have the same name, or ``max_turns`` is less than
+      1.
     """
 
     __slots__ = (
@@ -73,13 +74,13 @@ class Agent(Generic[OutputT]):
     """What the model is told before everything else."""
 
     tools: tuple[Tool, ...]
-    """What the model may have called."""
+    """What the model may call."""
 
     max_turns: int
     """How often the model may be asked in one run."""
 
     output_type: Any
-    """What an answer has to be; None for text."""
+    """What an answer must be; None for text."""
 
     _setup: Setup
 
@@ -199,19 +200,19 @@ class Agent(Generic[OutputT]):
 
         Args:
           prompt: What the user says.
-          deps: What tools work with, reached by ``current_run().deps``; None for those of the run
-            around it.
-          conversation: A history to go on with, which this run's messages are appended to when it
-            ends; None for none.
+          deps: What tools work with, as ``current_run().deps``; None for those of the surrounding
+            run.
+          conversation: A history to continue; this run's messages are appended to it when it ends.
+            None for none.
 
         Returns:
-          The reply; a partial one if the run, or one above it, was asked to stop.
+          The reply; a partial one if this run, or one above it, was asked to stop.
 
         Raises:
           TypeError: if an argument has the wrong type.
           ValueError: if ``prompt`` is empty.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
-          OutputError: if the answer doesn't fit `output_type`, also after a repair turn; has
+          OutputError: if the answer doesn't fit `output_type` even after a repair turn; has
             ``.partial``.
           RunCancelled: if this run itself was cancelled by `Run.cancel`; has ``.partial``.
           ModelReplyError: if the model's reply makes no sense.
@@ -219,7 +220,7 @@ class Agent(Generic[OutputT]):
 
         Checkpoint: always.
 
-        Cancellation: the model request and tool calls under way are cancelled and waited for;
+        Cancellation: the model request and tool calls in progress are cancelled and waited for;
         nothing is appended to the conversation.
         """
         return await self._run(prompt, deps=deps, conversation=conversation)
@@ -232,7 +233,7 @@ class Agent(Generic[OutputT]):
         conversation: Conversation | None = None,
         buffer: int = STREAM_BUFFER,
     ) -> AgentStream[OutputT]:
-        """Like `run`, with what happens to be read while it happens::
+        """Answer as `run` does, and report what happens while it happens::
 
             async with agent.stream("Where is my card?") as stream:
                 async for event in stream:
@@ -241,14 +242,14 @@ class Agent(Generic[OutputT]):
 
         Args:
           prompt, deps, conversation: As for `run`.
-          buffer: Events that may wait for the reader. When there are so many, pieces of text are
+          buffer: How many events may wait for the reader. When that many do, pieces of text are
             joined, and the agent waits before its next turn until the reader has caught up.
 
         Raises:
           TypeError: if an argument has the wrong type.
           ValueError: if ``prompt`` is empty or ``buffer`` less than 1.
-          Exception: from the iteration, after the last event, what `run` would have raised, except
-            for `RunCancelled`; at the end of the block if nobody was reading.
+          Exception: whatever `run` would have raised, except `RunCancelled`: from the iteration,
+            after the last event; at the end of the block if nobody was reading.
 
         Cancellation: leaving the block cancels the run and waits for it.
         """
@@ -263,17 +264,17 @@ class Agent(Generic[OutputT]):
         )
 
     async def __call__(self, item: str) -> Reply[OutputT]:
-        """Answer one item of a fan-out, a pipeline or a router; as `run`."""
+        """Answer one item of a fan-out, a pipeline or a router, as `run` does."""
         return await self._run(item)
 
     def with_model(self, model: Model) -> Agent[OutputT]:
-        """Return an agent like this one in everything but its model.
+        """Return an agent like this one except for its model.
 
         Args:
           model: Who answers; see `harness.models`.
 
         Raises:
-          TypeError: if ``model`` is no model.
+          TypeError: if ``model`` isn't a model.
         """
         like_this: Agent[Any] = Agent(
             self.name,
@@ -289,11 +290,11 @@ class Agent(Generic[OutputT]):
         """Return an agent like this one with other models, all the way down.
 
         Args:
-          exchange: Called with the model of this agent and of each that it hands tasks to, by
-            `as_tool`, and so on; returns who answers instead.
+          exchange: Called with the model of this agent, of each agent it hands tasks to by
+            `as_tool`, and so on; returns the model that answers instead.
 
         Raises:
-          TypeError: if what it returns is no model.
+          TypeError: if it returns something else than a model.
         """
 
         def exchanged(answer: Any) -> Any:
@@ -314,24 +315,24 @@ class Agent(Generic[OutputT]):
 
     @staticmethod
     def output_as_json(output: Any) -> Any:
-        """Return an output as JSON can hold it: of dicts, lists, strings and numbers.
+        """Return an output in JSON form: dicts, lists, strings and numbers.
 
         Args:
-          output: What a reply has; of whatever ``output_type``.
+          output: A reply's output, of any ``output_type``.
 
         Raises:
-          TypeError: if something in it has no form in JSON.
+          TypeError: if something in it has no JSON form.
         """
         return msgspec.to_builtins(output, str_keys=True)
 
     def value_to_json(self, value: Any) -> Any:
-        """Return a reply as JSON can hold it: with a journal, fan-outs of this agent keep it so.
+        """Return a reply in JSON form, as a fan-out of this agent with a journal keeps it.
 
         Args:
-          value: A reply; or what JSON can hold already, as a fallback may give.
+          value: A reply; or something already in JSON form, as a fallback may give.
 
         Raises:
-          TypeError: if the output, or an argument of a tool call, has no form in JSON.
+          TypeError: if the output, or an argument of a tool call, has no JSON form.
         """
         return {"reply": reply_to_json(value)} if isinstance(value, Reply) else {"value": value}
 
@@ -342,17 +343,17 @@ class Agent(Generic[OutputT]):
           plain: What it returned.
 
         Raises:
-          Exception: if it doesn't fit, as when `output_type` was another one.
+          Exception: if it doesn't fit, for instance because `output_type` was different.
         """
         if "reply" not in plain:
             return plain["value"]
         return reply_from_json(plain["reply"], self.output_type)
 
     def as_tool(self, *, private: bool = False) -> Tool:
-        """Return a tool that hands a task to this agent, for the ``tools`` of another one.
+        """Return a tool that hands a task to this agent, for the ``tools`` of another.
 
         It takes one string, the task, and returns the agent's output. Each call is a run of its
-        own, below that of the agent that calls.
+        own, below the run of the calling agent.
 
         Args:
           private: Whether the events of those runs stay hidden from the streams and subscribers
@@ -410,7 +411,7 @@ def _make_again(
     max_turns: int,
     output_type: Any,
 ) -> Agent[Any]:
-    """Make an agent for ``copy`` and ``pickle``, which can't set what is frozen."""
+    """Make an agent for ``copy`` and ``pickle``, which can't set frozen attributes."""
     return cls(
         name,
         model=model,

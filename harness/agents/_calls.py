@@ -1,7 +1,7 @@
-"""Run the tool calls of one turn side by side, and give each a result.
+"""Run the tool calls of one turn concurrently, and give each a result.
 
-The results stand in the order of the calls, whatever the order in which they ended. Whatever
-happens, a cancel too, every call has a result in the history afterwards, so it can be sent again.
+Results are in the order of the calls, whatever the order they ended in. Whatever happens, even a
+cancel, every call has a result in the history afterwards, so the history can be sent again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from harness.runs._endings import (
 )
 
 CALLS_AT_ONCE = 100
-"""Calls of one turn that run at the same time. No provider gives so many; a broken one might."""
+"""How many calls of one turn run at once. No provider makes so many; a broken one might."""
 
 ERROR_WORDS_AT_MOST = 2_000
-"""Characters of an error that a model is told: enough to learn from, and no page of HTML."""
+"""How many characters of an error a model is told: enough to learn from, but no page of HTML."""
 
 NAMES_AT_MOST = 5
-"""Tools that are named when somebody asks what a run waits for."""
+"""How many tools to name when somebody asks what a run is waiting for."""
 
 CUT_SHORT = "this call was cut short before it had a result"
 
@@ -46,18 +46,17 @@ CUT_SHORT = "this call was cut short before it had a result"
 async def call_tools(
     run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall], history: list[Message]
 ) -> None:
-    """Do what the model asked for, and append a result for each call to ``history``.
+    """Make the calls that the model asked for, and append a result for each to ``history``.
 
     Raises:
       Exception: the first error, in the order of the calls, of a tool that fails the run.
 
     Checkpoint: if a tool is called.
 
-    Cancellation: calls under way are cancelled; each call that has no result gets one that
-    says so.
+    Cancellation: calls in progress are cancelled; each call without a result gets one that says so.
     """
-    # Words at once, and not a function of what is still under way: a timeout asks for them when the
-    # calls have ended.
+    # Worked out now, not by a function of what is still in progress: a timeout asks for the words
+    # when the calls have ended.
     _waiting_for = _in_words(calls)
     turn = _Turn(run, tools, calls)
     for call in calls:
@@ -88,7 +87,7 @@ def _in_words(calls: Sequence[ToolCall]) -> str:
 
 
 class _Turn:
-    """The calls of one turn, and what became of each."""
+    """The calls of one turn, and the outcome of each."""
 
     __slots__ = (
         "answers",
@@ -109,15 +108,15 @@ class _Turn:
         self.answers: list[str | None] = [None] * len(calls)
         self.errors: list[Exception | None] = [None] * len(calls)
         self.nursery: trio.Nursery | None = None
-        # Each call starts with a copy of this, and not of what the call before it has set.
+        # Each call starts with a copy of this, not with what the call before it has set.
         self.context = contextvars.copy_context()
         self.waiting: deque[int] = deque()
         """Calls that may start when there is room, in order."""
         self.next_of: dict[int, int] = {}
-        """Which call of a sequential tool comes after which."""
+        """For calls of sequential tools: which call comes after which."""
 
     def line_up(self) -> None:
-        """Note which calls may start when. A call that can't be made is answered."""
+        """Note which calls may start when. Answer calls that can't be made."""
         last_of: dict[str, int] = {}
         for number, call in enumerate(self.calls):
             tool = self.tools.get(call.name)
@@ -144,19 +143,19 @@ class _Turn:
         self.context.run(lambda: nursery.start_soon(self.make_call, number, name=name))
 
     def start_next(self, after: int) -> None:
-        """Start the call that one which has ended was waited for by, unless all is over."""
+        """Start the call that was waiting for one that has ended, unless all is over."""
         if trio.current_effective_deadline() == -math.inf:
-            return  # Cancelled: a call would still take its first step, and have its effect.
+            return  # Cancelled: a new call would still take its first step, and have its effect.
         if after in self.next_of:
             self.start(self.next_of[after])
         elif self.waiting:
             self.start(self.waiting.popleft())
 
     async def make_call(self, number: int) -> None:
-        """Make one call, and note what became of it."""
+        """Make one call, and record its outcome."""
         call = self.calls[number]
         tool = self.tools[call.name]
-        # Not even the first step, and its effect, of a call that was cancelled before it began.
+        # A call cancelled before it began takes not even its first step, which may have an effect.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             text = await self.result_of(tool, call)
@@ -183,7 +182,7 @@ class _Turn:
         )
 
     def fail(self, number: int, tool: Tool, error: Exception) -> None:
-        """Tell the model of an error, or fail the run."""
+        """Tell the model about an error, or fail the run."""
         if isinstance(error, ToolArgumentsError):
             self.answer(number, f"the arguments don't fit: {error}", False)
             return
@@ -197,16 +196,16 @@ class _Turn:
                 self.nursery.cancel_scope.cancel()
 
     def is_over_budget(self, error: Exception) -> bool:
-        """Return whether a budget of this run, or one above it, has no more to give.
+        """Return whether a budget of this run, or of one above it, has nothing left.
 
         Whatever the model tried next would end the same way. A budget that a tool gave to a run of
-        its own is that tool's affair.
+        its own is that tool's business.
         """
         own = f"{self.run.path}/"
         return any(not (one.run_path or "").startswith(own) for one in budget_refusals(error))
 
     def answer(self, number: int, text: str, ok: bool) -> None:
-        """Note a call's result."""
+        """Record a call's result."""
         call = self.calls[number]
         text = sendable(text)
         # harness: shared (a turn belongs to one run, and each call has its own number)
@@ -224,10 +223,10 @@ class _Turn:
 
 
 def as_text(result: Any, tool: str) -> str:
-    """Return what the model is told of a tool's result: text as it is, anything else as JSON.
+    """Return what to tell the model of a tool's result: text as it is, anything else as JSON.
 
     Raises:
-      TypeError: if no JSON can be made of it.
+      TypeError: if it can't be turned into JSON.
     """
     if isinstance(result, str):
         return result

@@ -1,8 +1,8 @@
-"""A history that several runs share, on purpose.
+"""Keep a history that several runs share, on purpose.
 
 Without one, every run begins with nothing. With one, a run sees the messages that were there when
 it began, then its own. What it added is appended when it ends, as one block, and never changed or
-removed. So two runs at once neither see each other's half-done turns nor mix their messages.
+removed. So concurrent runs neither see each other's half-done turns nor mix their messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.models import Message
 class Conversation:
     """An append-only history: ``await agent.run("And why?", conversation=conversation)``.
 
-    A run appends when it ends well, or was stopped. One that fails or is cancelled appends nothing;
+    A run appends when it succeeds or is stopped. One that fails or is cancelled appends nothing;
     its error's ``partial`` has what was finished, which can be kept with
     ``conversation.extend(error.partial.new_messages)``.
 
@@ -27,8 +27,8 @@ class Conversation:
       messages: What was said before.
 
     Raises:
-      TypeError: if something in ``messages`` is no `harness.models.Message`.
-      ValueError: if a tool call has no result, or a result no call: no model would take it.
+      TypeError: if something in ``messages`` isn't a `harness.models.Message`.
+      ValueError: if a tool call has no result, or a result no call: no model would accept it.
     """
 
     __slots__ = ("__weakref__", "_messages")
@@ -51,7 +51,7 @@ class Conversation:
         """Append a block of messages at once.
 
         Raises:
-          TypeError: if something in it is no `harness.models.Message`.
+          TypeError: if something in it isn't a `harness.models.Message`.
           ValueError: if in this block a tool call has no result, or a result no call.
         """
         self._messages.extend(_checked("conversation.extend()", messages))
@@ -65,8 +65,8 @@ class Conversation:
         """Return the conversation that `to_json` wrote.
 
         Raises:
-          TypeError: if it is no text, but an open file for instance.
-          ValueError: if the text is none.
+          TypeError: if it isn't text, but an open file for instance.
+          ValueError: if the text isn't a saved conversation.
         """
         if not isinstance(text, (str, bytes, bytearray, memoryview)):
             raise TypeError(

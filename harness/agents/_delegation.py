@@ -1,7 +1,8 @@
-"""Hand a task to another agent, as a tool of the one that asks.
+"""Hand a task to another agent, as a tool of the agent that asks.
 
 Each call is a run of its own below the caller's, with its own history, so one agent can be asked
-several things at once. Its events reach whoever listens to the caller, and say whose they are.
+several things at once. Its events reach whoever listens to the caller, and say which run they come
+from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from harness.agents._tool import Tool, one_string
 from harness.runs import Run, current_run
 
 INSTRUCTIONS_AT_MOST = 500
-"""Characters of an agent's instructions that tell other agents what it is good for."""
+"""How much of an agent's instructions tells other agents what it is for, in characters."""
 
 
 class Answering(Protocol):
@@ -40,7 +41,7 @@ class DelegateTool(Tool):
     _private: bool = attrs.field(alias="private")
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
-        """Have the agent answer, in a run below the current one."""
+        """Get the agent's answer, in a run below the current one."""
         prompt = one_string(arguments, self.name)
         caller = current_run()
 
@@ -51,10 +52,10 @@ class DelegateTool(Tool):
         return reply.output
 
     def with_answer(self, change: Callable[[Any], Answering]) -> DelegateTool:
-        """Return a tool like this one that has another agent answer.
+        """Return a tool like this one for which another agent answers.
 
         Args:
-          change: Returns the method that answers, given the one that does here.
+          change: Given the method that answers here, returns the one to use instead.
         """
         return attrs.evolve(self, answer=change(self._answer))
 
@@ -62,7 +63,7 @@ class DelegateTool(Tool):
 def delegate_tool(agent: str, instructions: str, answer: Answering, *, private: bool) -> Tool:
     """Return the tool that hands a task to an agent.
 
-    It has no timeout: an agent has its turns, and may well take longer than a function.
+    It has no timeout: an agent's turns are limited, and may well take longer than a function.
     """
     about = instructions[:INSTRUCTIONS_AT_MOST]
     return DelegateTool(

@@ -1,7 +1,7 @@
 """Read from a docstring what a tool is for, and what its parameters mean.
 
-The model is told what the next developer is told, so nobody writes it twice. Understood are
-Google's sections (``Args:``) and Sphinx's fields (``:param name:``); all else is description.
+The model is told what the next developer is told, so nobody writes it twice. Google's sections
+(``Args:``) and Sphinx's fields (``:param name:``) are understood; everything else is description.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHER_FIELD = re.compile(r":(?:returns?|rtype|raises?|type|yields?)\b[^:]*:")
 def read_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     """Return the description, and the text for each parameter that has one.
 
-    What only the caller in Python needs, such as ``Returns:``, is left out.
+    Whatever only a Python caller needs, such as ``Returns:``, is left out.
     """
     description: list[str] = []
     texts: dict[str, str] = {}
@@ -39,7 +39,7 @@ def read_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
             texts[field["name"]] = field["text"].strip()
             section = skipped
         elif line and not line[0].isspace() and section is not description:
-            # Text at the margin ends a section: it is description again.
+            # Text at the margin ends a section and is description again.
             section = description
             section.append(line)
         else:
@@ -51,7 +51,7 @@ def read_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the names and the text of each entry of an ``Args:`` section."""
+    """Yield the names and text of each entry in an ``Args:`` section."""
     names: list[str] = []
     parts: list[str] = []
     margin: int | None = None

@@ -1,7 +1,7 @@
-"""What an agent's run tells: the payloads of its events, plain frozen records.
+"""Define the payloads of an agent's events: plain frozen records.
 
-Each stands in the payload of a `harness.Event`, which says whose it is and when. They hold nothing
-but strings, numbers and JSON, so ``attrs.asdict`` of one can be written as it is.
+Each is the payload of a `harness.Event`, which says whose it is and when. They hold only strings,
+numbers and JSON, so the ``attrs.asdict`` of one can be written as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TurnStarted:
 
 @attrs.frozen
 class TextDelta:
-    """A piece of what the model says. All pieces of a turn together are its text."""
+    """A piece of what the model says. The pieces of a turn make up its text."""
 
     text: str
     """The piece; never empty."""
@@ -31,7 +31,7 @@ class TextDelta:
 
 @attrs.frozen
 class ToolCalled:
-    """The model wants a tool called."""
+    """The model called a tool."""
 
     call_id: str
     """What the result is matched by."""
@@ -40,12 +40,12 @@ class ToolCalled:
     """The tool."""
 
     arguments: dict[str, Any]
-    """What it is called with; not to be changed."""
+    """What it is called with; don't change it."""
 
 
 @attrs.frozen
 class ToolReturned:
-    """A call has its result. Each `ToolCalled` has one, also when the run is cancelled."""
+    """A call has its result. Each `ToolCalled` gets one, even when the run is cancelled."""
 
     call_id: str
     """The call."""
@@ -57,20 +57,20 @@ class ToolReturned:
     """What the model is told."""
 
     ok: bool
-    """Whether that is what the tool returned, and not that it failed or was cut short."""
+    """Whether that is what the tool returned, rather than that it failed or was cut short."""
 
 
 @attrs.frozen
 class UsageReported:
-    """What the request of this turn used."""
+    """What this turn's request used."""
 
     usage: Usage
-    """Its tokens, as the model told them."""
+    """Its tokens, as the model reported them."""
 
 
 @attrs.frozen
 class Delegated:
-    """A tool call was handed to another agent, whose run has begun."""
+    """A tool call was handed to another agent, and that agent's run has begun."""
 
     call_id: str
     """The call."""
@@ -87,10 +87,10 @@ class RunEnded:
     """The last event of a run."""
 
     status: Literal["ok", "failed", "timed_out", "cancelled"]
-    """The status that the run ends with."""
+    """The status the run ended with."""
 
     error: str | None = None
-    """What it failed of, in words."""
+    """Why it failed, in words."""
 
 
 AgentEvent: TypeAlias = (

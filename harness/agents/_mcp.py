@@ -1,12 +1,12 @@
 """Use the tools of an MCP server: one connection, owned by one task, used by many runs at once.
 
 The connection has cancel scopes and tasks of its own, which must be entered and left in the same
-task. So a service task opens it, keeps it and closes it; it belongs to no run, since it outlives
-the one that happened to call first. A call is made in the task of the run that makes it: the
-client matches answers to questions by their numbers, so many can be under way, and cancelling one
-tells the server and leaves the others alone.
+task. So a service task opens, keeps and closes it; it belongs to no run, because it outlives the
+one that happened to call first. A call is made in the task of the run that makes it: the client
+matches answers to requests by number, so many can be in progress, and cancelling one tells the
+server and leaves the others alone.
 
-The service ends after the block's body, clean-up included: it is shielded from a cancel of the
+The service ends after the block's body, including its clean-up: it is shielded from a cancel of the
 block, and told to close when the body has ended.
 """
 
@@ -36,14 +36,14 @@ CONNECT_SECONDS = 30.0
 """How long a server may take to start and to list its tools."""
 
 CLOSE_SECONDS = 10.0
-"""How long closing may take; the client itself kills a server that doesn't go within about 6 s."""
+"""How long closing may take; the client itself kills a server that doesn't exit in about 6 s."""
 
 PAGES_AT_MOST = 1_000
-"""Pages of a list of tools. A server that always names a next page would be asked for ever."""
+"""Pages in a list of tools. A server that always names a next page would be asked forever."""
 
 
 _FILE = re.compile(r"[\w./\\-]*\w\.(py|pyz|js|mjs|cjs|ts|sh|jar|exe)")
-"""What names a server's program among the arguments of a command."""
+"""Which argument of a command names the server's program."""
 
 
 @asynccontextmanager
@@ -60,28 +60,28 @@ async def open_mcp_tools(
 ) -> AsyncIterator[tuple[Tool, ...]]:
     """Open a connection to an MCP server: ``async with open_mcp_tools([...]) as tools:``.
 
-    The tools are for any number of agents and runs at once, inside the block.
+    Inside the block, any number of agents and runs may use the tools at once.
 
     Args:
-      server: A URL, or the command that starts the server, which then speaks through its standard
-        input and output: ``["python", "server.py"]``. A string that is no URL is split as a shell
-        would, but no shell runs it.
-      env: Environment variables for the command, beside the few that are safe to hand on (such
-        as ``PATH``). Others of this process, keys above all, it doesn't get.
+      server: A URL, or the command that starts the server, which then talks through its standard
+        input and output: ``["python", "server.py"]``. A string that isn't a URL is split as a shell
+        would split it, but no shell runs it.
+      env: Environment variables for the command, besides the few that are safe to pass on (such as
+        ``PATH``). It doesn't get this process's others, such as keys.
       cwd: The folder that the command runs in.
-      only: The names of the tools to use; None: all. Others of the server stay out of reach.
-      prefix: Put before each name, for servers whose names would clash. Signs in a server's names
-        that providers refuse, such as dots, become ``_``, and names end after 64 signs.
+      only: The names of the tools to use; None: all. The server's other tools stay out of reach.
+      prefix: Put before each name, for servers whose names would clash. Characters in a server's
+        names that providers refuse, such as dots, become ``_``, and names are cut to 64 characters.
       timeout: Seconds that one call may take; None for no limit.
       on_error: Who is told when a call fails; see `tool`.
       connect_timeout: Seconds that the server may take to start and list its tools.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if a number is out of range, the command is empty or has a quotation that doesn't
-        end, or ``only`` names a tool that the server lacks.
+      ValueError: if a number is out of range, the command is empty or has an unclosed quotation, or
+        ``only`` names a tool that the server lacks.
       McpServerError: if it can't be started or reached, or doesn't answer in time.
-      Exception: the body's own, as itself.
+      Exception: the body's own, unchanged.
 
     Checkpoint: always.
 
@@ -121,14 +121,14 @@ async def open_mcp_tools(
                 for offer in _chosen(offered, only, words)
             )
         except BaseException as error:
-            failure = error  # Raised below, outside of the nursery, which would wrap it.
+            failure = error  # Raised below, outside the nursery, which would wrap it.
         finally:
             connection.close()
     if failure is not None:
         try:
             raise failure
         finally:
-            del failure  # It holds this frame by its traceback.
+            del failure  # Its traceback holds this frame.
 
 
 def _target(
@@ -142,7 +142,7 @@ def _target(
                     "open_mcp_tools(env=..., cwd=...) are for a server that is started; a URL "
                     "names one that runs already"
                 )
-            # What stands before the @ or behind the ? may be a key.
+            # Anything before the @ or after the ? may be a key.
             address = server.partition("?")[0].partition("://")
             return server, f"{address[0]}://{address[2].rpartition('@')[2]}"
         try:
@@ -186,7 +186,7 @@ def _target(
 
 
 def _name_for_models(name: str) -> str:
-    """Return the name as every provider takes it; MCP allows more signs, and longer names."""
+    """Return the name in a form that every provider accepts; MCP allows other and longer ones."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
@@ -219,7 +219,7 @@ class Connection:
         self._scope = trio.CancelScope(shield=True)
 
     async def serve(self) -> None:
-        """Be the owner: open the connection, list the tools, and close it when told to."""
+        """Own the connection: open it, list the tools, and close it when told to."""
         try:
             with self._scope:
                 async with Client(self._target) as client:
@@ -256,7 +256,7 @@ class Connection:
     def close(self) -> None:
         """Tell the owner to close; sync, never fails."""
         self._closing.set()
-        # Before it is open there is nothing to close in good order.
+        # Before it is open, there is nothing to close properly.
         wait_seconds = CLOSE_SECONDS if self._client is not None else 0.0
         self._scope.deadline = trio.current_time() + wait_seconds
 
@@ -278,8 +278,9 @@ class Connection:
             except Exception as error:
                 said.append(error)
 
-        # In a task that carries no run: the client hands the context on to tasks of its own, which
-        # live in the service. The nursery is the caller's, and so are its cancel and deadline.
+        # In a task that carries no run, because the client passes the context on to tasks of its
+        # own, which live in the service. The nursery is the caller's, and so are its cancel and
+        # deadline.
         async with trio.open_nursery() as nursery:
             start_soon(nursery, ask, run=None, name=f"call of {name}")
         (result,) = said
@@ -289,11 +290,11 @@ class Connection:
             raise self._error(f"failed at {name!r}") from result
         if isinstance(result, trio.ClosedResourceError):
             raise self._error(f"went away during {name!r}") from result
-        # A result that isn't what the protocol says, or a transport that broke.
+        # A result that breaks the protocol, or a broken transport.
         raise self._error(f"gave no valid answer to {name!r}") from result
 
     def _error(self, what: str) -> McpServerError:
-        # A client's error may quote the URL, key and all; its cause has that for whoever looks.
+        # A client's error may quote the URL, key and all; the cause has it for whoever looks.
         told = str(self._failure).replace(str(self._target), self.words)
         because = "" if self._failure is None else f" ({told})"
         where = "log" if isinstance(self._target, str) else "standard error"
@@ -317,16 +318,16 @@ async def _all_tools(client: Client) -> list[ServerTool]:
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
 class McpTool(Tool):
-    """A tool that an MCP server has. The server validates the arguments."""
+    """A tool of an MCP server. The server validates the arguments."""
 
     _connection: Connection = attrs.field(alias="connection")
     _server_name: str = attrs.field(alias="server_name")
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
-        """Have the server call it.
+        """Make the server call it.
 
         Returns:
-          The text of the result; where it has none, the structured value.
+          The text of the result or, if it has none, the structured value.
 
         Raises:
           McpToolError: if the server says that the call failed, with what it says.
@@ -334,7 +335,7 @@ class McpTool(Tool):
 
         Checkpoint: always.
 
-        Cancellation: the server is told; what it did until then is done.
+        Cancellation: the server is told; what it has done by then stays done.
         """
         result = await self._connection.call(self._server_name, arguments)
         text = "\n".join(_in_words(block) for block in result.content)
@@ -344,7 +345,7 @@ class McpTool(Tool):
 
 
 def _in_words(block: object) -> str:
-    """Return a piece of a result as text; what is no text as a description of it."""
+    """Return a piece of a result as text; what isn't text is described."""
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, EmbeddedResource):

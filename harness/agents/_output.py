@@ -1,7 +1,7 @@
-"""Turn an agent's answer into a value of the type that was asked for.
+"""Turn an agent's answer into a value of the type asked for.
 
-The model is told the type as a JSON schema, in words and in the request, for providers that can
-enforce one. What it answers is validated here all the same.
+The model is told the type as a JSON schema: in words, and in the request for providers that can
+enforce one. Its answer is validated here in any case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OutputMisfit(Exception):
 
 @attrs.frozen(eq=False)
 class OutputType:
-    """What an answer has to be."""
+    """What an answer must be."""
 
     schema: dict[str, Any]
     """The JSON schema of the type."""
@@ -33,7 +33,7 @@ class OutputType:
 
     @property
     def instructions(self) -> str:
-        """What the model is told of the form of its answer."""
+        """What the model is told about the form of its answer."""
         schema = msgspec.json.encode(self.schema).decode()
         return (
             "Give your final answer as JSON alone, with no other text, so that it satisfies this "
@@ -41,10 +41,10 @@ class OutputType:
         )
 
     def parse(self, text: str) -> Any:
-        """Return the value that the answer stands for.
+        """Return the value that the answer holds.
 
         Raises:
-          OutputMisfit: if it is not JSON, or doesn't fit the type.
+          OutputMisfit: if it isn't JSON, or doesn't fit the type.
         """
         try:
             return self._decoder.decode(text)
@@ -67,7 +67,7 @@ def read_output_type(output_type: Any) -> OutputType | None:
     """Return how to read answers as ``output_type``; None for plain text.
 
     Raises:
-      TypeError: if no JSON can be made into the type.
+      TypeError: if the type can't be made from JSON.
     """
     if output_type is None or output_type is str:
         return None

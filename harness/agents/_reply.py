@@ -1,4 +1,4 @@
-"""What a run of an agent gives back."""
+"""Hold what a run of an agent gives back."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 class Reply(Generic[OutputT_co]):
     """What an agent answered, and how it got there.
 
-    A run that was stopped, cancelled or ended by an error leaves one too, with what was finished:
-    ``complete`` is then false. A value: it holds no run and no agent.
+    A run that was stopped, cancelled or ended by an error leaves one too, with what was finished,
+    and ``complete`` is then false. A value: it holds no run and no agent.
     """
 
     output: OutputT_co
-    """The answer: text, or with an ``output_type`` a value of that. In a partial reply the text so
-    far, or None where a value was asked for."""
+    """The answer: text or, with an ``output_type``, a value of that type. In a partial reply, the
+    text so far, or None if a value was asked for."""
 
     messages: tuple[Message, ...]
-    """The whole history: what the conversation had at the start, then what this run added. Valid
-    to be sent again: every tool call has its result. Without the agent's instructions."""
+    """The whole history: what the conversation had at the start, then what this run added. It can
+    be sent again: every tool call has its result. Without the agent's instructions."""
 
     usage: Usage
-    """What the model requests of this run used, without those of runs below it."""
+    """What this run's model requests used, without those of runs below it."""
 
     turns: int
     """How often the model was asked."""
@@ -37,13 +37,13 @@ class Reply(Generic[OutputT_co]):
     """The run's id."""
 
     undelivered: tuple[Any, ...] = ()
-    """Messages that were accepted for the run and came too late for it, oldest first."""
+    """Messages that were accepted for the run but came too late for it, oldest first."""
 
     delegated_usage: Usage = attrs.field(default=Usage())
-    """What agents below this run used, all together, whether they succeeded or not."""
+    """What agents below this run used in total, whether they succeeded or not."""
 
     complete: bool = True
-    """Whether the agent came to its end; false for a partial reply."""
+    """Whether the agent finished; false for a partial reply."""
 
     _history_length: int = attrs.field(default=0, alias="history_length", repr=False)
 

@@ -1,4 +1,4 @@
-"""Write a reply as JSON can hold it, and read it again: for journals."""
+"""Write a reply in JSON form, and read it back: for journals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
     """Return the reply as dicts, lists, strings and numbers.
 
     Raises:
-      TypeError: if its output, or an argument of a tool call, has no form in JSON.
+      TypeError: if its output, or an argument of a tool call, has no JSON form.
     """
     plain: dict[str, Any] = msgspec.to_builtins(
         {
@@ -24,7 +24,7 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
             "usage": reply.usage,
             "turns": reply.turns,
             "run_id": reply.run_id,
-            # Anything may be left in an inbox; an answer that was paid for isn't lost over it.
+            # An inbox may hold anything; that is no reason to lose an answer that was paid for.
             "undelivered": [
                 one if isinstance(one, str | Message) else repr_of(one) for one in reply.undelivered
             ],
@@ -42,7 +42,7 @@ def reply_from_json(plain: dict[str, Any], output_type: Any) -> Reply[Any]:
 
     Args:
       plain: What it wrote.
-      output_type: What the output is, where the run came to its end; None for text.
+      output_type: The type of the output, if the run finished; None for text.
 
     Raises:
       Exception: if it doesn't fit.

@@ -1,7 +1,7 @@
-"""Make text such that any request and any file can hold it, so that a history can be sent again.
+"""Make text fit for any request and any file, so that a history can be sent again.
 
-What can't be written is half of a surrogate pair. Names of files that are no UTF-8 bring them into
-what users and tools say, and a stream that was cut between two halves into what a model says.
+What can't be written is half a surrogate pair. File names that aren't UTF-8 bring them into what
+users and tools say, and a stream cut between two halves into what a model says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.models import ToolCall
 
 
 def sendable(text: str) -> str:
-    """Return the text as it is; with halves that belong together joined, and others in words."""
+    """Return the text with halves that belong together joined, and other halves in words."""
     if text.isascii():
         return text
     try:
@@ -28,13 +28,13 @@ def sendable(text: str) -> str:
 
 
 def sendable_call(call: ToolCall) -> ToolCall:
-    """Return the call as it is; with text in its arguments that can be sent."""
+    """Return the call with arguments whose text can be sent."""
     try:
         msgspec.json.encode(call.arguments)
     except UnicodeEncodeError:
         return attrs.evolve(call, arguments=_sendable_value(call.arguments))
     except Exception:
-        return call  # Of something that is no JSON at all, which a function can give.
+        return call  # From something that isn't JSON at all, which a function can give.
     return call
 
 

@@ -1,7 +1,7 @@
 """Make a JSON schema and a validator from a function's typed signature.
 
-msgspec does both from one struct whose fields are the parameters. A parameter with a default may
-be left out; it is then left out of the call too, so that the default is the function's own.
+msgspec does both from one struct whose fields are the parameters. A parameter with a default may be
+left out; it is then left out of the call too, so that the function's own default applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REFUSED_KINDS: dict[Any, str] = {
 
 @attrs.frozen(eq=False)
 class Signature:
-    """What a model may call a function with, and how to tell whether it fits."""
+    """What a model may call a function with, and how to check it."""
 
     description: str
     """What the docstring says, without the parameters."""
@@ -37,7 +37,7 @@ class Signature:
 
     _struct: type[msgspec.Struct]
     _positional_only: tuple[tuple[str, Any], ...]
-    """Names and defaults of those that can't be given by name."""
+    """Names and defaults of parameters that can't be given by name."""
 
     def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments to call the function with, validated and of the right types.
@@ -46,11 +46,11 @@ class Signature:
           ToolArgumentsError: if they don't fit.
         """
         try:
-            # In JSON the keys of every dictionary are text, those of a dict[int, str] too.
+            # In JSON the keys of every dictionary are text, even those of a dict[int, str].
             valid = msgspec.convert(_own(arguments), self._struct, str_keys=True)
         except msgspec.ValidationError as error:
             raise ToolArgumentsError(str(error)) from error
-        except Exception as error:  # From a check of the class itself, such as __post_init__.
+        except Exception as error:  # From the class's own checks, such as __post_init__.
             raise ToolArgumentsError(error_in_words(error)) from error
         named = {
             field: value
@@ -63,11 +63,11 @@ class Signature:
 
 
 def read_signature(fn: Callable[..., Any], name: str) -> Signature:
-    """Return the signature of the tool ``name``, made of ``fn``.
+    """Return the signature of the tool ``name``, made from ``fn``.
 
     Raises:
-      TypeError: if a parameter has no type, takes any number of arguments, or has a type that no
-        JSON can be made into.
+      TypeError: if a parameter has no type, takes any number of arguments, or has a type that can't
+        be made from JSON.
     """
     try:
         parameters = inspect.signature(fn).parameters.values()
@@ -114,10 +114,10 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
 
 
 def _own(value: Any) -> Any:
-    """Return JSON with lists and dictionaries of its own, for a function that changes them.
+    """Return a copy of JSON with its own lists and dictionaries, for a function that changes them.
 
-    What is of no type in particular, as in a plain ``dict``, is handed on as it is, and the same
-    arguments stand in the history; for another run in the script or the recording too.
+    Values of no particular type, as in a plain ``dict``, are handed on as they are, and the same
+    arguments are in the history; perhaps also in a script or recording that other runs use.
     """
     if isinstance(value, Mapping):
         return {key: _own(inner) for key, inner in value.items()}
@@ -141,7 +141,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
     reference = schema.get("$ref")
     if reference is None:
         return schema
-    # msgspec names every class and refers to it. Providers want to see an object first.
+    # msgspec names every class and refers to it. Providers want an object at the root.
     definitions = schema["$defs"]
     name = reference.removeprefix("#/$defs/")
     root = dict(definitions[name])
@@ -174,7 +174,7 @@ def _untyped(tool: str, parameter: str) -> str:
 
 
 def _show_default(schema: dict[str, Any], default: Any) -> None:
-    """Tell the model a default, if JSON can say it."""
+    """Tell the model a default, if JSON can express it."""
     try:
         schema["default"] = msgspec.to_builtins(default)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Read what an agent does while it does it.
 
-The agent's loop runs in a task of its own beside the reader's code, which is the body of a block.
-So what ends the run, a cancel of it too, never cancels the reader; and leaving the block ends the
-run, whatever the reader has read by then.
+The agent's loop runs in a task of its own, next to the reader's code, which is the body of a block.
+So whatever ends the run, even a cancel, never cancels the reader; and leaving the block ends the
+run, however much has been read by then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OutputT = TypeVar("OutputT")
 
 
 class AgentStream(AsyncWithOnly, Generic[OutputT]):
-    """An agent's run under way; what `Agent.stream` returns. An async iterator of `harness.Event`.
+    """An agent's run in progress, from `Agent.stream`. An async iterator of `harness.Event`.
 
     The events are those of the run and of the agents below it, each with the run it came from;
-    the payloads are the records of `harness.agents`. Those of a run are in order, and the last of
-    all is the run's own `RunEnded`. A run below that is private is not heard.
+    the payloads are the records of `harness.agents`. Those of one run are in order, and the very
+    last is the run's own `RunEnded`. Events of a private run below aren't heard.
     """
 
-    # Ten thousand may be open at once, so each is small: what is seldom needed is made then.
+    # Ten thousand may be open at once, so each is small: what is rarely needed is made on demand.
     __slots__ = (
         "__weakref__",
         "_block",
@@ -67,7 +67,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         *,
         buffer: int,
     ) -> None:
-        self._block: RunBlock | None = block  # Until the run is made: it holds what is the run's.
+        self._block: RunBlock | None = block  # Needed until the run is made, which then holds it.
         self._setup = setup
         self._prompt = prompt
         self._conversation = conversation
@@ -76,7 +76,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         self._run: Run | None = None
         self._buffer: StreamBuffer | None = None
         self._nursery_block: AbstractAsyncContextManager[trio.Nursery] | None = None
-        self._starter: trio.lowlevel.Task | None = None  # Who waits for the agent's first step.
+        self._starter: trio.lowlevel.Task | None = None  # Waits for the agent's first step.
         self._finished = False
         self._waiting_for_end: trio.Event | None = None
         self._closed = False
@@ -85,14 +85,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     @property
     def run(self) -> Run:
-        """The agent's run: to cancel or stop it, or to ask for its status."""
+        """The agent's run: to cancel or stop it, or to read its status."""
         if self._run is None:
             raise self._not_entered()
         return self._run
 
     @property
     def reply(self) -> Reply[OutputT]:
-        """The reply; a partial one while the run goes on, and if it was stopped, cut or failed.
+        """The reply; partial while the run goes on, and if it was stopped, cut short or failed.
 
         Raises:
           RuntimeError: before the block.
@@ -103,24 +103,24 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     @property
     def dropped(self) -> int:
-        """How many events of others, sent by `Run.emit_nowait` in a tool, found no room."""
+        """How many events found no room that others, such as tools, sent by `Run.emit_nowait`."""
         return 0 if self._buffer is None else self._buffer.dropped
 
     def inject(self, message: str | Message, *, children: bool = False) -> None:
-        """Leave a message for the agent, which it takes before it asks the model next.
+        """Leave a message for the agent, which picks it up before it next asks the model.
 
         A message that comes too late for that is in `Reply.undelivered`. May be called from any
         task and any thread.
 
         Args:
-          message: What the user has to say; text, or a `harness.models.Message` of role ``user``.
-          children: Whether the agents at work below this one are told too.
+          message: What the user says: text, or a `harness.models.Message` of role ``user``.
+          children: Whether to tell the agents at work below this one, too.
 
         Raises:
           TypeError: if ``message`` is something else.
-          ValueError: if it is empty, which no provider takes.
+          ValueError: if it is empty, which no provider accepts.
           RunEndedError: if the run has ended; nobody would read the message.
-          InboxFullError: if too many messages wait in one of the runs; the others have it.
+          InboxFullError: if too many messages are waiting in one of the runs; the others have it.
           RuntimeError: before the block.
         """
         if not isinstance(message, str) and not is_injectable(message):
@@ -142,7 +142,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             except InboxFullError as error:
                 full = error
             except RunEndedError:
-                continue  # In another thread's view it was alive a moment ago.
+                continue  # As another thread sees it, it was alive a moment ago.
         if full is not None:
             raise full
 
@@ -168,8 +168,8 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         nursery = await self._nursery_block.__aenter__()
         nursery.start_soon(self._drive, run, self._work, name=self._setup.name)
         try:
-            # Until its first step, in which the model is asked, whatever the order of tasks: what
-            # is injected in the block is never in time for that. An event would be more objects.
+            # Wait for its first step, which asks the model, whatever the order of tasks: what is
+            # injected in the block never comes in time for it. An Event would need more objects.
             self._starter = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort_start)
         except BaseException as error:
@@ -184,7 +184,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         exc: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> None:
-        """End the run, if it hasn't ended, and wait for that."""
+        """End the run if it hasn't ended, and wait for that."""
         self._closed = True
         await self._leave(exc)
         if self._error is None or self._raised:
@@ -199,7 +199,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         assert self._nursery_block is not None
         assert self._buffer is not None
         await self._buffer.__aexit__(None, None, None)
-        if exc is None or not is_only_cancelled(exc):  # Such a cancel reaches the run too.
+        if exc is None or not is_only_cancelled(exc):  # This cancel reaches the run too.
             self.run.cancel("the block of its stream was left")
         try:
             await self._nursery_block.__aexit__(None, None, None)
@@ -215,14 +215,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         """Return the next event, waiting for one.
 
         Raises:
-          StopAsyncIteration: if all were read, and the run ended well, was stopped or cancelled.
-          Exception: once, after the last event: what the run failed of; a `StopAsyncIteration` as
-            a `RuntimeError`.
+          StopAsyncIteration: if all were read, and the run succeeded, was stopped or was cancelled.
+          Exception: once, after the last event: the run's own error; a `StopAsyncIteration` as a
+            `RuntimeError`.
           trio.BusyResourceError: if another task is waiting for an event of this stream.
           trio.ClosedResourceError: if the block has been left.
-          RuntimeError: if the block was not entered.
+          RuntimeError: if the block wasn't entered.
 
-        Checkpoint: if no event is ready; and once in 64 that were.
+        Checkpoint: if no event is ready; otherwise once in 64.
 
         Cancellation: no event is lost.
         """
@@ -250,7 +250,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         raise StopAsyncIteration
 
     async def _drive(self, run: Run, work: Work) -> None:
-        """Be the agent's run, in a task beside the reader's."""
+        """Be the agent's run, in a task next to the reader's."""
         if self._starter is not None:
             trio.lowlevel.reschedule(self._starter)
             self._starter = None

@@ -1,9 +1,9 @@
-"""What a stream's reader has not read yet, in bounded room, without ever losing an agent's event.
+"""Hold what a stream's reader hasn't read yet, bounded, without ever losing an agent's event.
 
-An agent must not wait for its reader in the middle of a turn: it may hold a reservation then. So
-when the buffer is full, pieces of text are joined to the run's last one that waits, the few other
-events of a turn are taken all the same, and agents wait for room before their next turn. What
-users emit themselves is as in any subscription: dropped and counted, or waited for.
+An agent mustn't wait for its reader in the middle of a turn, when it may hold a reservation. So
+when the buffer is full, a piece of text is joined to the last waiting one of its run, the few other
+events of a turn are taken all the same, and agents wait for room before their next turn. Events
+that users emit are treated as in any subscription: dropped and counted, or waited for.
 
 Invariant, at every checkpoint: no agent waits for room while the reader waits for an event.
 """
@@ -18,12 +18,12 @@ from harness.runs._events import READS_PER_CHECKPOINT, Delivery
 
 
 class _JoinedText(Event):
-    """Pieces of one run's text that wait together, to be read as one event."""
+    """Pieces of one run's text that wait together and are read as one event."""
 
     pieces: list[str]
 
     def whole(self) -> Event:
-        """Return them as one event, with the number and the time of the first."""
+        """Return them as one event, with the number and time of the first."""
         return Event(*self[:-1], TextDelta("".join(self.pieces)))
 
 
@@ -34,10 +34,10 @@ class StreamBuffer(Subscription):
 
     def __init__(self, run: Run, size: int) -> None:
         super().__init__(run, size=size, children=True)
-        # Joined text that still waits, by run, where nothing of that run came after it. Made for
-        # the first text that finds no room.
+        # Joined text still waiting, by run, if nothing from that run came after it. Made for the
+        # first text that finds no room.
         self._last_text: dict[str, _JoinedText] | None = None
-        self._room: trio.lowlevel.ParkingLot | None = None  # Made for the first who waits.
+        self._room: trio.lowlevel.ParkingLot | None = None  # Made for the first task that waits.
 
     @property
     def has_room(self) -> bool:
@@ -58,7 +58,7 @@ class StreamBuffer(Subscription):
             await self._room.park()
 
     def offer_nowait(self, event: Event) -> None:
-        """Take an event of an agent, always; any other if there is room."""
+        """Take an agent's event always; any other if there is room."""
         kind = type(event.payload)
         if self._deliveries and kind in AGENT_EVENTS:
             self._take_in_deliveries(event.run_id)
@@ -87,9 +87,9 @@ class StreamBuffer(Subscription):
         self._buffer.append(event)
 
     def _take_in_deliveries(self, run_id: str) -> None:
-        """Take what tools of this run wait to have heard, since its next event can't wait.
+        """Take what tools of this run are waiting to deliver, because its next event can't wait.
 
-        Otherwise that one would pass them, and the events of a run are in order.
+        Otherwise it would overtake them, and the events of a run must be in order.
         """
         waiting = self._deliveries
         assert waiting is not None
@@ -102,13 +102,13 @@ class StreamBuffer(Subscription):
         delivery.arrived()
 
     def end(self) -> None:
-        """Note that no more events will come, and wake everybody up."""
+        """Note that no more events will come, and wake everybody."""
         super().end()
         if self._room is not None:
             self._room.unpark_all()
 
     async def __anext__(self) -> Event:
-        """Return the next event, waiting for one; as `Subscription.__anext__`."""
+        """Return the next event, waiting for one, as `Subscription.__anext__` does."""
         _waiting_for = "an event of an agent"
         if self._buffer:
             self._ready_reads += 1

@@ -1,8 +1,8 @@
-"""Tools: functions that a model may have called.
+"""Make tools: functions that a model may call.
 
 A tool is made once and never written to; what happens in a call belongs to the run that made it.
-`tool` makes one of a typed function; `Agent.as_tool` makes one of an agent. Another kind is a class
-derived from `Tool`.
+`tool` makes one from a typed function, `Agent.as_tool` from an agent. For another kind, derive a
+class from `Tool`.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ TIMEOUT_SECONDS = 60.0
 """How long a call may take, unless the tool says otherwise."""
 
 THREADS = 40
-"""Worker threads for plain functions, in one ``trio.run``. A limit of our own: tools that hang
-in abandoned threads must not keep everybody else's threads."""
+"""Worker threads for plain functions in one ``trio.run``. A separate limit, because tools that hang
+in abandoned threads mustn't take the threads of everything else."""
 
 _threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("harness.tool_threads")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What every provider takes for the name of a tool."""
+"""What every provider accepts as the name of a tool."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class Tool:
-    """What a model may have called. Frozen, and shared by any number of runs.
+    """What a model may call. Frozen, and shared by any number of runs.
 
-    A kind of its own derives from this class and has an `invoke`.
+    For a new kind, derive from this class and write an `invoke`.
     """
 
     name: str
-    """The name that the model calls it by; unique among the tools of an agent."""
+    """The name the model calls it by; unique among the tools of an agent."""
 
     description: str
-    """What it is good for, in words for the model."""
+    """What it is for, in words for the model."""
 
     parameters: dict[str, Any]
-    """A JSON schema of the arguments: of an object."""
+    """A JSON schema of the arguments; it describes an object."""
 
     timeout: float | None = TIMEOUT_SECONDS
     """Seconds that one call may take; None for no limit."""
 
     sequential: bool = False
-    """Whether the calls of this tool in one run go one after the other, in the order asked for."""
+    """Whether one run's calls of this tool are made one after the other, in the order asked for."""
 
     on_error: OnError = "model"
-    """Who is told when a call fails: the model, as the call's result, or the run, which fails."""
+    """What happens when a call fails: the model is told, as the call's result, or the run fails."""
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
         """Do what the tool is for, once, as part of the current run.
 
         Args:
-          arguments: As the model gave them; not to be changed.
+          arguments: As the model gave them; don't change them.
           call_id: The id of the call.
 
         Returns:
-          A string, or anything that JSON can be made of.
+          A string, or anything that can be turned into JSON.
 
         Raises:
           ToolArgumentsError: if the arguments don't fit; always told to the model.
-          Exception: what went wrong, dealt with as `on_error` says.
+          Exception: what went wrong, handled as `on_error` says.
 
-        Checkpoint: where the tool has one; it need not.
+        Checkpoint: where the tool has one; it needn't.
 
-        Cancellation: when its time is over, the run ends or a call beside it fails the run.
+        Cancellation: when its time is up, the run ends, or another call of the turn fails the run.
         """
         raise NotImplementedError
 
     def describe(self) -> ToolDescription:
-        """Return what a model is told of this tool."""
+        """Return what a model is told about this tool."""
         return ToolDescription(self.name, self.description, self.parameters)
 
     def __repr__(self) -> str:
@@ -91,10 +91,10 @@ class Tool:
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
 class FunctionTool(Tool):
-    """A tool made of a function, by `tool`. Called like the function, it is the function."""
+    """A tool that `tool` made from a function. Calling it calls the function."""
 
     abandon_on_cancel: bool = False
-    """Whether a plain function is left alone in its thread when its time is over; what it returns
+    """Whether a plain function is left alone in its thread when its time is up; what it returns
     later is discarded. Otherwise its end is waited for."""
 
     _function: Callable[..., Any] = attrs.field(alias="function")
@@ -102,11 +102,11 @@ class FunctionTool(Tool):
     _is_async: bool = attrs.field(alias="is_async")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it were no tool."""
+        """Call the function itself, as if it weren't a tool."""
         return self._function(*args, **kwargs)
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
-        """Call the function, in a worker thread if it is a plain one.
+        """Call the function, in a worker thread if it is plain.
 
         Args:
           arguments: What the model gave, by parameter; validated here.
@@ -116,7 +116,7 @@ class FunctionTool(Tool):
           ToolArgumentsError: if the arguments don't fit the parameters.
           Exception: what the function raised.
 
-        Checkpoint: where the function does, if it is async; always, if it is a plain one.
+        Checkpoint: where the function does, if it is async; always, if it is plain.
 
         Cancellation: reaches an async function. A plain one is waited for, or left alone in its
         thread if `abandon_on_cancel` says so.
@@ -163,12 +163,12 @@ def tool(
     on_error: OnError = "model",
     abandon_on_cancel: bool = False,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of a typed function: ``@tool``, or ``@tool(timeout=5)``.
+    """Make a tool from a typed function: ``@tool``, or ``@tool(timeout=5)``.
 
     The model is told the function's name, its docstring and the types of its parameters. Its
     arguments are validated before the call; if they don't fit, it is told why and can try again.
-    The calls of one turn run side by side, each in a task of its own, with the context variables
-    of the code that runs the agent. In the function `harness.current_run` is the agent's run.
+    The calls of one turn run concurrently, each in a task of its own, with the context variables of
+    the code that runs the agent. In the function, `harness.current_run` is the agent's run.
 
     Args:
       fn: Async or plain; a plain one is called in a worker thread, which has the run's context
@@ -176,17 +176,17 @@ def tool(
       name: What the model calls it by; by default the function's name.
       timeout: Seconds that one call may take; None for no limit. A thread can't be cut short:
         see ``abandon_on_cancel``.
-      sequential: Whether the calls of this tool in one run go one after the other, in the order
-        in which the model asked for them; for functions that change what they share.
-      on_error: ``"model"`` tells the model what went wrong, so it can try something else;
+      sequential: Whether calls of this tool in one run are made one after the other, in the order
+        the model asked for them; for functions that change what they share.
+      on_error: ``"model"`` tells the model what went wrong, so that it can try something else;
         ``"run"`` fails the run with the function's own error.
       abandon_on_cancel: Whether a plain function may be left alone in its thread when its time is
-        over or the run is cancelled. What it returns later is discarded; what it does is not.
+        up or the run is cancelled. What it returns later is discarded; what it does is not.
 
     Raises:
       TypeError: if the function has a parameter without a type, ``*args`` or ``**kwargs``, or an
         argument has the wrong type.
-      ValueError: if the name is none that providers take, or ``timeout`` is negative or nan.
+      ValueError: if providers wouldn't accept the name, or ``timeout`` is negative or nan.
     """
     make = functools.partial(
         _make_tool,
@@ -250,8 +250,8 @@ def check_tool_name(call: str, name: object) -> None:
     """Refuse a name that some provider would refuse.
 
     Raises:
-      TypeError: if it is not a string.
-      ValueError: if it has other signs than letters, digits, ``_`` and ``-``, or over 64.
+      TypeError: if it isn't a string.
+      ValueError: if it has characters other than letters, digits, ``_`` and ``-``, or over 64.
     """
     if not isinstance(name, str):
         raise TypeError(f"{call} takes a name as a string, not {name!r}")
@@ -265,7 +265,7 @@ def one_string(arguments: Mapping[str, Any], tool: str) -> str:
     """Return the one argument of a tool that takes a string, whatever the model called it.
 
     Raises:
-      ToolArgumentsError: if it is not one string.
+      ToolArgumentsError: if it isn't one string.
     """
     values = list(arguments.values())
     if len(values) != 1 or not isinstance(values[0], str):
@@ -276,7 +276,7 @@ def one_string(arguments: Mapping[str, Any], tool: str) -> str:
 
 
 def _call_boxed(fn: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> tuple[Any]:
-    """Call a function in a thread; trio lets no bare coroutine out of one."""
+    """Call a function in a thread, boxing its result; trio lets no bare coroutine out of one."""
     return (fn(*args, **named),)
 
 

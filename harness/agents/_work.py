@@ -1,7 +1,7 @@
-"""What one run of an agent does and knows: the loop, and all of its state.
+"""Carry out one run of an agent: the loop, and all of its state.
 
-A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. In
-each turn: wait for the readers of streams, look whether the run is to stop, take the messages that
+A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. Each
+turn: wait for the readers of streams, check whether the run should stop, take the messages that
 others left, ask the model, run the tool calls. It ends with an answer, a stop, or an error.
 """
 
@@ -51,7 +51,7 @@ EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
 
 @attrs.frozen(eq=False)
 class Setup:
-    """What an agent is, worked out once when it is made."""
+    """An agent's settings, worked out once when it is made."""
 
     name: str
     model: Model
@@ -93,7 +93,7 @@ class Work:
         self._messages.append(Message("user", sendable(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
-        self._text: str | list[str] = ""  # What the model said last; a list while it is saying it.
+        self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
         self._output: Any = None
         self._complete = False
         self._has_told_of_empty = False
@@ -102,7 +102,7 @@ class Work:
         self._own_error: MaxTurnsError | OutputError | None = None
 
     def reply(self, run: Run) -> Reply[Any]:
-        """Return what the run came to, once it has ended."""
+        """Return the run's result, once it has ended."""
         output = self._output
         if output is None and self._setup.output is None:
             output = self._text if isinstance(self._text, str) else "".join(self._text)
@@ -119,23 +119,23 @@ class Work:
         )
 
     def complete_error(self, run: Run, error: Exception) -> None:
-        """Give the error that this run has failed of its partial reply, if it is ours.
+        """Give the error that this run failed with its partial reply, if the error is ours.
 
-        One that came out of a tool may be that of another agent, and have its reply.
+        An error from a tool may belong to another agent, and have that agent's reply.
         """
         if isinstance(error, BudgetExceeded):
-            # On its way up it ends each agent, and whoever catches it sees what theirs has done.
+            # On its way up it ends each agent, and whoever catches it sees what their own has done.
             error.partial = self.reply(run)
         elif (own_error := self._own_error) is error and own_error is not None:
             own_error.partial = self.reply(run)
-            self._own_error = None  # Its traceback holds us.
+            self._own_error = None  # Its traceback holds this object.
 
     async def drive(self, run: Run) -> None:
         """Be the body of ``run``, which is the current one.
 
         Raises:
-          MaxTurnsError: if there is no answer after so many turns.
-          OutputError: if the answer doesn't fit, twice.
+          MaxTurnsError: if there is no answer after `Agent.max_turns` turns.
+          OutputError: if the answer doesn't fit twice.
           ModelReplyError: if the model's reply makes no sense.
           Exception: the model's, or that of a tool that fails the run.
 
@@ -163,10 +163,11 @@ class Work:
                 above._delegated_usage += self._usage + self._delegated_usage
 
     async def _take_turns(self, run: Run) -> None:
-        """Take turns until there is an answer, or the run is to stop."""
+        """Take turns until there is an answer, or the run should stop."""
         setup = self._setup
         while True:
-            # Here and not earlier, so that one who was cancelled in a call asks no model again.
+            # Here and no earlier, so that a run cancelled during a call doesn't ask the model
+            # again.
             await trio.lowlevel.checkpoint_if_cancelled()
             tree = run._above.tree
             if tree.listeners:
@@ -187,7 +188,7 @@ class Work:
             run.emit_nowait(TurnStarted(self._turns))
             try:
                 response = await self._ask(run)
-            except ExceptionGroup as group:  # Of a model that opens a nursery for each request.
+            except ExceptionGroup as group:  # From a model that opens a nursery for each request.
                 if (error := unwrap_single(group)) is group:
                     raise
                 raise error from error.__cause__
@@ -202,7 +203,7 @@ class Work:
                 return
 
     async def _ask(self, run: Run) -> ModelResponse:
-        """Ask the model once, and tell of the text as it comes."""
+        """Ask the model once, and report the text as it comes."""
         _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
@@ -251,10 +252,10 @@ class Work:
         )
 
     def _refuse_malformed(self, run: Run, response: ModelResponse) -> None:
-        """Refuse a response that holds something else than it should; nobody has checked it before.
+        """Refuse a response that holds anything it shouldn't; nobody has checked it yet.
 
         Raises:
-          ModelReplyError: if there is.
+          ModelReplyError: if it does.
         """
         misfit = misfit_in(response)
         if misfit is not None:
@@ -265,7 +266,7 @@ class Work:
             )
 
     def _is_answer(self, response: ModelResponse) -> bool:
-        """Note what the model said without calling a tool, and say whether that is the end."""
+        """Record what the model said without calling a tool, and return whether that is the end."""
         setup = self._setup
         text = sendable(response.content)
         if not text.strip():
@@ -304,14 +305,14 @@ class Work:
         return True
 
     def _take_messages(self, run: Run) -> None:
-        """Put what others left for this run into the history, as words of the user."""
+        """Put what others left for this run into the history, as the user's words."""
         for message in run.inbox.take_all():
             if isinstance(message, str) and message:
                 self._messages.append(Message("user", sendable(message)))
             elif is_injectable(message) and message.content:
                 self._messages.append(message)
             else:
-                self._not_text.append(message)  # Handed back, since no model can be told.
+                self._not_text.append(message)  # Handed back, because no model can be told.
 
     def _tell_of_failure(self, run: Run, error: BaseException) -> None:
         if is_only_cancelled(error):
@@ -345,12 +346,12 @@ def is_injectable(message: Any) -> TypeGuard[Message]:
 
 
 def _streams_to(run: Run) -> list[StreamBuffer]:
-    """Return what the readers of streams have of this run: its own stream, and those above it."""
+    """Return the streams that report this run: its own, and those above it."""
     return [one for one in run._listening() if isinstance(one, StreamBuffer)]
 
 
 async def _wait_for_readers(run: Run) -> None:
-    """Wait until the readers of streams that hear this run have room.
+    """Wait until the readers of the streams that report this run have room.
 
     Code that holds a reservation never waits for a reader: others wait for the reservation.
     """
@@ -370,9 +371,10 @@ def _holds_reservation() -> bool:
 def _system_messages(
     instructions: Message | None, history: list[Message]
 ) -> tuple[tuple[Message, ...], int]:
-    """Return what a request begins with, and how much of the history that takes the place of.
+    """Return what a request begins with, and how much of the history that replaces.
 
-    A history may begin with a system message of its own. Models take one, so both become one.
+    A history may begin with a system message of its own. Models take only one, so the two are
+    merged.
     """
     own = history[0] if history and history[0].role == "system" else None
     if own is None:
@@ -383,10 +385,10 @@ def _system_messages(
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Return the calls as a history can hold them: with new ids where two are equal or one empty.
+    """Return the calls in a form fit for a history: new ids where two are equal or one is empty.
 
-    A result is matched by its call's id, and no provider takes a history in which that fails. Nor
-    one with arguments that are no object: those become the text that could not be read.
+    A result is matched by its call's id, and no provider accepts a history in which that fails. Nor
+    one with arguments that aren't an object: those become the text that couldn't be read.
     """
     if any(type(call.arguments) is not dict for call in calls):
         calls = tuple(

@@ -1,4 +1,4 @@
-"""A number of places that adapts to what the provider bears."""
+"""Adapt the number of places to what the provider can take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.limits._numbers import checked_amount, checked_count
 
 
 class AdaptiveCapacity:
-    """A limit on requests at once that finds itself: ``Limiter(concurrent=AdaptiveCapacity())``.
+    """A concurrency limit that finds itself: ``Limiter(concurrent=AdaptiveCapacity())``.
 
     A refusal for too many requests (429) halves it, at most once per cooldown. A full round
     of good responses while all places are taken adds one. A server error (5xx) keeps it from
@@ -44,7 +44,7 @@ class AdaptiveCapacity:
 
     @property
     def limit(self) -> int:
-        """How many requests at once are allowed now."""
+        """How many concurrent requests are allowed now."""
         return self._aimd.limit
 
     def record(self, *, status: int, in_use: int, retry_after: float | None = None) -> None:
@@ -53,14 +53,14 @@ class AdaptiveCapacity:
         Args:
           status: The response's status.
           in_use: How many requests were in flight, this one included.
-          retry_after: How long the provider wants to be left alone. It is taken so that a
-            caller needn't leave it out, and moves nothing: a long pause is no reason to cut
-            once and then never again.
+          retry_after: How long the provider wants to be left alone. Accepted so that callers
+            needn't leave it out, and ignored: a long pause is no reason to cut once and never
+            again.
         """
         self._aimd.record(status=status, in_use=in_use, now=trio.current_time())
 
     def reset(self) -> None:
-        """Forget everything, and start anew; `Limiter.reset` does this too."""
+        """Forget everything and start over; `Limiter.reset` does this too."""
         self._aimd = Aimd(
             minimum=self._minimum,
             start=self._start,

@@ -1,12 +1,12 @@
-"""Find how many requests at once a provider bears: grow by one, cut by half.
+"""Find how many concurrent requests a provider can take: grow by one, cut by half.
 
-Three clocks, kept apart. A cut starts the *cut* clock, and until it has run there is no other
-cut: one overload answers many requests. It holds back *growth* as long. A server error
-holds back growth only. How long the provider wants no requests at all, the *pause*, is not
-our affair: if each refusal with a long ``Retry-After`` moved one common clock, the limit
-would be cut once and then stay for ever.
+Three clocks, kept apart. A cut starts the *cut* clock, and there is no other cut until it has run
+out, because one overload refuses many requests. It holds back *growth* for as long. A server error
+holds back growth only. How long the provider wants no requests at all, the *pause*, is ignored
+here: if every refusal with a long ``Retry-After`` moved one common clock, the limit would be cut
+once and then never move again.
 
-Grows only when all places are taken, or an idle limiter would grow without having tried.
+It grows only when all places are taken, or an idle limiter would grow untested.
 
 Clock-free: `Aimd.record` is told what time it is.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 CUT_FACTOR = 0.5
-"""What a cut leaves of the limit."""
+"""The share of the limit that a cut leaves."""
 
 
 class Aimd:
@@ -34,11 +34,11 @@ class Aimd:
 
     @property
     def limit(self) -> int:
-        """How many requests at once are allowed now."""
+        """How many concurrent requests are allowed now."""
         return int(self._size)
 
     def record(self, *, status: int, in_use: int, now: float) -> None:
-        """Take over the outcome of one request.
+        """Record the outcome of one request.
 
         Args:
           status: The response's status.

@@ -1,20 +1,19 @@
 """Pace a limit: let it out evenly, with a small burst.
 
-A bucket that starts full of a whole minute's limit lets twice the limit pass in its first
-minute. So this one holds only a small burst, and refills at the rate of the limit. The
-exact promise, never too much in any window, is kept by `SlidingCap`; the bucket is there
-so that the use of a window is spread over it.
+A bucket that starts with a whole minute's limit lets through twice the limit in its first minute.
+So this one holds only a small burst, and refills at the rate of the limit. `SlidingCap` keeps the
+exact promise, never too much in any window; the bucket spreads the use over the window.
 
-Invariant: ``level <= burst`` always. It may be below zero: that is debt, from a request
-above the burst or one that used more than it had reserved, and time repays it.
+Invariant: ``level <= burst`` always. Below zero is debt, from a request above the burst or one that
+used more than it reserved, and time repays it.
 
 Clock-free: every method is told what time it is.
 """
 
 from __future__ import annotations
 
-# The bucket counts as full enough when this little time is missing. Without it, rounding
-# could make the head of a line wake up, find 1e-16 units missing, and sleep again.
+# This close to the time, the bucket counts as full enough. Without it, rounding could make the head
+# of a line wake up, find 1e-16 units missing, and sleep again.
 _SLACK_SECONDS = 1e-9
 
 # How much may be saved up while the window holds requests back, in seconds' worth. More would
@@ -23,7 +22,7 @@ _MOST_SAVED_SECONDS = 6.0
 
 
 class PacedBucket:
-    """A level that time fills and requests drain."""
+    """A level that rises with time and falls with each request."""
 
     __slots__ = ("_filled_at", "burst", "per_second", "saving", "stock", "surplus")
 
@@ -31,15 +30,15 @@ class PacedBucket:
         self.per_second = per_second
         self.burst = burst
         self.surplus: float = 0.0
-        """What didn't fit and isn't lost: it doubles the speed of filling. See `give`."""
+        """What didn't fit but isn't lost: it doubles the refill rate. See `give`."""
         self.saving = False
-        """Whether what overflows becomes surplus: while a request waits, but not for this."""
+        """Whether overflow becomes surplus: while a request waits, but for something else."""
         self.stock = burst
         """The level when it was last looked at; `level` brings it up to date."""
         self._filled_at = float("-inf")
 
     def level(self, now: float) -> float:
-        """Return what the bucket holds; below zero, what is owed."""
+        """Return what the bucket holds; below zero is debt."""
         elapsed = now - self._filled_at
         if elapsed > 0:
             self._filled_at = now
@@ -58,9 +57,9 @@ class PacedBucket:
         return self.stock
 
     def has(self, amount: float, now: float) -> bool:
-        """Return whether ``amount`` may surely be taken now; afterwards `stock` is up to date.
+        """Return whether ``amount`` can certainly be taken now, and bring `stock` up to date.
 
-        It says what `wait_seconds` says, but for the cases that need a closer look.
+        The same answer as `wait_seconds`, except in the cases that need a closer look.
         """
         elapsed = now - self._filled_at
         if elapsed < 0:
@@ -78,31 +77,31 @@ class PacedBucket:
         An amount above the burst may be taken when the bucket is full: it then goes into
         debt by the rest.
         """
-        # A pause puts the moment from which the bucket fills into the future.
+        # A pause moves the time from which the bucket fills into the future.
         pause = self._filled_at - now if self._filled_at > now else 0.0
         missing = (amount if amount < self.burst else self.burst) - self.level(now)
         if missing <= self.per_second * _SLACK_SECONDS:
             return pause
         seconds = missing / self.per_second
-        # A surplus doubles the speed of filling while it lasts.
+        # While it lasts, a surplus doubles the refill rate.
         if self.surplus:
             seconds = max(seconds / 2, seconds - self.surplus / self.per_second)
         return pause + seconds
 
     def take(self, amount: float, now: float) -> None:
-        """Take ``amount``, into debt if need be."""
+        """Take ``amount``, going into debt if necessary."""
         self.stock = self.level(now) - amount
 
     def give(self, amount: float, now: float) -> None:
-        """Put back ``amount`` that was taken and not used.
+        """Put back ``amount``, which was taken but not used.
 
-        What doesn't fit isn't poured away, or a limiter whose estimates are too high would
-        never reach its limit. It isn't let out at once either, or everybody settling in one
-        moment would make a burst. It doubles the speed of filling until it is used up.
+        What doesn't fit isn't thrown away, or a limiter that estimates too high would never reach
+        its limit. Nor is it let out at once, or many callers settling together would make a burst.
+        It doubles the refill rate until it is used up.
         """
         level = self.level(now)
         if level >= self.burst:
-            return  # Time has repaid it already, and the pace holds nobody back.
+            return  # Time has already repaid it, and the pace holds nobody back.
         level += amount
         if level > self.burst:
             self.surplus += level - self.burst
@@ -110,7 +109,7 @@ class PacedBucket:
         self.stock = level
 
     def resize(self, *, per_second: float, burst: float, now: float) -> None:
-        """Change the speed and the size, and keep what is in the bucket or owed."""
+        """Change the rate and the size, and keep what is in the bucket or owed."""
         level = self.level(now)
         self.per_second = per_second
         self.burst = burst
@@ -119,7 +118,7 @@ class PacedBucket:
     def drain_until(self, moment: float, now: float, *, keep: float) -> None:
         """Hold at most ``keep`` at ``moment``, so that a pause ends with a trickle.
 
-        Debt is repaid meanwhile as always.
+        Debt is still repaid meanwhile.
         """
         level = self.level(now) + max(0.0, moment - now) * self.per_second
         self.stock = min(level, keep, self.burst)

@@ -1,8 +1,8 @@
-"""What a request is charged, from whatever its caller says of its tokens.
+"""Work out what to charge a request from whatever its caller says about its tokens.
 
-Three numbers describe a request: tokens in all, input and output. A caller gives none, some
-or all of them. Before the request, what is missing is estimated; after it, what is missing
-keeps its estimate, so nothing that was used is ever let off because nobody mentioned it.
+Three numbers describe a request: total tokens, input and output. A caller gives none, some or all
+of them. Before the request, missing numbers are estimated; after it, they keep their estimates, so
+use that nobody mentioned is still charged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Stated: TypeAlias = float | None
 Charge: TypeAlias = tuple[int, float, Stated, Stated, Stated, Stated]
 """One request, its tokens, the input and the output among them, the stated input and output.
 
-The first four stand in the order of `KINDS`; ``None`` is what nobody said and no limit needs.
-What a caller stated is kept apart from what was estimated: with the input a total tells the
-output, and an output stated beforehand is the maximum that was asked for. A plain tuple, because
-every reservation makes two.
+The first four are in the order of `KINDS`; ``None`` is what nobody stated and no limit needs.
+What the caller stated is kept apart from what was estimated: input and total together give the
+output, and an output stated beforehand is the maximum requested. A plain tuple, because every
+reservation makes two.
 """
 
 NO_TOKENS: Charge = (1, 0, None, None, None, None)
@@ -38,12 +38,12 @@ def planned_charge(
     """Return what to charge before a request.
 
     Args:
-      tokens: The tokens in all, if the caller gave them, as are the next two.
+      tokens: The total tokens, if the caller gave them; the same goes for the next two.
       input_tokens: The input.
       output_tokens: The output.
-      model: The model that is asked.
-      estimates: What requests used before.
-      split_needed: Whether input or output have limits of their own.
+      model: The model called.
+      estimates: What earlier requests used.
+      split_needed: Whether input or output has its own limit.
 
     Raises:
       TypeError, ValueError: if a number of tokens is none, or is negative.
@@ -107,10 +107,10 @@ def used_charge(
 
 
 def with_maximum(used: Charge, planned: Charge) -> Charge:
-    """Return a use that is no less than planned, for a provider that counts the maximum.
+    """Return a use no less than planned, for a provider that counts the maximum.
 
-    Where the caller stated the output beforehand, that is the maximum of the request; such a
-    provider charges it with the request, and gives nothing back for an answer that is shorter.
+    An output that the caller stated beforehand is the request's maximum. Such a provider charges it
+    with the request, and gives nothing back for a shorter answer.
     """
     if planned[5] is None:
         return used
@@ -126,7 +126,7 @@ def learn_use(
     input_tokens: float | None,
     output_tokens: float | None,
 ) -> None:
-    """Let the estimates learn from what a caller said that a request used."""
+    """Update the estimates with what a caller said a request used."""
     known_input = planned[4] if input_tokens is None else input_tokens
     if tokens is None and known_input is not None and output_tokens is not None:
         tokens = known_input + output_tokens

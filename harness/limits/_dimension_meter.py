@@ -1,13 +1,13 @@
-"""One limited dimension: requests or tokens, over one period.
+"""Meter one limited dimension: requests or tokens, over one period.
 
-A meter puts together what bounds one dimension, and each bound has its own file: the pace
+A meter combines the bounds on one dimension, each in its own file: the pace
 (`PacedBucket`), the exact window (`SlidingCap`), and what the provider last said
 (`ProviderCount`).
 
-**Headroom.** With a headroom below 1 the limiter may use that part of the limit. It is kept
-in two ways at once: no more than ``headroom x limit`` in any period, and no more than the
-limit in any stretch of ``period / headroom``. The second is for jitter: what is sent within
-60 + 2 seconds may arrive within 60, and then it is still within the limit.
+**Headroom.** With a headroom below 1, the limiter may use only that share of the limit. It is kept
+in two ways at once: no more than ``headroom x limit`` in any period, and no more than the limit in
+any stretch of ``period / headroom``. The second allows for jitter: requests sent over 62 seconds
+may arrive within 60, and are still within the limit.
 
 Clock-free: every method is told what time it is.
 """
@@ -21,21 +21,20 @@ from harness.limits._rate import Rate
 from harness.limits._responses._heard import RateLimitDimension
 from harness.limits._window import SlidingCap
 
-# The provider must have counted this part of its limit beyond our own use before we believe
-# that somebody else uses it too; clocks and responses in flight make up less.
+# The provider must have counted this share of its limit beyond our own use before we believe that
+# somebody else uses it too; clocks and responses in flight explain less than that.
 _OTHERS_SHARE = 0.05
 
-# How long a request may be under way to the provider.
+# How long a request may take to reach the provider.
 _UNDER_WAY_SECONDS = 5.0
 
-# A reset that is this part of the time in which the used part would come back, or longer, is
-# that of a count which refills all the time. One that begins anew each minute is reset soonest
-# when most is used.
+# A count refills continuously if its reset takes at least this share of the time in which the used
+# part would come back. A count that starts over each minute resets soonest when most is used.
 _REFILLING_SHARE = 0.9
 
 
 class DimensionMeter:
-    """The bounds on one dimension, and what was charged to it."""
+    """The bounds on one dimension, and what has been charged to it."""
 
     __slots__ = (
         "_bucket",
@@ -60,9 +59,9 @@ class DimensionMeter:
         self.stated = rate
         """The rate the user gave, which is never exceeded."""
         self.rate = rate
-        """The rate in force: the stated one, or a lower one that the provider told us of."""
+        """The rate in force: the stated one, or a lower one that the provider reported."""
         self.unsettled: float = 0
-        """What reservations hold that were neither settled nor left."""
+        """What is held by reservations neither settled nor left."""
         self._headroom = headroom
         self._burst_seconds = burst_seconds
         self._bucket = PacedBucket(per_second=rate.per_second * headroom, burst=self._burst(rate))
@@ -71,37 +70,37 @@ class DimensionMeter:
             SlidingCap(limit=rate.amount, period=rate.period / headroom) if headroom < 1 else None
         )
         self._count: ProviderCount | None = None
-        # Nothing but the bucket and the window bounds it: so it is, nearly always.
+        # Only the bucket and the window bound it, which is nearly always so.
         self._plain = self._reserve_cap is None
 
     def fits(self, amount: float, now: float) -> bool:
-        """Return whether ``amount`` may surely be charged now; "no" means to ask `free_at`."""
+        """Return whether ``amount`` can certainly be charged now; if not, ask `free_at`."""
         cap = self._cap
         return not amount or (
             self._plain and self._bucket.has(amount, now) and cap.used_before + amount <= cap.limit
         )
 
     def free_at(self, amount: float, now: float) -> float:
-        """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
+        """Return when ``amount`` may be charged; ``now`` if it may be now."""
         if not amount:
             return now
         bucket = self._bucket
         seconds = bucket.wait_seconds(amount, now)
-        # A wait too short for the clock to show is none; waking up for it would never end.
+        # A wait too short for the clock to show counts as none; waking up for it would never end.
         moment = now + seconds if seconds else now
         window_moment = self._cap.free_at(amount, now)
         if self._reserve_cap is not None:
             window_moment = max(window_moment, self._reserve_cap.free_at(amount, now))
         moment = max(moment, window_moment)
-        # Large requests leave gaps at the edges of the window that only a faster pace
-        # afterwards can fill. Requests are all of one size, and leave none.
+        # Large charges leave gaps at the edges of the window that only a faster pace afterwards can
+        # fill. In the dimension of requests all are the same size, and leave none.
         bucket.saving = self.kind != 0 and window_moment > now
         if self._count is not None:
             moment = max(moment, self._count.free_at(amount, now))
         return moment
 
     def take(self, amount: float, now: float) -> None:
-        """Charge ``amount``; the caller has asked `fits` or `free_at`, now, whether it may."""
+        """Charge ``amount``; the caller has just asked `fits` or `free_at`."""
         self.unsettled += amount
         if not amount:
             return
@@ -114,11 +113,11 @@ class DimensionMeter:
             self._charge(amount, now)
 
     def settle(self, charged: float, used: float, *, taken_at: float, now: float) -> None:
-        """Replace a charge made at ``taken_at`` by what was really used.
+        """Replace a charge made at ``taken_at`` with what was really used.
 
-        More or less, it counts in the window of the charge, as the provider counts a request
-        when it comes. The pace is that of now: an overrun is a debt, to be repaid before the
-        next grant.
+        More or less, it counts in the window of the charge, because the provider counts a request
+        when it arrives. The pace is changed now: an overrun is a debt, repaid before the next
+        grant.
         """
         self.unsettled -= charged
         over = used - charged
@@ -135,7 +134,7 @@ class DimensionMeter:
             self._count.give(-over)
 
     def postpone(self, amount: float, *, taken_at: float, now: float) -> None:
-        """Move a charge that was made at ``taken_at`` to now; the pace has it already."""
+        """Move a charge made at ``taken_at`` to now; the pace has already counted it."""
         if not amount:
             return
         for cap in (self._cap, self._reserve_cap):
@@ -144,10 +143,10 @@ class DimensionMeter:
                 cap.take(amount, now)
 
     def hear(self, dimension: RateLimitDimension, now: float) -> None:
-        """Take over what a response said about this dimension.
+        """Apply what a response said about this dimension.
 
-        A reset time ends a bound sooner, and is never a wait. A limit is taken over only if
-        it is over the same window, and only to go below the stated one.
+        A reset time can end a bound sooner, but is never waited for. A limit is adopted only if it
+        covers the same window, and only if it is below the stated one.
         """
         limit, remaining = dimension.limit, dimension.remaining
         period, window = self.rate.period, dimension.window_seconds
@@ -178,9 +177,9 @@ class DimensionMeter:
     def _uncounted(self, now: float) -> float:
         """Return what we charged that the provider may not have counted yet.
 
-        Tokens may be counted when a request has ended. A request is counted when it comes, and
-        one that is still unsettled after some seconds has long come: taking calls of 20 s off
-        once more left a sixth of each minute unused.
+        Tokens may be counted only once a request has ended. A request is counted when it arrives,
+        and one still unsettled after some seconds arrived long ago: subtracting 20 s calls a second
+        time left a sixth of each minute unused.
         """
         if self.kind:
             return self.unsettled
@@ -191,9 +190,9 @@ class DimensionMeter:
     ) -> bool:
         """Return whether the provider has counted more than our own use explains.
 
-        A count that refills all the time is full again when all that was used has come back,
-        and knows of our last seconds only, because our pace is its refill. Any other count
-        knows of our last window.
+        A count that refills continuously is full again once everything used has come back, and
+        shows only our last seconds, because our pace is its refill rate. Any other count shows our
+        last window.
         """
         refills = reset_seconds is not None and (
             reset_seconds * whole / self.rate.period >= used * _REFILLING_SHARE
@@ -205,12 +204,12 @@ class DimensionMeter:
         return used > ours + whole * _OTHERS_SHARE
 
     def pause_until(self, moment: float, now: float) -> None:
-        """Empty the bucket, so that a pause ends with one request and then the pace."""
+        """Empty the bucket, so that a pause ends with one request, then the usual pace."""
         self._bucket.drain_until(moment, now, keep=1 if self.kind == 0 else 0)
         self._forget_count()
 
     def statistics(self, now: float) -> DimensionStatistics:
-        """Return the use of this dimension now."""
+        """Return this dimension's current use."""
         level = self._bucket.level(now)
         used = self._cap.used(now)
         return DimensionStatistics(

@@ -1,9 +1,9 @@
-"""Guess how many tokens a request will use, from what requests used before.
+"""Guess how many tokens a request will use from what earlier requests used.
 
-Most requests stay far below the output that they allow themselves. Who reserves that maximum
-leaves most of a limit unused; who reserves what the model gave lately, and settles, uses
-nearly all of it. Only where the provider itself counts the maximum is that the right
-reservation; see `ProviderProfile.counts_requested_maximum`.
+Most requests stay far below the output they allow. Reserving that maximum leaves most of a limit
+unused; reserving what the model gave lately, and settling, uses nearly all of it. The maximum is
+the right reservation only where the provider itself counts it; see
+`ProviderProfile.counts_requested_maximum`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping
 
 UNKNOWN_OUTPUT_TOKENS = 1024
-"""The output that is assumed of a model of which nothing is known yet."""
+"""The output assumed for a model that nothing is known about yet."""
 
-_MODELS_KEPT = 256  # The ones seen last. Names come from outside, so there must be a bound.
-_WEIGHT = 0.1  # Of the newest value, once there are a few.
+_MODELS_KEPT = 256  # The most recently seen. Names come from outside, so there must be a bound.
+_WEIGHT = 0.1  # The weight of the newest value, once there are a few.
 _FIRST_FEW = 10
 
 _CAP_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -63,7 +63,7 @@ class Estimates:
         output_tokens: float | None,
         total_tokens: float | None,
     ) -> None:
-        """Take over what a request really used; ``None`` for what isn't known."""
+        """Learn what a request really used; ``None`` for what isn't known."""
         use = self._use(model)
         if input_tokens is not None:
             use.input.add(input_tokens)
@@ -73,7 +73,7 @@ class Estimates:
             use.total.add(total_tokens)
 
     def learn_total(self, model: str | None, total_tokens: float) -> None:
-        """Take over what a request used of which only the total is known."""
+        """Learn what a request used when only the total is known."""
         use = self._models.get(model) or self._use(model)
         use.total.add(total_tokens)
 
@@ -106,8 +106,8 @@ class Estimates:
 def requested_output_tokens(request: Mapping[str, object]) -> int | None:
     """Return the largest output that a request's body allows, or ``None`` if it names none.
 
-    A request may carry an old and a new field for it; then the larger one is what the
-    provider may count. Values that are no numbers count as absent.
+    A request may have both an old and a new field for it; the provider may count the larger. Values
+    that aren't numbers count as absent.
 
     Args:
       request: The body of a request to a model, as a mapping.

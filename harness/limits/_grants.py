@@ -1,6 +1,6 @@
-"""Grant reservations: charge them, let them wait, settle them.
+"""Grant reservations: charge them, make them wait, settle them.
 
-The working part of a `Limiter`; what users call is in its own file. It holds a meter for each
+The inside of a `Limiter`; what users call has its own file. It holds a meter for each
 limited dimension, a number of places, and a line.
 
 Invariant, at every checkpoint: either nobody waits, or the head of the line can't be granted
@@ -16,7 +16,7 @@ from math import inf
 from operator import itemgetter
 
 import trio
-from trio import current_time  # By name: `trio` has a `__getattr__`, so asking it is felt.
+from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
 from trio.lowlevel import current_trio_token
 
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
@@ -32,7 +32,7 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
-# A grant is charged anew if its task runs this much later; less is no more than clocks differ.
+# A grant is charged again if its task runs this much later; less is within what clocks differ by.
 _LATE_SECONDS = 0.0005
 
 
@@ -44,7 +44,7 @@ class Grants:
       rates: The limits, as stated.
       places: How many reservations may be held at once, fixed or adaptive.
       profile: What the provider counts.
-      headroom: The part of each limit to use.
+      headroom: The share of each limit to use.
       burst_seconds: How much may go at once, in seconds' worth of the limit.
     """
 
@@ -92,8 +92,8 @@ class Grants:
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
         self._estimates = Estimates()
-        # Reservations of an earlier `trio.run` keep their meters and their state: what they
-        # still do goes there, and can't hurt.
+        # Reservations from an earlier `trio.run` keep their meters and their state: what they still
+        # do goes there, and does no harm.
         self._in_flight = 0
         self._last_grant_at = 0.0
         self._waits = 0
@@ -106,7 +106,7 @@ class Grants:
     # What reservations call -------------------------------------------------------------------
 
     def admit_now(self, reservation: Reservation) -> bool:
-        """Charge the reservation if that is possible at once, and say whether it was."""
+        """Charge the reservation if possible at once, and say whether it was."""
         if current_trio_token() is not self._trio_token:
             self.check_run()
         if self.line.count:
@@ -118,20 +118,20 @@ class Grants:
         return True
 
     def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
-        """Wait in line until the reservation is charged, or nobody should wait any more."""
+        """Wait in line until the reservation is charged, or nobody should wait any longer."""
         self.check_run()
         now = current_time()
         if self._pauses.closed_until > now:
             self.raise_if_closed()
         reservation.asked_at = now
-        # Handed out, not awaited: one coroutine less between trio and the sleeping task.
+        # Returned, not awaited: one coroutine fewer between trio and the sleeping task.
         return self._turnstile.wait(reservation, reservation.priority)
 
     def woken(self, reservation: Reservation) -> None:
-        """Charge a task that waited in line to the moment at which it runs, if that is late.
+        """Charge a task that waited in line at the moment it runs, if that is late.
 
-        In a busy loop that may be milliseconds after its grant, and the provider counts what
-        it is sent, not what we had in mind.
+        In a busy loop that may be milliseconds after its grant, and the provider counts requests
+        when they are sent, not when we meant to send them.
         """
         now = current_time()
         if now - reservation.granted_at > _LATE_SECONDS:
@@ -155,7 +155,7 @@ class Grants:
         status: int | None,
         body: object,
     ) -> None:
-        """Replace a charge by the use, and take over what the response says."""
+        """Replace a charge with the real use, and apply what the response says."""
         changed = False
         if tokens is input_tokens is output_tokens is None:
             for meter, charged in reservation.charges:
@@ -205,7 +205,7 @@ class Grants:
             self._changed()
 
     def _line_emptied(self) -> None:
-        """Tell pools: while somebody stands in the own line, they look elsewhere."""
+        """Tell pools, which look elsewhere while anybody is in this limiter's own line."""
         for listener in tuple(self._listeners):
             listener()
 
@@ -240,9 +240,10 @@ class Grants:
     # What lines call --------------------------------------------------------------------------
 
     def free_at(self, reservation: Reservation, now: float) -> float:
-        """Return the moment from which the reservation can be granted; ``now`` if it can now.
+        """Return when the reservation can be granted; ``now`` if it can be now.
 
-        It is ``inf`` while all places are taken: somebody has to leave, and that calls.
+        It is ``inf`` while all places are taken: somebody has to leave first, and leaving calls
+        again.
         """
         if self._places is not None or self._adaptive is not None:
             places = self._places if self._adaptive is None else self._adaptive.limit
@@ -259,7 +260,7 @@ class Grants:
         return moment
 
     def take(self, reservation: Reservation, now: float) -> None:
-        """Charge the reservation, in all dimensions; `free_at` was asked just now."""
+        """Charge the reservation in all dimensions; `free_at` has just been asked."""
         for meter, amount in reservation.charges:
             meter.take(amount, now)
         self._in_flight += 1
@@ -285,7 +286,7 @@ class Grants:
 
     @property
     def rests_until(self) -> float:
-        """Until when it should be passed over, because it failed."""
+        """Until when it should be passed over because it failed."""
         return self._state.health.rests_until
 
     def closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
@@ -306,7 +307,7 @@ class Grants:
         self._trio_token = token
 
     def _time_here(self) -> float:
-        """Return the time by the clock of the run it is used in; after it, of the last grant."""
+        """Return the time by the clock of its run; after that run, the time of the last grant."""
         try:
             if current_trio_token() is self._trio_token:
                 return current_time()

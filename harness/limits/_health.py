@@ -1,10 +1,9 @@
-"""Whether a provider works: a rest after failures, longer each time.
+"""Rest a provider after failures, longer each time.
 
-A failure is a server error or a broken connection. It begins a rest unless at least two good
-answers came between it and the failure before. So the first answer of all decides at once,
-and one failure among many good answers doesn't. While a provider rests, a pool uses the next
-one; then one answer decides again. A refusal for rate isn't a failure: that is what pauses
-are for.
+A failure is a server error or a broken connection. It starts a rest unless at least two good
+answers came between it and the failure before it. So a failure in the very first answer starts one,
+and a failure among many good answers doesn't. While a provider rests, a pool uses the next one;
+then one answer decides again. A refusal for rate isn't a failure: pauses deal with that.
 
 Clock-free: every method is told what time it is.
 """
@@ -13,28 +12,28 @@ from __future__ import annotations
 
 import math
 
-_GOOD_ENOUGH = 2  # Answers between two failures: more than every third answer is a failure.
+_GOOD_ENOUGH = 2  # Between two failures; with fewer, more than every third answer is a failure.
 _FIRST_REST_SECONDS = 10.0
 _LONGEST_REST_SECONDS = 300.0
 
 
 class Health:
-    """How one provider has answered lately."""
+    """How well one provider has answered lately."""
 
     __slots__ = ("_next_rest_seconds", "good", "rests_until")
 
     def __init__(self) -> None:
         self.good: int = 0
-        """Good answers since the last failure. Whoever gets one adds it: see `failed`."""
+        """Good answers since the last failure. Whoever gets one adds to it: see `failed`."""
         self.rests_until: float = -math.inf
         """Until when a pool should use another provider."""
         self._next_rest_seconds = _FIRST_REST_SECONDS
 
     def failed(self, now: float) -> None:
-        """Take over a failure. A good answer is just an addition to `good`, as cheap as can be."""
+        """Record a failure. A good answer is just added to `good`, to be as cheap as possible."""
         good, self.good = self.good, 0
         if now < self.rests_until:
-            return  # Sent before the rest began, so it says nothing new.
+            return  # Sent before the rest began, so it is no news.
         if good >= _GOOD_ENOUGH:
             self._next_rest_seconds = _FIRST_REST_SECONDS
             return

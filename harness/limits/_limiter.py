@@ -1,7 +1,7 @@
 """Keep a provider's limits: reserve before a request, settle after it.
 
-This is what users call. How reservations are granted stands in `Grants`, how tasks wait in
-`Turnstile`, who is next in `Line`, and the arithmetic in `DimensionMeter`.
+This is what users call. `Grants` decides how reservations are granted, `Turnstile` how tasks wait,
+`Line` who is next, and `DimensionMeter` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class Limiter(Grants):
       name: The provider, or the account at it. If it is the name of one that harness knows
         (``"openai"``, ``"azure"``, ``"anthropic"``, ``"gemini"``, ``"mistral"``, ``"cohere"``,
         ``"groq"``), its profile says what it counts.
-      requests_per_minute: How many requests it grants in any minute.
+      requests_per_minute: How many requests it allows in any minute.
       tokens_per_minute: How many tokens, input and output.
       input_tokens_per_minute: How many tokens of input.
       output_tokens_per_minute: How many tokens of output.
-      requests: A limit on requests over another period, beside or instead of the minute's.
+      requests: A limit on requests over another period, besides or instead of the minute's.
       tokens: A limit on tokens over another period.
       input_tokens: A limit on tokens of input over another period.
       output_tokens: A limit on tokens of output over another period.
       concurrent: How many reservations may be held at once.
-      headroom: The part of each limit to use. With ``window / (window + jitter)`` the
-        provider counts no violation though the network delays requests by up to ``jitter``.
+      headroom: The share of each limit to use. With ``window / (window + jitter)``, the provider
+        sees no violation even if the network delays requests by up to ``jitter``.
       burst_seconds: How much may go at once after an idle time, in seconds' worth of the
         limit; at least one request.
       provider: The profile to use, or its name, if ``name`` doesn't say it.
 
     Raises:
-      TypeError, ValueError: if a limit is no number, not above zero or not finite, if
-        there is none at all, or if the headroom is not above 0 and at most 1.
+      TypeError, ValueError: if a limit isn't a number, isn't above zero or isn't finite, if there
+        is no limit at all, or if the headroom isn't above 0 and at most 1.
     """
 
     def __init__(
@@ -114,19 +114,19 @@ class Limiter(Grants):
         """Return a reservation to enter with ``async with``, which waits for its turn.
 
         Args:
-          tokens: Tokens the request will use. If nothing is given, the limiter estimates;
-            an explicit 0 is 0. Input and output given alone make up the tokens.
+          tokens: Tokens the request will use. If nothing is given, the limiter estimates; an
+            explicit 0 is 0. If only input and output are given, they add up to the tokens.
           input_tokens: The input among them.
           output_tokens: The output among them; if only the input is given, the limiter
-            estimates it. Where the provider counts the maximum that a request asks for, state
-            that maximum here: it then stays charged, as it does there.
-          model: The model that is asked; estimates are kept per model.
-          priority: The larger goes first. Nobody starves: after 300 later arrivals have
-            gone before, a waiter gets every second place.
+            estimates it. Where the provider counts the maximum that a request asks for, give that
+            maximum here: it then stays charged, as it does there.
+          model: The model called; estimates are kept per model.
+          priority: The larger goes first. Nobody starves: once 300 later arrivals have overtaken a
+            waiter, it gets every second place.
 
         Raises:
-          TypeError, ValueError: if an amount is no number, is negative or not finite, or the
-            priority is no finite number.
+          TypeError, ValueError: if an amount isn't a number, is negative or not finite, or the
+            priority isn't a finite number.
 
         Entering raises:
           RateLimitedError: if the provider asked for a pause of more than 120 s.
@@ -148,7 +148,7 @@ class Limiter(Grants):
         if self._total_is_enough and (
             type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
         ):
-            # What `planned_charge` would return, in the path of nearly every request.
+            # The same as `planned_charge`, inlined because nearly every request comes this way.
             planned = (1, tokens, None, None, None, None)
         else:
             planned = planned_charge(
@@ -170,7 +170,7 @@ class Limiter(Grants):
         model: str | None = None,
         priority: float = 0,
     ) -> Reservation:
-        """Return a reservation that is charged already, or refuse.
+        """Return a reservation that is already charged, or refuse.
 
         Leave it like any other: enter it with ``async with``, or `Reservation.refund` it.
 
@@ -182,8 +182,7 @@ class Limiter(Grants):
           priority: Taken for symmetry; it can't overtake anybody.
 
         Raises:
-          trio.WouldBlock: if it can't be granted at once for whatever reason, or anybody is
-            in line.
+          trio.WouldBlock: if it can't be granted at once for any reason, or anybody is in line.
           NestedReservationError, LimiterRunError, TypeError, ValueError: as in `reserve`.
         """
         reservation = self.reserve(
@@ -213,13 +212,13 @@ class Limiter(Grants):
     ) -> int:
         """Return how many tokens a request will probably use.
 
-        That is its input and a moving average of the output that the model really gave, not
-        the output that the request allows itself: reserving that leaves most of a limit
-        unused. Where the provider counts the allowed maximum, that is added instead.
+        That is its input plus a moving average of the output that the model really gave, not the
+        output that the request allows: reserving that leaves most of a limit unused. Where the
+        provider counts the allowed maximum, that is added instead.
 
         Args:
           model: The model that is asked.
-          input_tokens: The request's input; if it isn't known, the model's average.
+          input_tokens: The request's input; if not given, the model's average.
           max_output_tokens: The largest output that the request allows; see
             `requested_output_tokens`.
 
@@ -238,13 +237,13 @@ class Limiter(Grants):
         return ceil(known_input + output)
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for ``seconds``, and a little longer; then begin with a trickle.
+        """Grant nothing for ``seconds`` and a little longer; then restart with a trickle.
 
         Args:
-          seconds: From now. A longer pause that is under way stays.
+          seconds: From now. A longer pause already under way is kept.
 
         Raises:
-          TypeError, ValueError: if ``seconds`` is no number, is negative or not finite.
+          TypeError, ValueError: if ``seconds`` isn't a number, is negative or not finite.
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         seconds = checked_amount("seconds", seconds)
@@ -256,7 +255,7 @@ class Limiter(Grants):
     def observe(
         self, *, headers: HeaderSource = None, status: int | None = None, body: object = None
     ) -> RateLimitHeaders:
-        """Take over what a response says that belongs to no reservation.
+        """Learn from a response that belongs to no reservation.
 
         Args:
           headers: The response's headers: a mapping, pairs, or ``None``.
@@ -307,11 +306,11 @@ class Limiter(Grants):
         )
 
     def reset(self) -> None:
-        """Forget everything, and begin anew; so it can be used in another ``trio.run``.
+        """Forget everything and start over, so that another ``trio.run`` can use it.
 
         Raises:
-          LimiterRunError: if tasks of this ``trio.run`` wait in its line; they would wait
-            for ever.
+          LimiterRunError: if tasks of this ``trio.run`` are waiting in its line; they would wait
+            forever.
         """
         if self.line.count and self._trio_token is _current_token_or_none():
             raise LimiterRunError(

@@ -1,4 +1,4 @@
-"""What a limiter, and each of its dimensions, has let through and let wait."""
+"""Report what a limiter and each of its dimensions let through, and how long tasks waited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DimensionStatistics:
     """One dimension at one moment."""
 
     limit: float
-    """The limit in force for one period; lower than stated if the provider said so."""
+    """The limit in force for one period; lower than stated if the provider says so."""
 
     period_seconds: float
     """How long the window of the limit is."""
@@ -21,17 +21,17 @@ class DimensionStatistics:
     """What was charged during the last period."""
 
     debt: float
-    """What was used beyond the limit or the burst, and holds back the next requests."""
+    """What was used beyond the limit or the burst; it holds back the next requests."""
 
     unsettled: float
-    """What reservations hold that are neither settled nor left."""
+    """What is held by reservations neither settled nor left."""
 
     provider_remaining: float | None
     """What the provider's own count leaves, if it is stricter than ours."""
 
     @property
     def use(self) -> float:
-        """The part of the limit that was used during the last period, from 0 to 1 or above."""
+        """The share of the limit used during the last period, from 0 to 1 or above."""
         return self.used / self.limit
 
 
@@ -46,10 +46,10 @@ class LimiterStatistics:
     """Reservations that were entered, since the start."""
 
     waiting: int
-    """Tasks that wait in line now."""
+    """Tasks now waiting in line."""
 
     in_flight: int
-    """Reservations that hold a place now."""
+    """Reservations now holding a place."""
 
     concurrent: int | None
     """How many reservations may be held at once now, or ``None`` for any number."""
@@ -61,7 +61,7 @@ class LimiterStatistics:
     """Reservations that had to wait in line, since the start."""
 
     waited_seconds: float
-    """How long they waited, all together."""
+    """How long they waited in total."""
 
     paused_seconds: float
     """How much longer the limiter is paused; 0 if it isn't."""
@@ -73,11 +73,11 @@ class LimiterStatistics:
     """Responses with status 429 or 529, since the start."""
 
     unreadable: int
-    """Header values that made no sense and counted as absent, since the start."""
+    """Header values that made no sense and were ignored, since the start."""
 
     @property
     def use(self) -> dict[str, float]:
-        """The used part of each limit, by dimension."""
+        """The used share of each limit, by dimension."""
         return {name: dimension.use for name, dimension in self.dimensions.items()}
 
     @property

@@ -1,17 +1,17 @@
-"""Who is next: the order of a line with priorities in which nobody starves.
+"""Keep a line with priorities in an order in which nobody starves.
 
-The larger priority goes first, and inside a priority the first come. Endless requests of a
-high priority could then hold one of a low priority back for ever, so there is a bound: when
-the one that waits longest has been overtaken by `MAX_OVERTAKES` later arrivals, it and those
-after it that were overtaken as often get every second place. A waiter so goes after at most
-those that came before it, 300 that came later, and one more for each that starves with it.
-It counts places, not seconds, so that no flood of arrivals can outrun it.
+The larger priority goes first; within a priority, first come, first served. Endless requests of a
+high priority could then hold back one of a low priority forever, so there is a bound: once the
+longest waiter has been overtaken by `MAX_OVERTAKES` later arrivals, it and those after it that were
+overtaken as often get every second place. So ahead of a waiter go at most those that came before
+it, 300 that came later, and one more for each that starves with it. The bound counts places, not
+seconds, so that no flood of arrivals can outrun it.
 
-Each priority has a lane of its own, first in first out: most lines have one or a few, and with
-those a step costs the same however long they are. (A heap of all took a twentieth of the time
-of a grant in a line of a thousand.)
+Each priority has a lane of its own, first in, first out. Most lines have one lane or a few, and a
+step then costs the same however long they are. (One heap for all took a twentieth of the time of a
+grant in a line of a thousand.)
 
-Pure: no clock and no tasks. Joining, leaving and finding the next cost O(1), but for a search
+Pure: no clock and no tasks. Joining, leaving and finding the next cost O(1), except for a search
 among the priorities when one is new.
 """
 
@@ -22,7 +22,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 MAX_OVERTAKES = 300
-"""How many later arrivals may go before a waiter until it gets every second place."""
+"""How many later arrivals may overtake a waiter before it gets every second place."""
 
 T = TypeVar("T", bound="Place")
 
@@ -33,11 +33,10 @@ class Place:
     __slots__ = ("in_line", "overdue_at")
 
     in_line: bool
-    """Whether it waits still. Set by the line, as is the other; there's no need to make both
-    twice."""
+    """Whether it is still waiting. The line sets both fields, so they aren't made here as well."""
 
     overdue_at: int
-    """How many must have gone until it has been overtaken often enough."""
+    """How many must have gone before it counts as overtaken often enough."""
 
 
 class Line(Generic[T]):
@@ -55,20 +54,20 @@ class Line(Generic[T]):
 
     def __init__(self) -> None:
         self.count: int = 0
-        """How many wait; to be read, many times per request, and not to be written."""
+        """How many wait. Read many times per request; not to be written from outside."""
         self._gone = 0
         self._others_turn = False
-        # Lanes and arrivals hold waiters that have left the line until they come to the front,
-        # or until there are more of them than of others. See `_tidy`.
+        # Lanes and arrivals keep waiters that have left until they reach the front, or until they
+        # outnumber the rest. See `_tidy`.
         self._lanes: dict[float, deque[T]] = {}
-        self._priorities: list[float] = []  # Of the lanes, the largest last.
+        self._priorities: list[float] = []  # The priorities of the lanes, the largest last.
         self._in_lanes = 0
         self._arrivals: deque[T] = deque()
 
     def join(self, waiter: T, priority: float) -> bool:
         """Let ``waiter`` join the line; return whether that may have changed the head."""
         waiter.in_line = True
-        # All that are in line now go first in any case, and don't count as overtaking.
+        # All those now in line go first in any case, and don't count as overtaking.
         waiter.overdue_at = self._gone + self.count + MAX_OVERTAKES
         self.count += 1
         self._in_lanes += 1
@@ -105,24 +104,24 @@ class Line(Generic[T]):
             del self._lanes[self._priorities.pop()]
 
     def serve(self, head: T) -> None:
-        """Take the head out of the line, because it got what it waited for."""
+        """Take the head out of the line, because it got what it was waiting for."""
         self._gone += 1
         self._others_turn = not self._others_turn
-        # As `leave`, which every grant would have to call.
+        # The same as `leave`, inlined because every grant would have to call it.
         head.in_line = False
         self.count -= 1
         if self._in_lanes + len(self._arrivals) > 4 * self.count + 64:
             self._tidy()
 
     def leave(self, waiter: T) -> None:
-        """Take ``waiter`` out of the line, wherever it stands."""
+        """Take ``waiter`` out of the line, wherever it is."""
         waiter.in_line = False
         self.count -= 1
         if self._in_lanes + len(self._arrivals) > 4 * self.count + 64:
             self._tidy()
 
     def clear(self) -> list[T]:
-        """Empty the line, and return who stood in it, in order of arrival."""
+        """Empty the line, and return who was in it, in order of arrival."""
         waiters = [waiter for waiter in self._arrivals if waiter.in_line]
         for waiter in waiters:
             waiter.in_line = False
@@ -131,7 +130,7 @@ class Line(Generic[T]):
         return waiters
 
     def _tidy(self) -> None:
-        """Drop those that have left, so that they don't add up behind a head that waits."""
+        """Drop those that have left, so that they don't pile up behind a waiting head."""
         lanes = {
             priority: deque(waiter for waiter in lane if waiter.in_line)
             for priority, lane in self._lanes.items()

@@ -24,7 +24,7 @@ def checked_positive(name: str, value: object) -> float:
 
 
 def checked_amount(name: str, value: object) -> float:
-    """Return ``value`` if it is a finite number that is not negative; zero is an amount.
+    """Return ``value`` if it is a finite number that isn't negative; zero is an amount.
 
     Args:
       name: What the number is, for the message.
@@ -34,7 +34,7 @@ def checked_amount(name: str, value: object) -> float:
       TypeError: if ``value`` is not a real number.
       ValueError: if it is negative, nan or infinite.
     """
-    # Nearly every amount is a small int, and this stands in the path of every request.
+    # Nearly every amount is a small int, and every request comes through here.
     if type(value) is int and value >= 0:
         return value
     number = _checked_number(name, value)
@@ -65,7 +65,7 @@ def _checked_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | SupportsFloat):
         raise TypeError(f"{name} is {value!r}, but must be a number")
     if isinstance(value, int):
-        return value  # Not made a float, so that amounts add up exactly.
+        return value  # Not converted to float, so that amounts add up exactly.
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{name} is {value!r}, but must be a finite number")

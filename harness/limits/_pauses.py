@@ -1,9 +1,9 @@
-"""When nobody may be sent: the pause that all callers of a limiter share.
+"""Time the pause that all callers of a limiter share, in which nothing may be sent.
 
-A refusal starts one pause. Its epoch tells refusals apart: requests that were sent before
-the pause began may be refused while it lasts or after it, and say nothing new. A pause ends
-a little later than the provider asked, by a random amount, because many processes are told
-the same moment; and what follows is paced, because many tasks wait for it.
+A refusal starts one pause. Its epoch tells refusals apart: requests sent before the pause began may
+be refused during it or after it, and that is no news. A pause ends a little later than the provider
+asked, by a random amount, because many processes are told the same time; and what follows is paced,
+because many tasks are waiting for it.
 
 Pure: the time and the draw of the random number are given.
 """
@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 
 LONGEST_WAIT_SECONDS = 120.0
-"""A longer pause isn't waited for in line: it is an error, or the next provider's turn."""
+"""Nobody waits in line for a longer pause: it is an error, or the next provider's turn."""
 
 _LONGEST_JITTER_SECONDS = 10.0
 _LONGEST_BACKOFF_SECONDS = 60.0
-# Of a quota whose reset nobody told: then one request may find out whether it is back.
+# For a quota with no known reset: after this, one request may find out whether it is back.
 _QUOTA_RECHECK_SECONDS = 3600.0
 
 
@@ -25,14 +25,14 @@ def jitter_seconds(seconds: float, *, draw: float) -> float:
     """Return what to add to a pause: up to a quarter second and a tenth of it, at most 10 s.
 
     Args:
-      seconds: The pause that was asked for.
+      seconds: The pause asked for.
       draw: A number from 0 to 1.
     """
     return draw * min(0.25 + 0.1 * seconds, _LONGEST_JITTER_SECONDS)
 
 
 class Pauses:
-    """The shared pause of one limiter, and its used up quota."""
+    """The shared pause of one limiter, and its used-up quota."""
 
     __slots__ = (
         "asked_until",
@@ -55,10 +55,10 @@ class Pauses:
         self.quota_until: float = -math.inf
         self.quota_reset_known: bool = False
         self.streak: int = 0
-        """Refusals in a row, without a request that got through."""
+        """Refusals in a row, with no request getting through."""
 
     def begin(self, seconds: float, *, now: float, draw: float) -> None:
-        """Pause for ``seconds`` from now; a longer pause under way stays."""
+        """Pause for ``seconds`` from now; a longer pause under way is kept."""
         self.epoch += 1
         self.count += 1
         self.asked_until = max(self.asked_until, now + seconds)
@@ -67,7 +67,7 @@ class Pauses:
         )
 
     def refused(self, seconds: float | None, *, epoch: int | None, now: float, draw: float) -> bool:
-        """Take over that the provider refused a request; return whether that began a pause.
+        """Record that the provider refused a request; return whether that began a pause.
 
         Args:
           seconds: How long the provider wants no requests, or ``None`` if it didn't say:
@@ -92,15 +92,15 @@ class Pauses:
         return True
 
     def got_through(self, *, epoch: int) -> None:
-        """Take over that a request granted in ``epoch`` was not refused."""
+        """Record that a request granted in ``epoch`` wasn't refused."""
         if epoch == self.epoch:
             self.streak = 0
 
     def quota_used_up(self, seconds: float | None, *, now: float) -> None:
         """Close until the quota is back.
 
-        A short delay that comes with it, as of a minute's limit hit at the same time, is not
-        when a day's quota is back.
+        A short delay that comes with it, such as from a minute's limit hit at the same time,
+        doesn't say when a day's quota is back.
         """
         if seconds is not None and seconds <= LONGEST_WAIT_SECONDS:
             seconds = None

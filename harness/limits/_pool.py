@@ -1,13 +1,12 @@
 """Use the first provider of a chain that can serve now.
 
 A pool has no limits of its own; each member keeps its own. A request goes to the first member
-that works and has room at this moment; when none has, it waits in the pool's line until one
-does. So what waits is never tied to one provider, and the first is used again as soon as it
-recovers.
+that works and has room at this moment; if none does, it waits in the pool's line until one does. So
+a waiting request is never tied to one provider, and the first is used again as soon as it recovers.
 
 A member is passed over while its limits are used up, it is paused, its quota is gone, it
-rests after failures, or others wait in its own line. If all rest, the resting are used all
-the same: a provider that may fail is better than none.
+rests after failures, or others wait in its own line. If all are resting, they are used all the
+same: a provider that may fail is better than none.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class ProviderPool:
       limiters: One per provider, in order of preference.
 
     Raises:
-      TypeError, ValueError: if there is none, one isn't a limiter, or one is there twice.
+      TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
     """
 
     def __init__(self, limiters: Sequence[Limiter]) -> None:
@@ -56,7 +55,7 @@ class ProviderPool:
         model: str | None = None,
         priority: float = 0,
     ) -> PoolReservation:
-        """Return something to enter with ``async with``, which gives a `Reservation`.
+        """Return a request to enter with ``async with``, which gives a `Reservation`.
 
         Its `Reservation.provider` says which provider to call.
 
@@ -64,7 +63,7 @@ class ProviderPool:
           tokens: As in `Limiter.reserve`, as are the others.
           input_tokens: The input among them.
           output_tokens: The output among them.
-          model: The model that is asked; estimates are kept per limiter and model.
+          model: The model called; estimates are kept per limiter and model.
           priority: The larger goes first.
 
         Raises:
@@ -101,7 +100,7 @@ class ProviderPool:
         return self._turnstile.line.count
 
     async def admit(self, asked: PoolReservation) -> Reservation:
-        """Grant one of the reservations, waiting for the first that can be."""
+        """Grant one of the reservations, waiting for the first that can be granted."""
         refuse_nested(self.limiters)
         for limiter in self.limiters:
             limiter.check_run()
@@ -124,7 +123,7 @@ class ProviderPool:
                 limiter.listen(self._member_changed)
             self._listening = True
         try:
-            # Ends: who is turned away finds the chain closed, and raises.
+            # Ends: a waiter that is turned away finds the chain closed, and raises.
             while not await self._turnstile.wait(asked, asked.priority):
                 self._raise_if_closed(trio.current_time())
         finally:
@@ -144,7 +143,7 @@ class ProviderPool:
         return min(self._moments(asked, now), default=inf)
 
     def _moments(self, asked: PoolReservation, now: float) -> list[float]:
-        """Return from when each provider could serve, in order; ``inf`` for never by itself."""
+        """Return when each provider can serve, in order; ``inf`` if that depends on others."""
         moments: list[float] = []
         all_rest = all(limiter.rests_until > now for limiter in self.limiters)
         for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
@@ -179,7 +178,7 @@ class ProviderPool:
 
 
 class PoolReservation(Waiter):
-    """A request to a pool: entered, it is a `Reservation` of the provider that serves it."""
+    """A request to a pool: entering it gives a `Reservation` of the provider that serves it."""
 
     __slots__ = ("_entered", "_pool", "priority", "reservation", "reservations")
 

@@ -1,15 +1,15 @@
-"""What the provider says is left: its own count, as a bound on ours.
+"""Bound our count by the provider's own: what it says is left.
 
-A response may say how much of a limit remains. Others may use the same key, so that can be
-less than our own count; whatever we have sent and not heard of comes off it as well. From
-then on the count falls with each charge, rises at the speed of the limit, and is forgotten
-when the provider said that it would be full again.
+A response may say how much of a limit remains. Others may use the same key, so that can be less
+than our own count says; whatever we have sent without an answer yet comes off it as well. From then
+on the count falls with each charge, rises at the rate of the limit, and is forgotten when the
+provider said it would be full again.
 
-If somebody else uses it up, charges are spaced once more than `SLOW_ABOVE` of the limit is
-used: the less remains, the wider, so that others' use slows ours down before it hits the
-wall. Full use isn't lost by it. A provider whose count refills all the time settles where
-the spacing equals the refill; one that starts anew each minute is used evenly up to its
-reset. If the use is our own, our own pace is the better guard, and nothing is spaced.
+If somebody else is using it up, charges are spaced once more than `SLOW_ABOVE` of the limit is
+used: the less remains, the wider, so that others' use slows ours down before it hits the wall. The
+limit is still used in full: a count that refills continuously settles where the spacing equals the
+refill; one that starts over each minute is used evenly up to its reset. If the use is our own, our
+own pace is the better guard, and nothing is spaced.
 
 Clock-free: every method is told what time it is.
 """
@@ -17,9 +17,9 @@ Clock-free: every method is told what time it is.
 from __future__ import annotations
 
 SLOW_ABOVE = 0.8
-"""The used part of the provider's limit above which charges are spaced."""
+"""The used share of the provider's limit above which charges are spaced."""
 
-_SLOWEST = 0.1  # Of the limit's own speed. The count itself is the wall; this is the brake.
+_SLOWEST = 0.1  # Of the limit's own rate. The count itself is the wall; this is the brake.
 
 
 class ProviderCount:
@@ -53,15 +53,15 @@ class ProviderCount:
         self._shared = shared
         self._heard_at = heard_at
         self.spaced_until = heard_at if spaced_until is None else spaced_until
-        """Until when the last charge keeps the next one away; a newer count takes it over."""
+        """Until when the last charge keeps the next one away; carried over to a newer count."""
 
     def available(self, now: float) -> float:
-        """Return what may still be sent, by this count; below zero when that was overrun."""
+        """Return what may still be sent by this count; below zero if it was overrun."""
         refilled = self._remaining + max(0.0, now - self._heard_at) * self.per_second
         return min(refilled, self._limit)
 
     def free_at(self, amount: float, now: float) -> float:
-        """Return the moment from which ``amount`` may be charged; ``now`` if it may be now."""
+        """Return when ``amount`` may be charged; ``now`` if it may be now."""
         if now >= self.forget_at:
             return now
         missing = min(amount, self._limit) - self.available(now)
@@ -80,5 +80,5 @@ class ProviderCount:
         self.spaced_until = now + amount / min(speed, self.per_second)
 
     def give(self, amount: float) -> None:
-        """Take back what was charged and not used; below zero, what was used beyond it."""
+        """Take back what was charged but not used; below zero, what was used beyond it."""
         self._remaining += amount

@@ -1,9 +1,9 @@
-"""What a provider's responses have told: pauses, used up quotas, its health, its counts.
+"""Learn from a provider's responses: pauses, used-up quotas, its health, its counts.
 
-Every response of a limiter passes here once. It moves the meters, begins pauses, and feeds the
-adaptive capacity; the limiter's own part is only to look at its line afterwards.
+Every response that reaches a limiter passes through here once. It adjusts the meters, begins
+pauses, and feeds the adaptive capacity; all the limiter has to do is look at its line afterwards.
 
-Clock-free, apart from the adaptive capacity's own clock: the time and a draw are given.
+Clock-free, apart from the adaptive capacity's own clock: it is given the time and a draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import response_of
 
-# Which dimension of a response speaks of which meter.
+# Which dimension of a response concerns which meter.
 _HEARD_AS = {
     "requests": "requests",
     "tokens": "tokens",
@@ -31,7 +31,7 @@ _HEARD_AS = {
 
 
 class ProviderState:
-    """What is known of one provider."""
+    """What is known about one provider."""
 
     __slots__ = (
         "_adaptive",
@@ -71,7 +71,7 @@ class ProviderState:
         now: float,
         draw: float,
     ) -> RateLimitHeaders:
-        """Take over one response.
+        """Learn from one response.
 
         Args:
           headers: Its headers.
@@ -83,7 +83,7 @@ class ProviderState:
           draw: A number above 0 and up to 1, for the jitter of a pause.
         """
         if not isinstance(status, int):
-            status = None  # It came from outside, and no status is a reason to raise.
+            status = None  # It came from outside, and no status should make this raise.
         heard = parse_rate_limit_headers(headers, provider=self._profile, status=status, body=body)
         self.unreadable += heard.unreadable
         for name, dimension in heard.dimensions.items():
@@ -109,7 +109,7 @@ class ProviderState:
         return heard
 
     def failed(self, error: Exception, *, epoch: int, in_use: int, now: float, draw: float) -> None:
-        """Take over that a request ended in ``error`` before anybody said how it was answered."""
+        """Record that a request ended in ``error`` before anybody said how it was answered."""
         response = response_of(error)
         if response is None:
             self.health.failed(now)
@@ -125,12 +125,12 @@ class ProviderState:
         )
 
     def pause(self, seconds: float, *, now: float, draw: float) -> None:
-        """Begin a pause that somebody asks for."""
+        """Begin a pause that somebody asked for."""
         self.pauses.begin(seconds, now=now, draw=draw)
         self.apply_pause(now)
 
     def apply_pause(self, now: float) -> None:
-        """Let the meters end the pause that has just begun with a trickle."""
+        """Make the meters end the pause that has just begun with a trickle."""
         for meter in self._meters:
             meter.pause_until(self.pauses.closed_until, now)
 

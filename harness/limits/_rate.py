@@ -1,4 +1,4 @@
-"""How much a provider allows in how long."""
+"""State how much a provider allows in how long."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""One caller's share of a limit: held for a block, settled to what was really used.
+"""Hold one caller's share of a limit for a block, and settle it to what was really used.
 
-The reservations that a piece of code holds stand in one context variable, as a chain of the
-reservations themselves. It is set in the task that reserves and put back when the block is
-left; tasks that are started from the block inherit it. A reservation that was left counts no
-more, wherever its context was copied to.
+The reservations that a piece of code holds are in one context variable, chained to each other. It
+is set in the task that reserves and restored when the block is left; tasks started from the block
+inherit it. A reservation that was left no longer counts, wherever its context was copied to.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol, TypeAlias
 
 import trio
-from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so asking is felt.
+from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
 from harness._async_with import AsyncWithOnly
 from harness.errors import NestedReservationError, ReservationError
@@ -36,12 +35,12 @@ Charges: TypeAlias = tuple[tuple[DimensionMeter, float], ...]
 
 class _Stage(Enum):
     NEW = "not entered yet"
-    CHARGED = "granted"  # By `reserve_nowait`, and not entered yet.
+    CHARGED = "granted"  # By `reserve_nowait`, but not entered yet.
     HELD = "held"
     LEFT = "left"
 
 
-# Looked up on every request, and a member of an enum is a slow look-up.
+# Needed on every request, and looking up a member of an enum is slow.
 _NEW, _CHARGED, _HELD, _LEFT = _Stage
 
 
@@ -52,10 +51,10 @@ class Issuer(Protocol):
     granted: int
     """Reservations that were entered."""
     line: Line[Reservation]
-    """Who waits; here only to ask whether anybody does, which a call would make slower."""
+    """Who waits. Exposed only so that checking for anybody costs no call."""
 
     def admit_now(self, reservation: Reservation) -> bool:
-        """Charge the reservation if that is possible at once, and say whether it was."""
+        """Charge the reservation if possible at once, and say whether it was."""
         ...
 
     def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
@@ -63,11 +62,11 @@ class Issuer(Protocol):
         ...
 
     def woken(self, reservation: Reservation) -> None:
-        """Take over that a task which waited in line runs now."""
+        """Note that a task which waited in line is now running."""
         ...
 
     def raise_if_closed(self) -> None:
-        """Raise if nobody should wait any more."""
+        """Raise if nobody should wait any longer."""
         ...
 
     def settled(
@@ -80,7 +79,7 @@ class Issuer(Protocol):
         status: int | None,
         body: object,
     ) -> None:
-        """Replace a charge by the use, and take over what the response says."""
+        """Replace a charge with the real use, and apply what the response says."""
         ...
 
     def refunded(self, reservation: Reservation) -> None:
@@ -96,9 +95,9 @@ class Reservation(Waiter, AsyncWithOnly):
     """A place and an amount that a limiter lends to one request to the provider.
 
     Made by `Limiter.reserve`, held for the length of an ``async with`` block, and used once.
-    Its charge covers all dimensions of the limiter or none. Once it is entered the charge
-    stays: `settle` replaces it by the real use, `refund` takes it back, and leaving without
-    either keeps the estimate.
+    Its charge covers all dimensions of the limiter or none. Once it is entered, the charge stays:
+    `settle` replaces it with the real use, `refund` takes it back, and leaving without either keeps
+    the estimate.
     """
 
     __slots__ = (
@@ -130,12 +129,12 @@ class Reservation(Waiter, AsyncWithOnly):
         self._issuer = issuer
         self._stage = _NEW
         self.charges: Charges = charges
-        """What each meter is charged; for limiters, as are the next ones."""
+        """What each meter is charged. This and the next fields are for limiters."""
         self.planned: Charge = planned
         self.model: str | None = model
         self.priority: float = priority
         self.closed: bool = False
-        # Set when it is charged, and when it is entered; every request makes one of these, so
+        # Set when it is charged and when it is entered. Every request makes one of these, so
         # nothing is set twice.
         self.asked_at: float
         self.granted_at: float
@@ -146,7 +145,7 @@ class Reservation(Waiter, AsyncWithOnly):
 
     @property
     def provider(self) -> str:
-        """The name of the limiter that granted it; of a pool's, which provider to call."""
+        """The name of the limiter that granted it; in a pool, the provider to call."""
         return self._issuer.name
 
     @trio.lowlevel.enable_ki_protection
@@ -162,8 +161,8 @@ class Reservation(Waiter, AsyncWithOnly):
             outer = _held_around(outer)
             _refuse_inside(outer, self._issuer)
         # The checkpoint comes before the charge, so that the moment of the charge is when the
-        # block begins: a busy loop may take milliseconds to come round. In line, waiting is
-        # the checkpoint.
+        # block begins: a busy loop may take milliseconds to come round. In line, the wait is the
+        # checkpoint.
         admitted = False
         if stage is _CHARGED:
             await checkpoint()
@@ -173,7 +172,7 @@ class Reservation(Waiter, AsyncWithOnly):
             admitted = self._issuer.admit_now(self)
         if not admitted:
             _waiting_for = self._in_words
-            # Ends: who is turned away finds the limiter closed, and raises.
+            # Ends: a waiter that is turned away finds the limiter closed, and raises.
             while not await self._issuer.admit_later(self):
                 self._issuer.raise_if_closed()
             self._issuer.woken(self)
@@ -184,7 +183,7 @@ class Reservation(Waiter, AsyncWithOnly):
         return f"limiter {self.provider!r} ({self._issuer.line.count:,} in line)"
 
     def enter_charged(self, outer: Reservation | None) -> None:
-        """Enter the block, once it is charged; also for pools, whose block it is.
+        """Enter the block once it is charged; pools call this too, for blocks of their own.
 
         Args:
           outer: What `held_reservation` returns here.
@@ -209,8 +208,8 @@ class Reservation(Waiter, AsyncWithOnly):
             try:
                 _innermost.reset(token)
             except ValueError:
-                # Left in another context than it was entered in, as a generator that the
-                # garbage collector ends. There is nothing to put back there.
+                # Left in another context than it was entered in, as by a generator that the garbage
+                # collector ends. There is nothing to restore there.
                 pass
 
     @trio.lowlevel.enable_ki_protection
@@ -224,22 +223,22 @@ class Reservation(Waiter, AsyncWithOnly):
         status: int | None = None,
         body: object = None,
     ) -> None:
-        """Replace the estimate by what the request really used.
+        """Replace the estimate with what the request really used.
 
-        What isn't given keeps its estimate. Input and output together make up the tokens,
-        if those aren't given.
+        What isn't given keeps its estimate. If the tokens aren't given, input and output add up to
+        them.
 
         Args:
           tokens: The tokens used, input and output.
           input_tokens: The input among them.
           output_tokens: The output among them.
           headers: The response's headers: a mapping, pairs, or ``None``.
-          status: The response's status. None of them raises: a refusal begins the pause that
-            all callers share, and is the caller's to handle.
+          status: The response's status. No status raises: a refusal begins the pause that all
+            callers share, and is left to the caller to handle.
           body: The response's body, if it is an error's: text, bytes or parsed JSON.
 
         Raises:
-          TypeError, ValueError: if a number of tokens is none, or is negative.
+          TypeError, ValueError: if a number of tokens isn't a number, or is negative.
           ReservationError: if it was settled or refunded before, or is not granted yet.
         """
         if self.closed or self._stage is _NEW:
@@ -259,13 +258,13 @@ class Reservation(Waiter, AsyncWithOnly):
         self.closed = True
         self._issuer.refunded(self)
         if self._stage is _CHARGED:
-            # Nobody will leave the block of one that was never entered.
+            # It was never entered, so nobody will leave its block.
             self._stage = _LEFT
             self._issuer.left(self, None)
 
     @property
     def held(self) -> bool:
-        """Whether it occupies a place: granted, and its block not left."""
+        """Whether it holds a place: granted, and its block not left."""
         return self._stage is _HELD or self._stage is _CHARGED
 
     def _refuse(self, what: str) -> NoReturn:
@@ -290,10 +289,10 @@ class Reservation(Waiter, AsyncWithOnly):
 def current_reservation() -> Reservation:
     """Return the innermost reservation that this code holds.
 
-    So a function that is called under a reservation can settle it.
+    With it, a function called under a reservation can settle that reservation.
 
     Raises:
-      ReservationError: if it holds none.
+      ReservationError: if this code holds none.
     """
     reservation = held_reservation()
     if reservation is None:
@@ -323,7 +322,7 @@ def refuse_nested(issuers: Iterable[Issuer]) -> None:
 def _held_around(reservation: Reservation | None) -> Reservation | None:
     """Return the innermost of a chain that is still held, and unlink those that were left.
 
-    A chain of tasks that each start the next one inside their block would grow otherwise.
+    Otherwise the chain would grow when tasks each start the next inside their block.
     """
     while reservation is not None and not reservation.held:
         reservation = reservation._outer

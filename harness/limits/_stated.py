@@ -29,7 +29,7 @@ def stated_rates(
       rates: A rate for each kind, or ``None``.
 
     Raises:
-      TypeError, ValueError: if one isn't a positive, finite number, or no `Rate`.
+      TypeError, ValueError: if one isn't a positive, finite number, or isn't a `Rate`.
     """
     stated: list[StatedRate] = []
     for kind, (amount, rate) in enumerate(zip(per_minute, rates, strict=True)):
@@ -51,7 +51,7 @@ def stated_rates(
 
 
 def stated_profile(name: str, provider: object) -> ProviderProfile:
-    """Return the profile that a user chose, or that the limiter's name says.
+    """Return the profile that a user chose, or that the limiter's name implies.
 
     Raises:
       TypeError: if ``provider`` is neither a profile nor a string.

@@ -1,16 +1,16 @@
-"""Let tasks wait in one line, with one deadline for all of them.
+"""Make tasks wait in one line, with one deadline for all of them.
 
-Only the head of the line can be granted anything, so only the head needs to know when. It
-sleeps under a cancel scope whose deadline is that moment; all others are parked without one.
-Whatever changes the moment calls `Turnstile.admit`, which moves the deadline from outside, or
-grants at once. So there is no timer task, no polling, and a grant wakes at most two tasks:
-the one that is served, and the next head, to go to sleep on its own moment.
+Only the head of the line can be granted anything, so only the head needs to know when. It sleeps
+under a cancel scope with that deadline; all others are parked without one. Whatever changes the
+moment calls `Turnstile.admit`, which moves the deadline from outside, or grants at once. So there
+is no timer task, no polling, and a grant wakes at most two tasks: the one that is served, and the
+next head, to go to sleep on its own moment.
 
 Invariant, at every checkpoint: nobody waits, or the head's moment lies in the future and the
 head sleeps until then, or has been woken to do so, or waits for something that will call
 `Turnstile.admit`.
 
-What is granted, and when, is the owner's affair: it gives two plain functions.
+What is granted, and when, is up to the owner, which passes two plain functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from math import inf
 from typing import Generic, TypeVar
 
 import trio
-from trio import current_time  # By name: `trio` has a `__getattr__`, so asking it is felt.
+from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from harness.limits._line import Line, Place
@@ -31,50 +31,50 @@ _enable_ki_protection = trio.lowlevel.enable_ki_protection
 
 
 class Waiter(Place):
-    """What can wait at a turnstile: whatever is asked for derives from it.
+    """What can wait at a turnstile: the base class of whatever is asked for.
 
-    One object for the wish and the wait, because a thousand tasks in line touch a thousand of
-    them, and memory that was not touched lately is what such a line costs.
+    One object for both the request and the wait, because a thousand tasks in line touch a thousand
+    of them, and the cost of such a line is memory that is no longer cached.
     """
 
     __slots__ = ("granted", "interrupted", "parked", "scope", "wake_at")
 
     granted: bool
-    """Whether it got what it waited for. All of these mean something during a wait only."""
+    """Whether it got what it waited for. All these fields have a meaning only during a wait."""
 
     interrupted: bool
-    """Whether trio ended its sleep, by its moment or by a cancel, and it hasn't run since."""
+    """Whether trio ended its sleep, by its deadline or by a cancel, and it hasn't run since."""
 
     parked: trio.lowlevel.Task | None
-    """The task, while it is asleep and nobody has woken it yet."""
+    """The task, while it is asleep and not woken yet."""
 
     scope: trio.CancelScope | None
-    """The scope of its sleep, if it has a moment to wake up at."""
+    """The scope of its sleep, if it has a time to wake up at."""
 
     wake_at: float
     """That moment, or ``inf``."""
 
     def abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
-        """Let trio end the sleep, so that nobody wakes the task a second time."""
+        """Let trio end the sleep, and make sure nobody wakes the task a second time."""
         self.parked = None
         self.interrupted = True
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Let the task run, unless it does already."""
+        """Let the task run, unless it already does."""
         if self.parked is not None:
             task, self.parked = self.parked, None
             reschedule(task)
 
 
 class Turnstile(Generic[T]):
-    """The line in front of something that frees with time or when others leave.
+    """The line for something that becomes free with time or when others leave.
 
     Args:
-      free_at: Returns the moment from which a waiter can be granted what it asks for, given
-        the waiter and the time: the time itself if that is now, ``inf`` if no moment is known.
-      take: Grants it, given the waiter and the time.
-      emptied: Called when whoever was last in line has left it, granted or not.
+      free_at: Given a waiter and the time, returns when the waiter can be granted what it asks for:
+        the time itself if now, ``inf`` if unknown.
+      take: Given the same, grants it.
+      emptied: Called when the last in line has left, granted or not.
     """
 
     __slots__ = ("_emptied", "_free_at", "_sleeper", "_take", "line")
@@ -88,16 +88,16 @@ class Turnstile(Generic[T]):
         self._emptied = emptied
         self._free_at = free_at
         self._take = take
-        # Public, because its owner asks on every request whether it is empty.
+        # Public, because its owner checks on every request whether it is empty.
         self.line: Line[T] = Line()
-        # The one whose sleep has a moment: the head, unless its moment is unknown.
+        # The one whose sleep has a deadline: the head, unless its time is unknown.
         self._sleeper: T | None = None
 
     def admit(self) -> None:
         """Grant what can be granted now, and set the deadline for the rest.
 
-        Must be called after every change that can bring the head's moment nearer or put it
-        off, and after every change of the head.
+        Must be called after every change that can move the head's time either way, and after every
+        change of the head.
         """
         line = self.line
         if not line.count:
@@ -106,14 +106,14 @@ class Turnstile(Generic[T]):
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:
             if head.interrupted:
-                # Perhaps it is cancelled: a grant would be lost with it. It looks for itself
-                # as soon as it runs, and ends with this call in any case.
+                # It may be cancelled, and a grant would be lost with it. It looks for itself as
+                # soon as it runs, and ends with this call in any case.
                 return
             moment = self._free_at(head, now)
             if moment > now:
                 sleeper = self._sleeper
                 if moment == inf and sleeper is None:
-                    return  # Nobody has a moment, as it should be.
+                    return  # Nobody has a deadline, as it should be.
                 if head is not sleeper or head.wake_at != moment:
                     self._sleep_until(head, moment)
                 return
@@ -126,7 +126,7 @@ class Turnstile(Generic[T]):
                 head.wake()
 
     def turn_away(self) -> None:
-        """Empty the line: everybody in it is told that the wait is over, without a grant."""
+        """Empty the line, telling everybody in it that the wait is over, without a grant."""
         for waiter in self.line.clear():
             waiter.wake()
         self._sleeper = None
@@ -191,7 +191,7 @@ class Turnstile(Generic[T]):
     def _sleep_until(self, head: T, moment: float) -> None:
         sleeper = self._sleeper
         if sleeper is not None and sleeper is not head:
-            # Somebody of a larger priority came; this one sleeps on, without a moment.
+            # Somebody with a larger priority came; this one sleeps on, without a deadline.
             sleeper.wake_at = inf
             if sleeper.scope is not None:
                 sleeper.scope.deadline = inf

@@ -1,16 +1,16 @@
-"""Never more than a limit in any window: the exact, sliding kind.
+"""Keep to a limit in any window: exact and sliding.
 
-The log holds one cell per moment at which something was taken: when, and how much. A
+The log holds one cell for each moment at which something was taken: when, and how much. A
 charge leaves the window exactly one period after it was made, so two charges a period
 apart aren't in one window, and any two less than that are.
 
-Bounded memory: up to `EXACT_CELLS` different moments in one window are kept one by one.
-Past that, charges that lie closer together than the period / `EXACT_CELLS` share a cell,
-and a cell counts from the *latest* charge in it. So a shared cell can free its charges
-late, by at most 1/2048 of the period, and never early: the promise stays exact, and no
-more than 2 x `EXACT_CELLS` cells are ever alive.
+Bounded memory: up to `EXACT_CELLS` different moments in one window are kept one by one. Beyond
+that, charges closer together than the period / `EXACT_CELLS` share a cell, and a cell counts from
+the *latest* charge in it. So a shared cell can free its charges late, by at most 1/2048 of the
+period, and never early: the promise stays exact, and no more than 2 x `EXACT_CELLS` cells are ever
+alive.
 
-A charge is found again by its time: it is in the first cell that isn't older than it.
+A charge is found again by its time: it is in the first cell that isn't older.
 
 Clock-free: every method is told what time it is.
 """
@@ -41,11 +41,11 @@ class SlidingCap:
         self.limit = limit
         self.period = period
         self.used_before: float = 0
-        """What was taken, including what may have left the window since anybody looked.
+        """What was taken, including what may have left the window since the last look.
 
-        If an amount fits beside this, it fits, and nobody needs to look closer."""
-        # Two flat lists with a moving head, rather than a deque of pairs: the garbage
-        # collector needn't look at them, and they can be searched by halving.
+        If an amount fits on top of this, it fits, and no closer look is needed."""
+        # Two flat lists with a moving head, rather than a deque of pairs: the garbage collector
+        # needn't look at them, and they allow a binary search.
         self._stamps: list[float] = []
         self._amounts: list[float] = []
         self._head = 0
@@ -66,13 +66,13 @@ class SlidingCap:
         return len(self._stamps)
 
     def free_at(self, amount: float, now: float) -> float:
-        """Return the moment from which ``amount`` may be taken; ``now`` if it may be now.
+        """Return when ``amount`` may be taken; ``now`` if it may be now.
 
         An amount above the whole limit may be taken when the window is empty.
         """
         self._forget(now)
         excess = self.used_before + (amount if amount < self.limit else self.limit) - self.limit
-        # Amounts are whole numbers nearly always; fractions get room for their rounding.
+        # Amounts are nearly always whole numbers; fractions get room for rounding.
         slack = self.limit * 1e-12
         if excess <= slack:
             return now
@@ -95,8 +95,8 @@ class SlidingCap:
     def adjust(self, amount: float, *, taken_at: float, now: float) -> None:
         """Change a charge that was made at ``taken_at`` by ``amount``, up or down.
 
-        A charge that has left the window took all of itself with it. What it turns out to
-        have used beyond itself is charged to now.
+        A charge that has left the window took all of its amount with it. What it turns out to have
+        used beyond that is charged to now.
         """
         index = len(self._stamps)
         if now - taken_at < self.period:
@@ -113,7 +113,7 @@ class SlidingCap:
         crowded = len(self._stamps) - self._head >= EXACT_CELLS
         self._stamps.append(now)
         self._amounts.append(amount)
-        # All charges of one moment share a cell in any case.
+        # Charges of one moment share a cell in any case.
         self._shared_until = now + self.period / EXACT_CELLS if crowded else nextafter(now, inf)
 
     def _forget(self, now: float) -> None:
@@ -128,7 +128,7 @@ class SlidingCap:
         if head == count:
             stamps.clear()
             self._amounts.clear()
-            self.used_before = 0  # Fractions would otherwise leave their rounding behind.
+            self.used_before = 0  # Otherwise fractions would leave rounding errors behind.
             self._shared_until = -inf
             head = 0
         elif head > EXACT_CELLS:

@@ -1,7 +1,7 @@
 """Models: who answers an agent. One small protocol, and what satisfies it.
 
-`ScriptedModel`, `FunctionModel` and `FallbackModel` need nothing. Those that speak to a provider
-or hold a model in this process need an extra each, and are loaded when first used.
+`ScriptedModel`, `FunctionModel` and `FallbackModel` need nothing else. Those that talk to a
+provider or run a model in this process each need an extra, and are loaded when first used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""An answer on its way from whoever gives it to the one wrapper around all calls.
+"""Carry an answer from whoever gives it to the one wrapper around all calls.
 
-Besides what the caller gets, it carries what limits and budgets have to hear: the response's
-headers and status, and while it streams, what is known of its usage so far.
+Besides what the caller gets, it carries what limits and budgets need: the response's headers and
+status and, while it streams, what is known of its usage so far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Answer:
 
 
 class AnswerStream(ABC):
-    """An answer that comes in pieces. A step is a checkpoint unless the piece was there already."""
+    """An answer in pieces. Each step is a checkpoint, unless the piece is already there."""
 
     __slots__ = ("headers", "status", "usage")
 
@@ -48,11 +48,11 @@ class AnswerStream(ABC):
 
     @abstractmethod
     async def __anext__(self) -> str | ModelResponse:
-        """Return the next piece of the text or, last, the whole."""
+        """Return the next piece of the text or, last of all, the whole response."""
 
 
 class ReadyStream(AnswerStream):
-    """A whole answer that is handed out in pieces: words, with what follows each.
+    """A whole answer handed out in pieces: words, each with what follows it.
 
     Args:
       response: The answer.
@@ -91,11 +91,11 @@ class ReadyStream(AnswerStream):
 
 
 class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
-    """The block in which a whole answer is handed out in pieces, once it was asked for.
+    """The block that asks for a whole answer and hands it out in pieces.
 
     Args:
       ask: Asks for it.
-      request: What is asked.
+      request: What to ask.
       piece_delay: Seconds between two pieces.
     """
 

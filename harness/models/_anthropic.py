@@ -1,4 +1,4 @@
-"""Models of Anthropic."""
+"""Call Anthropic's models."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, 
 
 
 class AnthropicModel(SdkModel):
-    """A model of Anthropic, opened with ``async with``.
+    """One of Anthropic's models, opened with ``async with``.
 
     Args:
       name: The model's name at the provider.
-      base_url: Where it is served; by default what the environment variable
-        ``ANTHROPIC_BASE_URL`` says, else Anthropic itself.
+      base_url: Where it is served; by default what the environment variable ``ANTHROPIC_BASE_URL``
+        says, or else Anthropic itself.
       api_key: The key; by default the environment variable ``ANTHROPIC_API_KEY``. A server on
         this machine needs none.
       limiter: The provider's limits. With one, a refusal for rate is waited out.
       price: What it costs. A run with a budget in dollars needs it.
-      max_output_tokens: The largest output of a call; by default 4,096, as Anthropic wants a
-        number.
-      temperature: How much chance there is in an answer; by default the provider decides. Newer
-        models refuse it.
-      enforce_schema: Whether the provider is told the form of an answer that has to have one.
-        Switch it off for models that are too old to enforce it.
+      max_output_tokens: The largest output of a call; by default 4,096, because Anthropic requires
+        a number.
+      temperature: How random the answers are; by default the provider decides. Newer models refuse
+        it.
+      enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
+        off for models too old to enforce it.
       options: More arguments for the library's method ``create``, such as
         ``{"extra_body": {"top_k": 5}}``.
 
     Raises:
-      TypeError, ValueError: if an argument is not what it should be.
+      TypeError, ValueError: if an argument isn't what it should be.
     """
 
     _written = "AnthropicModel(...) as model"

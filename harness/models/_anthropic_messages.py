@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Speak Anthropic's messages API."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from harness.models._messages import Message, ModelRequest, ModelResponse, ToolC
 from harness.models._schemas import enforceable, root_object
 
 MAX_OUTPUT_TOKENS = 4_096
-"""What a call allows itself if nobody says; Anthropic wants a number."""
+"""The largest output of a call if nobody sets one; Anthropic requires a number."""
 
 _STATE = "anthropic"
 _THOUGHTS = ("thinking", "redacted_thinking")
-# Of a piece of a block: the field that it goes on with.
+# For each kind of piece: the field of the block that it continues.
 _DELTAS = {
     "text_delta": "text",
     "input_json_delta": "partial_json",
@@ -37,7 +37,7 @@ _DELTAS = {
     "signature_delta": "signature",
 }
 
-# What an error within a stream would have had for a status, had it come before.
+# The status that an error within a stream would have had, had it come earlier.
 _STATUS_OF_ERRORS = {
     "api_error": 500,
     "authentication_error": 401,
@@ -73,7 +73,7 @@ class AnthropicMessages:
                 }
                 for tool in request.tools
             ]
-        # What clients of some versions don't know by name.
+        # Not known by name in some versions of the client.
         extra: dict[str, Any] = {}
         if settings.temperature is not None:
             extra["temperature"] = settings.temperature
@@ -87,11 +87,11 @@ class AnthropicMessages:
         return body
 
     def resource(self, client: Any) -> Any:
-        """Return what has the method."""
+        """Return the part of the client that has the method."""
         return client.messages
 
     def read(self, data: Any) -> ModelResponse:
-        """Return the answer in a whole reply."""
+        """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         if inner(reply, "type") == "error":
             raise _reported(reply)
@@ -124,16 +124,16 @@ class AnthropicMessages:
         )
 
     def reader(self) -> EventReader:
-        """Return who reads the events of a stream."""
+        """Return a reader for the events of a stream."""
         return _MessageReader()
 
 
 def _turns(request: ModelRequest) -> list[dict[str, Any]]:
-    """Return the history as turns: all that is said to the model in a row is one of them."""
+    """Return the history as turns: consecutive messages to the model make one turn."""
     turns: list[dict[str, Any]] = []
     for message in request.messages:
         blocks = _blocks(message)
-        if not blocks:  # A block of empty text is refused.
+        if not blocks:  # A block with empty text is refused.
             continue
         role = "assistant" if message.role == "assistant" else "user"
         if turns and turns[-1]["role"] == role:
@@ -158,7 +158,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         blocks.append({"type": "text", "text": message.content})
     for place, call in enumerate(message.tool_calls):
         thoughts = entries(inner(call.provider_state, _STATE), "thoughts")
-        before = len(blocks) if place else 0  # The first come before the text too.
+        before = len(blocks) if place else 0  # Those of the first call come before the text, too.
         blocks[before:before] = thoughts
         blocks.append(
             {
@@ -172,10 +172,10 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _state(thoughts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return what is kept for a call: the thoughts before it, which have to come back unchanged.
+    """Return what is kept for a call: the thoughts before it, to be sent back unchanged.
 
-    Without them Anthropic refuses the results of a call that was thought about. Those before a
-    text that ends a turn are of no more use.
+    Without them Anthropic refuses the results of a call that the model thought about. Thoughts
+    before a text that ends a turn are no longer needed.
     """
     return {_STATE: {"thoughts": thoughts}} if thoughts else None
 
@@ -183,7 +183,7 @@ def _state(thoughts: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _usage(usage: object, before: Usage) -> Usage:
     cached = count(usage, "cache_read_input_tokens")
     read = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
-    # Events say again what they know, and leave out what they don't.
+    # Later events repeat what they know, and leave out what they don't.
     return Usage(
         read or before.input_tokens,
         count(usage, "output_tokens") or before.output_tokens,
@@ -207,13 +207,13 @@ def _response(
 
 @attrs.define
 class _Block:
-    """A block of content that comes in pieces."""
+    """A block of content that arrives in pieces."""
 
     began: Mapping[str, Any]
-    """As it began; what comes in pieces is still empty."""
+    """As it began, with what comes in pieces still empty."""
 
     pieces: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
-    """By the field that they belong to."""
+    """By the field they belong to."""
 
     @property
     def type(self) -> str:
@@ -223,16 +223,16 @@ class _Block:
         self.pieces.setdefault(name, []).append(piece)
 
     def text(self, name: str) -> str:
-        """Return a field: what it began with, and what came of it."""
+        """Return a field: what it began with plus what has come since."""
         return text(self.began, name) + "".join(self.pieces.get(name, ()))
 
     def whole(self) -> dict[str, Any]:
-        """Return it as it would have come at once."""
+        """Return it as it would have come in one piece."""
         return {**self.began, **{name: self.text(name) for name in self.pieces}}
 
 
 class _MessageReader(EventReader):
-    """Reads events."""
+    """Reads the events of one stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class _MessageReader(EventReader):
         kind = inner(delta, "type")
         name = _DELTAS.get(kind) if isinstance(kind, str) else None
         if block is None or name is None:
-            return ""  # What will come one day.
+            return ""  # For kinds that don't exist yet.
         piece = text(delta, name)
         block.take(name, piece)
         return piece if name == "text" else ""

@@ -1,16 +1,16 @@
-"""The one wrapper around every call to a model: limits and budgets, before it and after it.
+"""Wrap every call to a model: limits and budgets, before it and after it.
 
-A model of this folder says how it is asked, in `CalledModel._ask` and `CalledModel._open`; what
-users call stands here, so that no model can forget any of it:
+A model in this folder only says how to ask it, in `CalledModel._ask` and `CalledModel._open`. What
+users call is here, so that no model can forget any of it:
 
-- the limiter's leave comes before each attempt, and what was used is settled after it;
-- the budgets of the run are held from then on, so that who waits in line holds nothing of them;
-- a refusal for rate is waited out, as long as there is a limiter to wait in, and it spends no
-  attempt of anybody's: the limiter has begun the pause that all its callers share;
+- the limiter must agree before each attempt, and what was used is settled after it;
+- the budgets of the run are held only from then on, so a call waiting in line holds none;
+- a refusal for rate is waited out if there is a limiter to wait in, and uses up nobody's attempts:
+  the limiter has begun the pause that all its callers share;
 - a stream holds its reservation until it is closed, and is closed with its block; see
   `harness.models._open_call`.
 
-While a call waits for its turn it holds nothing of the limiter. While it runs it holds nothing
+While a call waits for its turn, it holds nothing of the limiter's. While it runs, it holds nothing
 that another call of the same run could need: a model calls nobody.
 """
 
@@ -54,14 +54,14 @@ from harness.models._waits import RateLimitWaits
 
 
 class CalledModel(ABC):
-    """A model whose every call keeps a limit.
+    """A model whose every call keeps to a limit.
 
     Args:
       name: The model's name.
       provider: Who serves it, for messages.
       limiter: The limits of whoever serves it; None for none.
       price: What it costs; None if nobody needs to know.
-      max_output_tokens: The largest output that a call allows itself; None for no such limit.
+      max_output_tokens: The largest output that a call allows; None for no such limit.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class CalledModel(ABC):
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
         self._past = PastUse()
-        # No task can wait for what goes on in another trio, in another thread, or be woken there.
+        # No task can wait for what happens in another trio run, in another thread, or be woken
+        # there.
         self._guesses_here: trio.lowlevel.RunVar[Guesses] = trio.lowlevel.RunVar(
             "harness.models.guesses"
         )
@@ -108,7 +109,7 @@ class CalledModel(ABC):
         """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
 
     def refuse_unless_ready(self) -> None:
-        """Raise if it can't be asked at all, before anybody waits in a line for it."""
+        """Raise if it can't be asked at all, before anybody waits in line for it."""
         return
 
     # What users call ---------------------------------------------------------------------------
@@ -120,11 +121,11 @@ class CalledModel(ABC):
           request: What the model is asked.
 
         Raises:
-          ModelError: if there is no answer that can be used; see its subclasses.
+          ModelError: if there is no usable answer; see its subclasses.
 
         Checkpoint: always.
 
-        Cancellation: the request is given up, and its connection is not used again. What it was
+        Cancellation: the request is abandoned, and its connection isn't used again. What it was
         expected to use stays charged.
         """
         check_request(request, self)
@@ -156,7 +157,7 @@ class CalledModel(ABC):
 
         Checkpoint: on entry, and for each piece.
 
-        Cancellation: the connection is closed, and not used again. What had come until then is
+        Cancellation: the connection is closed, and not used again. What had come by then is
         charged.
         """
         check_request(request, self)
@@ -184,9 +185,9 @@ class CalledModel(ABC):
     # One attempt, under a grant ----------------------------------------------------------------
 
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
-        """Ask once under ``grant``, settle that, and count the use; for models of models too."""
+        """Ask once under ``grant``, settle it, and count the use; wrapping models call this too."""
         with await self._spend(request, grant) as spend:
-            # The guess ends last: who waits for its end finds all of it settled.
+            # The guess ends last, so whoever waits for that finds everything settled.
             with self._guesses.held() if spend.is_guess else nullcontext():
                 answer = await self._ask(request)
                 usage = usage_of(request, answer.response)
@@ -198,16 +199,16 @@ class CalledModel(ABC):
     def open_counted(
         self, request: ModelRequest, grant: Grant
     ) -> AbstractAsyncContextManager[ModelStream]:
-        """Open a stream once under ``grant``; at its end settle that, and count the use."""
+        """Open a stream once under ``grant``; at its end, settle that and count the use."""
         return OpenCall(self, request, grant)
 
     async def _spend(self, request: ModelRequest, grant: Grant) -> Spend:
-        """Hold what the call may use of the budgets here; what can't be held isn't asked for.
+        """Hold what the call may use of the budgets here; a call that can't be held isn't made.
 
         Cancellation: nothing is held, and the grant is given back.
         """
         try:
-            while True:  # Ends: each round, one of a model's first calls has ended.
+            while True:  # Ends: in each round, one of the model's first calls has ended.
                 spend = self._expect(request)
                 try:
                     spend.take()
@@ -231,7 +232,7 @@ class CalledModel(ABC):
             return guesses
 
     def _expect(self, request: ModelRequest) -> Spend:
-        """Return what a call will probably use, to be held."""
+        """Return what a call will probably use, so that it can be held."""
         if not somebody_counts():
             return Spend(None, None)
         if self.price is None and self.provider is not None and dollars_count():
@@ -249,14 +250,14 @@ class CalledModel(ABC):
         return Spend(expected, self.price, past=self._past if is_guess else None)
 
     def _foresee(self, request: ModelRequest) -> Usage | None:
-        """Return what a call will use, if the answer is there already."""
+        """Return what a call will use, if its answer is already there."""
         return None
 
     # Limits ------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _granted(self, request: ModelRequest) -> AsyncGenerator[Grant]:
-        """Wait for the limiter; who can't wait for it hears which model it was for."""
+        """Wait for the limiter; an error if that is impossible names the model."""
         async with AsyncExitStack() as stack:
             with self.limiter_errors_named():
                 grant = await stack.enter_async_context(
@@ -271,7 +272,7 @@ class CalledModel(ABC):
 
     @contextmanager
     def limiter_errors_named(self) -> Generator[None]:
-        """Have the errors of a limiter that can't be waited for name the model and the run."""
+        """Make the errors of a limiter that can't be waited for name the model and the run."""
         try:
             yield
         except RateLimitedError as error:
@@ -284,7 +285,7 @@ class CalledModel(ABC):
             ) from error
 
     async def _wait_after(self, refused: ModelRateLimitedError, waits: RateLimitWaits) -> None:
-        """Wait before the limiter is asked again, or raise the refusal if that can't help."""
+        """Wait before asking the limiter again, or raise the refusal if waiting can't help."""
         if self.limiter is None:
             raise refused
         delay = waits.delay_seconds(
@@ -298,7 +299,7 @@ class CalledModel(ABC):
         await trio.sleep(delay)
 
     def _refuse_misfit(self, response: ModelResponse) -> None:
-        """Refuse a response that others have made, if there is something in it that can't be."""
+        """Refuse a response from outside that holds something it can't."""
         misfit = misfit_in(response)
         if misfit is not None:
             given, wanted = misfit
@@ -307,10 +308,10 @@ class CalledModel(ABC):
             )
 
     def _error(self, kind: type[ErrorT], what: str, **facts: Any) -> ErrorT:
-        """Return an error that names this model and the run that asks."""
+        """Return an error that names this model and the run that asked."""
         return model_error(kind, what, model=self.name, provider=self.provider, **facts)
 
     def __repr__(self) -> str:
-        # Names alone: what else a model holds may be a key.
+        # Names only: anything else that a model holds may be a key.
         served_by = "" if self.provider is None else f" of {self.provider}"
         return f"<{type(self).__name__} {self.name!r}{served_by}>"

@@ -1,4 +1,4 @@
-"""Requests and responses as JSON, the same for the same, and where two requests differ."""
+"""Write requests and responses as canonical JSON, and find where two requests differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 
 _EXCERPT = 60
-"""Characters of a text that are shown around the place where it differs."""
+"""How many characters of a text to show around the place where it differs."""
 
 
 def request_json(request: ModelRequest) -> dict[str, Any]:
-    """Return a request as JSON values; what is empty is left out."""
+    """Return a request as JSON values, leaving out what is empty."""
     return _without_empty(
         {
             "messages": [_message_json(message) for message in request.messages],
@@ -32,7 +32,7 @@ def request_json(request: ModelRequest) -> dict[str, Any]:
 
 
 def request_key(request: Mapping[str, Any]) -> str:
-    """Return what tells a request, given as JSON values, from all others."""
+    """Return a key that tells a request, given as JSON values, from all others."""
     text = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -57,10 +57,10 @@ def response_json(response: ModelResponse) -> dict[str, Any]:
 
 
 def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
-    """Return the response that `response_json` made ``values`` of.
+    """Return the response that `response_json` turned into ``values``.
 
     Raises:
-      KeyError, TypeError: if it made them of none.
+      KeyError, TypeError: if they don't come from a response.
     """
     return ModelResponse(
         values.get("content", ""),
@@ -82,12 +82,12 @@ def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
 def nearest(
     asked: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Return the request that has most of its beginning in common with ``asked``."""
+    """Return the request that shares the longest beginning with ``asked``."""
     return max(recorded, key=lambda other: _common(asked, other), default=None)
 
 
 def difference(asked: object, recorded: object, path: str = "") -> str:
-    """Say where two requests, as JSON values, differ first."""
+    """Say where two requests, as JSON values, first differ."""
     if isinstance(asked, Mapping) and isinstance(recorded, Mapping):
         for name in dict.fromkeys((*recorded, *asked)):
             inside = f"{path}.{name}" if path else str(name)
@@ -133,7 +133,7 @@ def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values without the types that hold them, so that equal ones are equal."""
+    """Return JSON values stripped of their containers' types, so that equal ones compare equal."""
     return None if value is None else json.loads(json.dumps(value, default=_as_plain))
 
 
@@ -146,7 +146,7 @@ def _as_plain(value: object) -> object:
 
 
 def _common(asked: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Return how much two requests have in common, the more the larger."""
+    """Return how much two requests have in common; more is larger."""
     messages = list(zip(asked.get("messages", ()), other.get("messages", ()), strict=False))
     same = next((n for n, (here, there) in enumerate(messages) if here != there), len(messages))
     inside = 0

@@ -1,9 +1,9 @@
-"""A file of requests and their replies, a line of JSON each, which only ever grows.
+"""Keep requests and their replies in a file, one line of JSON each, which only ever grows.
 
-A line is on the disk when `Cassette.append` returns. A crash can tear the last line only, and a
-torn line is no line: it is passed over when the file is read, and cut off before the next is
+A line is on the disk when `Cassette.append` returns. A crash can only tear the last line, and a
+torn line doesn't count: it is skipped when the file is read, and cut off before the next is
 written. Any number of cassettes may write to one file, in any number of processes: a lock of the
-operating system lets in one at a time, and each looks at the file's end anew.
+operating system admits one at a time, and each looks up the end of the file again.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ class RecordedAnswer:
     response: ModelResponse
 
     pieces: tuple[str, ...] | None
-    """The pieces in which it came, if it was streamed."""
+    """The pieces it came in, if it was streamed."""
 
     line: int
-    """Where it stands in the file, counting from 1."""
+    """Its line in the file, counting from 1."""
 
 
 class Cassette:
     """The recordings in one file.
 
     Args:
-      path: The file. None there is an empty cassette.
+      path: The file. A missing file is an empty cassette.
 
     Raises:
-      CassetteError: if it can't be read, or a line in it is no recording.
+      CassetteError: if it can't be read, or a line in it isn't a recording.
     """
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path
         self.recordings: dict[str, RecordedAnswer] = {}
-        """By the key of the request. Of several for one request, the first."""
+        """By the key of the request. If a request has several, the first."""
         self._lines = 0
         self._lock = trio.Lock()
         self._unwritten: list[bytes] = []
@@ -97,7 +97,7 @@ class Cassette:
     ) -> RecordedAnswer:
         """Write a recording, and return it once it is on the disk.
 
-        Those that come while another is being written are written together.
+        Recordings that arrive while another is being written are written together.
 
         Cancellation: it may have been written.
         """
@@ -110,7 +110,7 @@ class Cassette:
                 try:
                     await trio.to_thread.run_sync(self._write, b"".join(lines))
                 except BaseException:
-                    # Whoever else waits for one of them writes it, or hears of it himself.
+                    # Whoever else waits for one of them writes it, or hears of the failure itself.
                     others = [other for other in lines if other is not line]
                     self._unwritten = [*others, *self._unwritten]
                     raise
@@ -129,13 +129,13 @@ class Cassette:
         with os.fdopen(fd, "r+b") as file, _locked(file):
             end = _end_of_lines(file)
             file.seek(end)
-            file.truncate()  # What a crash left of a line.
+            file.truncate()  # What is left of a line after a crash.
             try:
                 file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
             except BaseException:
-                # Nobody is told that a line is there which may be half a line.
+                # Nobody is told that a line is there when it may be half a line.
                 with suppress(OSError):
                     os.ftruncate(file.fileno(), end)
                 raise
@@ -156,9 +156,9 @@ def _end_of_lines(file: BinaryIO) -> int:
 
 @contextmanager
 def _locked(file: BinaryIO) -> Generator[None]:
-    """Be the only one who writes, of all processes. Called in a thread, as it waits."""
+    """Be the only writer among all processes. Called in a thread, because it waits."""
     if sys.platform == "win32":
-        file.seek(1 << 30)  # A byte far behind the text, which others go on reading.
+        file.seek(1 << 30)  # A byte far beyond the text, which others go on reading.
         msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
         try:
             yield

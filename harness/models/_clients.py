@@ -1,8 +1,8 @@
-"""A few clients of a provider's library, shared by all calls of one model.
+"""Share a few clients of a provider's library among all calls of one model.
 
-One client for all is slow with a thousand calls in flight, and one for each call would open a
-thousand connections a second. So there are a few: a call takes the one with the fewest calls in
-flight, and another is opened when all are busy.
+One client for all calls is slow with a thousand in flight, and one per call would open a thousand
+connections a second. So there are a few: a call takes the one with the fewest calls in flight, and
+another is opened when all are busy.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import trio
 
 MOST_CLIENTS = 4
 BUSY = 50
-"""Calls in flight in each client, from which on another one is opened."""
+"""How many calls each client has in flight before another is opened."""
 
-# What the libraries allow a client to open; a call above it would wait inside, for some minutes.
+# What the libraries let a client open; a call beyond that would wait inside it, for minutes.
 _CALLS_PER_CLIENT = 1_000
 _CLOSING_SECONDS = 5.0
 
@@ -57,7 +57,7 @@ class SharedClients:
     @asynccontextmanager
     async def lease(self) -> AsyncGenerator[Any]:
         """Lend the client with the fewest calls in flight."""
-        borrower = object()  # A task may hold two at once: a stream, and a call inside of it.
+        borrower = object()  # A task may hold two at once: a stream, and a call inside it.
         await self._places.acquire_on_behalf_of(borrower)
         try:
             shared = min(self._shared, key=lambda shared: shared.in_flight)
@@ -73,7 +73,7 @@ class SharedClients:
             self._places.release_on_behalf_of(borrower)
 
     async def close(self) -> None:
-        """Close all connections, also when that is cancelled."""
+        """Close all connections, even when cancelled."""
         with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS, shield=True):
             async with trio.open_nursery() as nursery:
                 for shared in self._shared:

@@ -1,8 +1,8 @@
-"""What it takes to speak with one kind of provider: words for a request, and reading an answer.
+"""Define what it takes to talk to one kind of provider: write a request and read an answer.
 
-A dialect is plain code over plain JSON: it sends nothing and waits for nothing. What it can't make
-sense of, it says with `UnreadableReply`; what it doesn't know, such as new kinds of content, it
-passes over.
+A dialect is plain code over plain JSON: it sends nothing and waits for nothing. It raises
+`UnreadableReply` for what makes no sense, and skips what it doesn't know, such as new kinds of
+content.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from harness.models._messages import ModelRequest, ModelResponse, ToolCall, Usag
 
 
 class UnreadableReply(Exception):
-    """A reply that makes no sense; says why, going on from "model 'x' ..."."""
+    """A reply that makes no sense; says why, in words that follow "model 'x' ..."."""
 
 
 class ReportedError(Exception):
-    """An error that a provider reports in an answer, whose status had said that all is well."""
+    """An error that a provider reports in an answer whose status said all was well."""
 
     def __init__(self, body: object, status: int | None) -> None:
         super().__init__(body)
@@ -33,14 +33,14 @@ class ReportedError(Exception):
 
 @attrs.frozen(kw_only=True)
 class CallSettings:
-    """What every call of a model says beside the request."""
+    """What every call of a model says besides the request."""
 
     model: str
     max_output_tokens: int | None = None
     temperature: float | None = None
     enforce_schema: bool = True
     is_compatible: bool = False
-    """Whether it goes to somebody else's server that speaks the same dialect."""
+    """Whether it goes to another server that speaks the same dialect."""
 
 
 class EventReader(ABC):
@@ -48,13 +48,13 @@ class EventReader(ABC):
 
     def __init__(self) -> None:
         self.usage: Usage = Usage()
-        """What has been said of the usage so far."""
+        """What has been said about the usage so far."""
         self.done: bool = False
-        """Whether the provider has said that this was all."""
+        """Whether the provider has said that the answer is complete."""
 
     @abstractmethod
     def take(self, event: Any) -> str:
-        """Take over an event; return the text that it adds.
+        """Process an event; return the text it adds.
 
         Raises:
           UnreadableReply: if it makes no sense.
@@ -62,16 +62,16 @@ class EventReader(ABC):
         """
 
     def take_end(self) -> None:
-        """Take over that the stream has ended; some dialects have no event for it."""
-        # Others have, and then an end without it is a cut.
+        """Note that the stream has ended; some dialects have no event for that."""
+        # Others do, and then an end without it means the stream was cut.
         return
 
     @abstractmethod
     def whole(self) -> ModelResponse:
-        """Return all that came, once it is `done`.
+        """Return the whole answer, once it is `done`.
 
         Raises:
-          UnreadableReply: if that is nothing.
+          UnreadableReply: if there is none.
         """
 
 
@@ -91,7 +91,7 @@ class Dialect(Protocol):
         ...
 
     def reader(self) -> EventReader:
-        """Return who reads the events of a stream."""
+        """Return a reader for the events of a stream."""
         ...
 
 
@@ -102,14 +102,14 @@ _OUT_OF_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def mapping(value: object, what: str) -> Mapping[str, Any]:
-    """Return ``value`` if it is an object of JSON, or say that ``what`` is none."""
+    """Return ``value`` if it is a JSON object; raise if not, calling it ``what``."""
     if isinstance(value, Mapping):
         return value
     raise UnreadableReply(f"gave a reply that can't be read: {what} is no object")
 
 
 def inner(value: object, name: str) -> Any:
-    """Return a field of what should be an object; ``None`` if it isn't, or hasn't got it."""
+    """Return a field of what should be an object; ``None`` if it isn't, or has no such field."""
     return value.get(name) if isinstance(value, Mapping) else None
 
 
@@ -126,14 +126,14 @@ def text(value: object, name: str) -> str:
 
 
 def text_of_parts(value: object, name: str) -> str:
-    """Return a field that should be text, or a list of parts of which some have text."""
+    """Return a field that should be text, or a list of parts, some of them with text."""
     return text(value, name) or "".join(
         text(part, "text") for part in entries(value, name) if inner(part, "type") == "text"
     )
 
 
 def status_in(error: object) -> int | None:
-    """Return the status that an error in an answer would have had; ``None`` if it doesn't say."""
+    """Return the status that an error in an answer stands for; ``None`` if it doesn't say."""
     for name in ("code", "status"):
         found = inner(error, name)
         if isinstance(found, int) and 400 <= found < 600:
@@ -157,21 +157,21 @@ def tool_call(
     *,
     state: dict[str, Any] | None = None,
 ) -> ToolCall:
-    """Return a call of a tool, whatever the model made of its arguments.
+    """Return a tool call, whatever the model gave as arguments.
 
     Args:
-      call_id: The provider's; one is made up if it has none.
+      call_id: The provider's; if there is none, one is made up.
       name: The tool's.
       arguments: An object, or JSON text that should be one.
-      place: Which call of the answer it is.
-      state: What the provider wants to have back with it.
+      place: Which call in the answer it is.
+      state: What the provider wants sent back with it.
     """
     call_id = call_id or f"call_{place}"
     state = state or None
     if isinstance(arguments, Mapping):
         return ToolCall(call_id, name, dict(arguments), provider_state=state)
     given = arguments if isinstance(arguments, str) else ""
-    if not given.strip():  # How some providers write that there are none.
+    if not given.strip():  # Some providers write this for no arguments.
         return ToolCall(call_id, name, provider_state=state)
     try:
         read = json.loads(given)
@@ -185,7 +185,7 @@ def tool_call(
 def response(
     content: str, calls: list[ToolCall], usage: Usage, *, truncated: bool
 ) -> ModelResponse:
-    """Return the answer, unless there is nothing in it."""
+    """Return the answer, or raise if there is nothing in it."""
     if content or calls:
         return ModelResponse(content, tool_calls=calls, usage=usage, truncated=truncated)
     if truncated:
@@ -202,10 +202,10 @@ def arguments_text(call: ToolCall) -> str:
 
 
 def name_to_send(call: ToolCall) -> str:
-    """Return a call's name as providers take it back.
+    """Return a call's name in a form that providers accept back.
 
-    A model may call a tool that there isn't, by a name such as ``functions.look up``. No provider
-    takes a history with that in it, though it was its own model that said so.
+    A model may call a tool that doesn't exist, by a name such as ``functions.look up``. No provider
+    accepts a history with that in it, though its own model said it.
     """
     if _NAME.fullmatch(call.name):
         return call.name
@@ -213,7 +213,7 @@ def name_to_send(call: ToolCall) -> str:
 
 
 def message_of(body: object) -> str:
-    """Return the message in the body of an error, however deep the provider put it."""
+    """Return the message in the body of an error, however deeply the provider nested it."""
     inside = body
     for name in ("response", "error"):
         if isinstance(inside, Mapping) and isinstance(inside.get(name), Mapping):

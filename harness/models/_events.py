@@ -1,8 +1,8 @@
-"""Take server-sent events off a stream of bytes: arithmetic on bytes, no `await`.
+"""Take server-sent events from a stream of bytes, without any `await`.
 
-The clients of providers have decoders of their own, but inside of generators that they leave
-suspended when a stream ends or is left, for the garbage collector to find. Here the bytes are read
-in one place, which closes what it opened.
+The providers' clients have decoders of their own, but inside generators that they leave suspended
+when a stream ends or is left, for the garbage collector to find. Here the bytes are read in one
+place, which closes what it opened.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one event. More is no answer of a model, but something that fills the memory."""
+"""For one event. Anything larger isn't a model's answer, but something that fills up memory."""
 
 
 class EventTooLargeError(Exception):
@@ -18,7 +18,7 @@ class EventTooLargeError(Exception):
 
 
 class EventDecoder:
-    """The bytes of a stream of events, fed as they come; gives the data of each whole event."""
+    """A decoder that is fed bytes as they come, and gives the data of each whole event."""
 
     __slots__ = ("_after_return", "_data", "_line", "_size")
 
@@ -32,13 +32,13 @@ class EventDecoder:
         """Yield the data of the events that end in ``chunk``.
 
         Raises:
-          EventTooLargeError: if the event that it is part of is larger than `MOST_BYTES`.
+          EventTooLargeError: if the event it is part of is larger than `MOST_BYTES`.
         """
         if self._after_return and chunk.startswith(b"\n"):
-            chunk = chunk[1:]  # A line's end that came in two chunks.
+            chunk = chunk[1:]  # A line ending split between two chunks.
         if chunk:
             self._after_return = chunk.endswith(b"\r")
-        # Three ways to end a line, as the specification of server-sent events has it.
+        # The specification of server-sent events has three ways to end a line.
         lines = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._size += len(chunk)
         if self._size > MOST_BYTES:
@@ -54,7 +54,7 @@ class EventDecoder:
         self._line.append(lines[-1])
 
     def end(self) -> Iterator[str]:
-        """Yield the event that the end of the stream ends, if there is one.
+        """Yield the event that the end of the stream completes, if there is one.
 
         Some servers forget the empty line after the last event.
         """

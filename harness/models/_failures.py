@@ -1,4 +1,4 @@
-"""Put it into words when a model gives no answer: which run asked which model, and the cause."""
+"""Say, when a model gives no answer, which run asked which model, and why it failed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def model_error(
 
     Args:
       kind: Its class.
-      what: What went wrong, going on from "model 'x' ...".
+      what: What went wrong, in words that follow "model 'x' ...".
       model: The model.
       provider: Who serves it.
-      facts: What else the class takes.
+      facts: Further arguments of the class.
     """
     run = current_run_or_none()
     asked_by = "outside of any run" if run is None else f"by run {run.path!r}"

@@ -1,11 +1,11 @@
-"""A chain of models: the first that works and has room answers.
+"""Chain models: the first that works and has room answers.
 
-Which that is, the pool of their limiters knows: it passes over who is used up, paused or rests
-after failures, and comes back to the first as soon as it can serve. What a call itself finds to
-fail, it doesn't ask a second time.
+The pool of their limiters knows which that is: it passes over those that are used up, paused or
+resting after failures, and comes back to the first as soon as it can serve. A call doesn't ask a
+second time a model that failed it.
 
-A stream goes on to the next model only as long as nothing of it was read. Two halves of two
-answers are no answer.
+A stream moves on to the next model only while nothing of it has been read. Two halves of two
+answers aren't an answer.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ from harness.models._waits import RateLimitWaits
 from harness.policies import is_rate_limit, retry_after_seconds
 
 FallbackEntry: TypeAlias = "Model | tuple[Limiter, Model]"
-"""A model that has a limiter, or a limiter with the model that it is for."""
+"""A model that has a limiter, or a limiter with the model it is for."""
 
 
 class FallbackModel:
     """Ask the first of several models that works and has room.
 
-    Opened with ``async with`` it opens those of its models that have to be opened. Models that are
-    open already may also be used without.
+    Opened with ``async with``, it opens those of its models that have to be opened. If they are all
+    open already, that isn't needed.
 
     Args:
-      models: The models in order of preference. Each has a limiter, which knows how it does: its
-        own, or one that stands before it, as in ``(limiter, model)``.
+      models: The models in order of preference. Each has a limiter, which knows how it is doing:
+        its own, or one in front of it, as in ``(limiter, model)``.
       name: Its name, in messages.
 
     Raises:
-      TypeError, ValueError: if there is none, one has no limiter, or two limiters have one name.
+      TypeError, ValueError: if there are none, one has no limiter, or two limiters have the same
+      name.
     """
 
     def __init__(self, models: Sequence[FallbackEntry], *, name: str = "fallback") -> None:
@@ -80,7 +81,7 @@ class FallbackModel:
         self._opened: AsyncExitStack | None = None
 
     async def __aenter__(self) -> FallbackModel:
-        """Open the models that have to be opened.
+        """Open those models that have to be opened.
 
         Raises:
           MissingApiKeyError: if one of them has no key.
@@ -114,11 +115,11 @@ class FallbackModel:
           request: What the models are asked.
 
         Raises:
-          ModelError: if none gave an answer; the message says for each why.
+          ModelError: if none gave an answer; the message says why, for each.
 
         Checkpoint: always.
 
-        Cancellation: the request is given up, as by the model that was asked.
+        Cancellation: the request is abandoned, as by the model that was asked.
         """
         check_request(request, self)
         search = _Search(self.name, self._members, self.pool, request)
@@ -132,7 +133,7 @@ class FallbackModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
-        """Open the answer of the first model that begins one, as a stream.
+        """Open a stream with the answer of the first model that begins one.
 
         Leaving the block closes the stream, whether it was read to its end or not.
 
@@ -168,7 +169,7 @@ class FallbackModel:
 
 
 class _Search:
-    """One call's way through the chain: who was asked, and who is left."""
+    """One call's way through the chain: which models it asked, and which are left."""
 
     def __init__(
         self, name: str, members: tuple[_Member, ...], pool: ProviderPool, request: ModelRequest
@@ -183,14 +184,14 @@ class _Search:
         self._failures: dict[str, ModelError] = {}
         self._waits = RateLimitWaits()
         self.began = False
-        """Whether a stream is in its reader's hands. What is raised from then on may be his."""
+        """Whether the reader has the stream. Errors from then on may be the reader's own."""
 
     @contextmanager
     def errors_named(self, model: CalledModel) -> Generator[None]:
-        """Have an error of any kind be the failure of ``model``, as that of a function is.
+        """Treat an error of any kind as the failure of ``model``, as with a function.
 
-        Not with a provider: what its library raises was put into words already. The rest are
-        mistakes, such as an option that there isn't.
+        Not with a provider's model: what its library raises has already been put into words. The
+        rest are mistakes, such as an option that doesn't exist.
         """
         try:
             yield
@@ -203,7 +204,7 @@ class _Search:
 
     @asynccontextmanager
     async def next_model(self) -> AsyncGenerator[tuple[CalledModel, Grant]]:
-        """Wait for the first of those left that can serve, and hold that."""
+        """Wait for the first of those left that can serve, and hold it."""
         self._asked = None
         members = tuple(self._left.values())
         maxima = [member.model.max_output_tokens for member in members]
@@ -233,12 +234,12 @@ class _Search:
             yield self._left[grant.provider].model, grant
 
     async def failed(self, error: ModelError) -> None:
-        """Take over that the call failed; raise if there is nobody to go on to."""
-        if self._asked is None:  # Nobody was asked, since nobody can be waited for.
+        """Record that the call failed; raise if no model is left."""
+        if self._asked is None:  # Nobody was asked, because there is nobody to wait for.
             raise error
         self._failures[self._asked] = error
         if isinstance(error, ModelRateLimitedError):
-            # It is paused now, so the pool takes another one, or waits for whoever is back first.
+            # It is paused now, so the pool takes another, or waits for whichever is back first.
             delay = self._waits.delay_seconds(
                 pause=min(
                     member.limiter.statistics().paused_seconds for member in self._left.values()
@@ -256,7 +257,7 @@ class _Search:
         self._pool = ProviderPool([member.limiter for member in self._left.values()])
 
     def _no_answer(self) -> ModelError:
-        """Return the error that says for each model why it gave no answer."""
+        """Return the error that says why each model gave no answer."""
         failures = list(self._failures.values())
         kinds = {type(failure) for failure in failures}
         retry_after = [failure.retry_after for failure in failures if failure.retry_after]
@@ -274,7 +275,7 @@ class _Search:
 
 
 class _Begun(AnswerStream):
-    """A stream of which the first piece was read already."""
+    """A stream whose first piece has already been read."""
 
     __slots__ = ("_first", "_stream")
 
@@ -298,7 +299,7 @@ class _Member:
     limiter: Limiter
     model: CalledModel
     given: Model
-    """The model as it was given, which may be a wrapped one."""
+    """The model as given, which may be wrapped."""
 
 
 def _member(entry: FallbackEntry) -> _Member:
@@ -320,7 +321,7 @@ def _member(entry: FallbackEntry) -> _Member:
 
 
 class _Foreign(CalledModel):
-    """A model of somebody else, whose errors say nothing of models."""
+    """Somebody else's model, whose errors don't mention models."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(str(getattr(model, "name", type(model).__name__)))
@@ -349,7 +350,7 @@ class _Foreign(CalledModel):
 
 
 def _failure(error: Exception, model: str) -> ModelError:
-    """Return what an error of any kind is for a chain."""
+    """Return an error of any kind as what it means to a chain."""
     what = f"failed: {error_in_words(error)}"
     if is_rate_limit(error):
         seconds = retry_after_seconds(error, now=time.time())

@@ -1,4 +1,4 @@
-"""A model that is a function of the request: for tests, and for answers that need no model."""
+"""Answer with a function of the request: for tests, and for answers that need no model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from harness.runs._functions import refuse_mismatch
 class FunctionModel(CalledModel):
     """A model that answers with what a function returns.
 
-    What the function raises comes out as it is. A stream begins when the function has ended.
+    Errors from the function come out unchanged. A stream begins when the function has returned.
 
     Args:
-      fn: Called with each `ModelRequest`, plain or async, in the task of the run that asks;
-        returns a `ModelResponse` or a text.
+      fn: Called with each `ModelRequest`, plain or async, in the task of the run that asks; returns
+        a `ModelResponse` or a str.
       name: Its name; by default the function's.
-      limiter: The limits that calls keep.
+      limiter: The limits that calls keep to.
       price: What it costs.
 
     Raises:

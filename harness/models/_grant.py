@@ -1,8 +1,8 @@
-"""Leave to make one call to a model, and what it really used.
+"""Hold leave to make one call to a model, and settle what it really used.
 
-What a call is expected to use is reserved before it; what it used is settled after it, on every
-way out: from the usage in the response, from what was known when it was broken off, or, if nothing
-was, as estimated.
+What a call is expected to use is reserved before it; what it used is settled after it, on every way
+out: from the usage in the response, from what was known when it broke off, or, failing that, as
+estimated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Grant:
     def settle(
         self, usage: Usage, *, headers: Mapping[str, str] | None = None, status: int | None = None
     ) -> None:
-        """Replace the estimate by what was used, and let the limiter hear the response."""
+        """Replace the estimate with what was used, and report the response to the limiter."""
         if self._reservation is None:
             return
         provider = self._reservation.provider
@@ -48,7 +48,7 @@ class Grant:
         )
 
     def refused(self, error: ModelRateLimitedError) -> None:
-        """Let the limiter hear a refusal for rate, which begins the pause of all its callers."""
+        """Report a refusal for rate to the limiter, which begins the pause of all its callers."""
         if self._reservation is not None:
             self._reservation.settle(
                 headers=error.headers, status=error.status_code, body=error.body
@@ -71,15 +71,15 @@ async def granted(
     model: str,
     max_output_tokens: int | None,
 ) -> AsyncGenerator[Grant]:
-    """Wait until a call may be made, and hold that for the length of the block.
+    """Wait until a call may be made, and hold that leave for the length of the block.
 
-    An error that passes through is heard by the limiter, with its status and headers.
+    An error that passes through is reported to the limiter, with its status and headers.
 
     Args:
-      limiter: Whose limits hold; ``None`` for none.
+      limiter: Whose limits apply; ``None`` for none.
       request: What the model is asked.
       model: The model's name; estimates are kept per model.
-      max_output_tokens: The largest output that the call allows itself.
+      max_output_tokens: The largest output that the call allows.
     """
     if limiter is None:
         yield NO_LIMIT
@@ -99,8 +99,8 @@ def _stated_output(
 ) -> int | None:
     """Return the output to reserve; ``None`` to let each limiter estimate it.
 
-    The maximum bounds what a call can use, and for some providers it is what counts; where one of
-    a pool counts it, the others reserve it too, and get back what isn't used.
+    The maximum bounds what a call can use, and some providers count it. If one in a pool does, the
+    others reserve it too, and get back what isn't used.
     """
     if max_output_tokens is None:
         return None

@@ -1,9 +1,9 @@
-"""Let a call wait for the first ones of its model, which hold guesses of what they may use.
+"""Let a call wait for the model's first calls, which hold guesses of what they may use.
 
-A call that finds no room in a budget because of such guesses waits for one of them to end, rather
-than fail for what is only held. A whole answer ends by itself. A stream ends when its reader is
-done with it, who may be waiting for that very call; so it is waited for only as long as its reader
-reads on.
+If such guesses leave a call no room in a budget, it waits for one of them to end, rather than fail
+for what is only held. A whole answer ends by itself. A stream ends when its reader is done with it,
+and the reader may be waiting for that very call; so a stream is waited for only while its reader
+goes on reading.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 
 class Guesses:
-    """The calls of one model in one ``trio.run`` that hold a guess, and will end by themselves."""
+    """The calls of one model in one ``trio.run`` that hold a guess and will end by themselves."""
 
     __slots__ = ("_line", "_under_way")
 
@@ -28,7 +28,7 @@ class Guesses:
     def held(self) -> Generator[None]:
         """Count the block as a call that ends by itself.
 
-        When the last one has ended, all in line look at once: there is nobody left to wait for.
+        When the last one has ended, all those in line try at once: nobody is left to wait for.
         """
         token = self._begin()
         try:
@@ -42,10 +42,10 @@ class Guesses:
 
     @contextmanager
     def read(self) -> Generator[None]:
-        """Count the block, in which the reader of such a call waits for what comes next.
+        """Count the block as one in which a call's reader waits for what comes next.
 
-        When no other is under way either, the first in line looks at its next step whether the
-        reader has come back for more. One who hasn't is not waited for.
+        If no other call is under way, the first in line checks at its next step whether the reader
+        has come back for more. If it hasn't, it isn't waited for.
         """
         token = self._begin()
         try:
@@ -80,13 +80,13 @@ class Guesses:
         return True
 
     def let_next_try(self) -> None:
-        """Have the first in line try again: one has ended, or who tried found room.
+        """Let the first in line try again: a call has ended, or the last to try found room.
 
-        So the line moves as far as there is room. Were all of it woken each time, ten thousand
+        So the line moves as far as there is room. If everybody were woken each time, ten thousand
         would try a thousand times.
         """
         self._line.unpark()
 
 
 _within: ContextVar[tuple[Guesses, ...]] = ContextVar("harness.models.within", default=())
-"""The guesses that the code here is part of: a model may be a function that asks itself."""
+"""The guesses that the current code is part of: a model may be a function that asks itself."""

@@ -1,10 +1,10 @@
-"""A model in this process: llama.cpp on a GGUF file, each answer computed in a worker thread.
+"""Run a model in this process: llama.cpp on a GGUF file, each answer in a worker thread.
 
-The library computes in the thread that calls it and lets go of Python's lock while it does, so the
-tasks of trio run on. It hands out each token in that thread, and asks there whether to go on: that
-is where a cancelled answer ends.
+The library computes in the thread that calls it and releases the GIL meanwhile, so trio's tasks go
+on running. It hands out each token in that thread, and asks there whether to continue: that is
+where a cancelled answer ends.
 
-The library always listens on a port of the loopback address. Nobody here uses it, so it gets a key
+The library always listens on a port of the loopback address. Nothing here uses it, so it gets a key
 that nobody knows.
 """
 
@@ -42,10 +42,10 @@ from harness.models._openai_chat import OpenAIChat
 from harness.models._price import Price
 from harness.models._thread_events import ThreadEvents
 
-# As Any: it has no types, and its names are made where checkers don't look.
+# As Any: it is untyped, and its names are made where checkers don't look.
 xllamacpp: Any = import_module("xllamacpp")
 
-# Of its log only what it can't do; the rest would be on the screen of whoever uses it.
+# Only log what it can't do; the rest would clutter the user's screen.
 _QUIET = -1
 
 
@@ -55,21 +55,20 @@ class LocalModel(CalledModel, AsyncWithOnly):
     Args:
       path: The GGUF file.
       name: Its name, in messages; by default the file's.
-      threads: How many threads compute one token. On a machine that has other work, 1 is
-        often the fastest.
+      threads: How many threads compute one token. On a machine with other work, 1 is often fastest.
       concurrent: How many answers are computed at once; further calls wait. They share the
-        processor, and each takes the memory for its context.
-      context_tokens: The tokens that a request and its answer may have together.
-      limiter: Limits that calls keep besides.
+        processor, and each needs memory for its context.
+      context_tokens: How many tokens a request and its answer may have together.
+      limiter: Further limits that calls keep to.
       price: What it costs, if budgets should count that.
       max_output_tokens: The largest output of a call.
-      temperature: How much chance there is in an answer; by default the library decides.
-      enforce_schema: Whether an answer that has to have a form is held to it while it is written.
-      options: More fields of the request, in the words of OpenAI's chat completions, such as
+      temperature: How random the answers are; by default the library decides.
+      enforce_schema: Whether an answer that must have a form is held to it while it is written.
+      options: More fields of the request, named as in OpenAI's chat completions, such as
         ``{"seed": 3}``.
 
     Raises:
-      TypeError, ValueError: if an argument is not what it should be.
+      TypeError, ValueError: if an argument isn't what it should be.
     """
 
     _written = "LocalModel(...) as model"
@@ -129,7 +128,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
 
         Checkpoint: always.
 
-        Cancellation: takes effect when the file is loaded; that can't be cut short.
+        Cancellation: takes effect once the file is loaded; loading can't be cut short.
         """
         if self._server is not None:
             raise ModelNotOpenError(
@@ -145,7 +144,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with trio.CancelScope(shield=True):  # Threads ended with their calls: it takes a moment.
+        with trio.CancelScope(shield=True):  # Takes a moment: its threads have ended.
             await trio.to_thread.run_sync(self._unload)
 
     def _load(self) -> Any:
@@ -196,7 +195,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        caller = object()  # A task may hold two places: a stream, and a call inside of it.
+        caller = object()  # A task may hold two places: a stream, and a call inside it.
         _waiting_for = f"a place in model {self.name!r}"
         await self._places.acquire_on_behalf_of(caller)
         try:
@@ -213,7 +212,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
 
     @contextmanager
     def errors_named(self) -> Generator[None]:
-        """Have what goes wrong in the library name this model and the run that asks."""
+        """Make errors in the library name this model and the run that asked."""
         try:
             yield
         except UnreadableReply as error:
@@ -235,7 +234,7 @@ def _status_of(body: object) -> int | None:
 
 
 class _LocalStream(AnswerStream):
-    """An answer that is computed in a thread."""
+    """An answer computed in a thread."""
 
     __slots__ = ("_ended", "_events", "_model", "_reader")
 
@@ -251,7 +250,7 @@ class _LocalStream(AnswerStream):
         if self._ended:
             raise StopAsyncIteration
         with self._model.errors_named():
-            while True:  # Ends with the events.
+            while True:  # Ends when the events do.
                 try:
                     event = await self._events.receive()
                 except trio.EndOfChannel:

@@ -1,7 +1,7 @@
-"""What is said to a model, and what it says back: plain frozen records.
+"""Hold what is said to a model and what it says back, as plain frozen records.
 
 A record is a value: it can be compared, printed, shared by a thousand runs and written as JSON.
-None of them knows a provider; each model translates to the words of its own.
+None of them knows about providers; each model translates them for its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 @attrs.frozen
 class ToolCall:
-    """A model's wish to have a tool called."""
+    """A model's request to call a tool."""
 
     id: str
     """What the answer is matched by; unique within its message."""
@@ -25,10 +25,10 @@ class ToolCall:
     """The tool's name."""
 
     arguments: dict[str, Any] = attrs.field(factory=dict)
-    """The arguments, as read from JSON. Not to be changed: a history is shared."""
+    """The arguments, as read from JSON. Don't change them: a history is shared."""
 
     unreadable: str | None = attrs.field(default=None, kw_only=True)
-    """What the model gave for arguments, if that is no JSON object; `arguments` is then empty."""
+    """What the model gave as arguments, if not a JSON object; `arguments` is then empty."""
 
     provider_state: dict[str, Any] | None = attrs.field(default=None, kw_only=True)
     """What its provider wants to have back with the call, such as what the model thought before
@@ -47,10 +47,10 @@ class Message:
     """Who speaks."""
 
     content: str = ""
-    """The text. Empty where an assistant only calls tools."""
+    """The text. Empty if an assistant only calls tools."""
 
     tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=_calls)
-    """What an assistant wants called. Each has a message of role ``tool`` further on."""
+    """The tools an assistant wants called. A later message of role ``tool`` answers each."""
 
     tool_call_id: str | None = None
     """For role ``tool``: which call this answers."""
@@ -58,16 +58,16 @@ class Message:
 
 @attrs.frozen
 class Usage:
-    """Tokens that were used. Adds up: ``usage + usage``."""
+    """Tokens used. Can be added: ``usage + usage``."""
 
     input_tokens: int = 0
-    """Tokens that were read."""
+    """Tokens read."""
 
     output_tokens: int = 0
-    """Tokens that were written."""
+    """Tokens written."""
 
     cached_input_tokens: int = attrs.field(default=0, kw_only=True)
-    """Of the input, what the provider had in its cache."""
+    """The part of the input that the provider had in its cache."""
 
     @property
     def total(self) -> int:
@@ -84,16 +84,16 @@ class Usage:
 
 @attrs.frozen
 class ToolDescription:
-    """What a model is told of a tool. Anything with these three attributes will do."""
+    """What a model is told about a tool. Anything with these three attributes will do."""
 
     name: str
     """The name to call it by."""
 
     description: str
-    """What it is good for, in words for the model."""
+    """What it is for, in words for the model."""
 
     parameters: Mapping[str, Any]
-    """A JSON schema of the arguments: of an object."""
+    """A JSON schema of the arguments; it describes an object."""
 
 
 def _messages(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -106,10 +106,10 @@ def _tools(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
 
 @attrs.frozen
 class ModelRequest:
-    """All that a model is asked with. Holds no run and no agent."""
+    """Everything a model is asked with. Holds no run and no agent."""
 
     messages: tuple[Message, ...] = attrs.field(converter=_messages)
-    """The history, the oldest first, a system message at most as the first."""
+    """The history, oldest first; only the first may be a system message."""
 
     tools: tuple[ToolDescription, ...] = attrs.field(default=(), converter=_tools)
     """The tools that may be called."""
@@ -119,10 +119,10 @@ class ModelRequest:
 
 
 def check_request(request: object, model: object) -> None:
-    """Refuse what a model can't be asked with.
+    """Refuse anything a model can't be asked with.
 
     Raises:
-      TypeError: if it is no `ModelRequest`.
+      TypeError: if it isn't a `ModelRequest`.
     """
     if not isinstance(request, ModelRequest):
         raise TypeError(
@@ -133,7 +133,7 @@ def check_request(request: object, model: object) -> None:
 
 @attrs.frozen
 class ModelResponse:
-    """What a model says: text, calls of tools, or both."""
+    """What a model says: text, tool calls, or both."""
 
     content: str = ""
     """The text."""
@@ -142,16 +142,16 @@ class ModelResponse:
     """The tools it wants called."""
 
     usage: Usage = attrs.field(default=Usage(), kw_only=True)
-    """What this request used; zeros if nobody said."""
+    """What this request used; zeros if unknown."""
 
     truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it was cut short because it reached the largest output that was allowed."""
+    """Whether it was cut short because it reached the largest output allowed."""
 
 
 def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
-    """Return what in a response is wrong, and what should be there; None if nothing is.
+    """Return what is wrong in a response, and what should be there; None if nothing is wrong.
 
-    The records check nothing when they are made, of which there are many; answers are checked once.
+    The records check nothing when made, because so many are; answers are checked once.
     """
     usage = response.usage
     if not isinstance(response.content, str):

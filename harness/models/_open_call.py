@@ -1,7 +1,7 @@
 """Stream one answer under one grant, and settle that and the budgets when its block ends.
 
-The wrapper around every call (`harness.models._called`) stands above, so what is asked of a model
-is a protocol here.
+The wrapper around every call (`harness.models._called`) is above this file, so what it needs of a
+model is a protocol here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.models._spend import PastUse, Spend
 
 
 class Asked(Protocol):
-    """The model that a call asks, as far as the call needs to know it."""
+    """What a call needs to know of the model it asks."""
 
     _past: PastUse
     """What its calls used."""
@@ -43,7 +43,7 @@ class Asked(Protocol):
 class OpenCall(AnswerStream):
     """A streamed call under one grant: asked on entry, and settled at the end of its block.
 
-    One object and not nested generators: ten thousand may be open at once.
+    One object, not nested generators: ten thousand may be open at once.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class OpenCall(AnswerStream):
         self._text_tokens = 0
         self._whole: ModelResponse | None = None
         self._broke: Exception | None = None
-        """What it broke off with."""
+        """The error it broke off with."""
 
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
@@ -103,7 +103,7 @@ class OpenCall(AnswerStream):
         assert self._spend is not None
         assert self._block is not None
         self._is_open = False
-        ends = AsyncExitStack()  # The last one first; each, whatever the one before it raised.
+        ends = AsyncExitStack()  # Last one first; all, whatever any of them raises.
         ends.push(self._spend)
         ends.push_async_exit(self._block)
         ends.push(self._settle)
@@ -116,7 +116,7 @@ class OpenCall(AnswerStream):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Settle what was used; not if the stream broke off: the error tells the limiter that."""
+        """Settle what was used, unless the stream broke off: then the error tells the limiter."""
         if error is not None and error is self._broke:
             return
         usage = self._used()
@@ -152,7 +152,7 @@ class OpenCall(AnswerStream):
         return piece
 
     def _used(self) -> Usage:
-        """Return the usage of the whole, or of what has come of it."""
+        """Return the usage of the whole answer, or of the part that has come."""
         if self._whole is not None:
             return usage_of(self._request, self._whole)
         assert self._answer is not None

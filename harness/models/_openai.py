@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of every server that speaks as OpenAI does."""
+"""Call models of OpenAI, and of every server with the same interface."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _OWN_HOSTS = ("openai.com", "azure.com")
 
 
 class OpenAIModel(SdkModel):
-    """A model of OpenAI, or of a server that speaks as OpenAI does; opened with ``async with``.
+    """A model of OpenAI, or of a server with the same interface; opened with ``async with``.
 
     Args:
       name: The model's name at the provider.
       base_url: Where it is served; by default what the environment variable ``OPENAI_BASE_URL``
-        says, else OpenAI itself.
+        says, or else OpenAI itself.
       api_key: The key; by default the environment variable ``OPENAI_API_KEY``. A server on this
         machine needs none.
       api: ``"chat"`` for chat completions, which all compatible servers have, or ``"responses"``.
       limiter: The provider's limits. With one, a refusal for rate is waited out.
       price: What it costs. A run with a budget in dollars needs it.
       max_output_tokens: The largest output of a call.
-      temperature: How much chance there is in an answer; by default the provider decides.
-      enforce_schema: Whether the provider is told the form of an answer that has to have one.
-        Switch it off for servers that refuse a ``response_format``.
+      temperature: How random the answers are; by default the provider decides.
+      enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
+        off for servers that refuse a ``response_format``.
       options: More arguments for the library's method ``create``, such as
         ``{"reasoning_effort": "low"}``.
 
     Raises:
-      TypeError, ValueError: if an argument is not what it should be.
+      TypeError, ValueError: if an argument isn't what it should be.
     """
 
     _written = "OpenAIModel(...) as model"

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as OpenAI and many other servers speak it."""
+"""Speak OpenAI's chat completions, as many other servers do too."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OpenAIChat:
                 for tool in request.tools
             ]
         if settings.max_output_tokens is not None:
-            # OpenAI's newer models refuse the old name, many other servers don't know the new one.
+            # OpenAI's newer models refuse the old name; many other servers don't know the new one.
             name = "max_tokens" if settings.is_compatible else "max_completion_tokens"
             body[name] = settings.max_output_tokens
         if settings.temperature is not None:
@@ -63,18 +63,18 @@ class OpenAIChat:
         return body
 
     def resource(self, client: Any) -> Any:
-        """Return what has the method."""
+        """Return the part of the client that has the method."""
         return client.chat.completions
 
     def read(self, data: Any) -> ModelResponse:
-        """Return the answer in a whole reply."""
+        """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         choices = entries(reply, "choices")
-        if not choices and reply.get("error"):  # Of those who pass on what others answer.
+        if not choices and reply.get("error"):  # From servers that pass on what others answer.
             raise ReportedError(dict(reply), status_in(reply["error"]))
         if not choices:
             raise UnreadableReply("gave a reply that can't be read: it has no choices")
-        choice = choices[0]  # Who asks for several, by an option, gets the first.
+        choice = choices[0]  # If an option asked for several, the first counts.
         message = mapping(inner(choice, "message"), "its message")
         calls = [
             tool_call(
@@ -95,7 +95,7 @@ class OpenAIChat:
         )
 
     def reader(self) -> EventReader:
-        """Return who reads the events of a stream."""
+        """Return a reader for the events of a stream."""
         return _ChatReader()
 
 
@@ -104,7 +104,7 @@ def output_form(request: ModelRequest, settings: CallSettings) -> dict[str, Any]
     if request.output_schema is None or not settings.enforce_schema:
         return None
     schema = root_object(request.output_schema)
-    if schema is None:  # OpenAI enforces nothing but objects.
+    if schema is None:  # OpenAI enforces only objects.
         return None
     strict = enforceable(schema, all_required=True)
     return {
@@ -139,9 +139,10 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _state(call: object) -> dict[str, Any] | None:
-    """Return what is kept for a call: what it has beside OpenAI's own fields.
+    """Return what is kept for a call: what it has besides OpenAI's own fields.
 
-    Google's server has its signature of the model's thoughts there, and refuses a history without.
+    Google's server puts its signature of the model's thoughts there, and refuses a history without
+    it.
     """
     extra = inner(call, "extra_content")
     return {_STATE: {"extra_content": dict(extra)}} if isinstance(extra, Mapping) else None
@@ -157,7 +158,7 @@ def _usage(usage: object) -> Usage:
 
 @attrs.define
 class _Call:
-    """A call of a tool that comes in pieces."""
+    """A tool call that arrives in pieces."""
 
     id: str = ""
     name: str = ""
@@ -166,7 +167,7 @@ class _Call:
 
 
 class _ChatReader(EventReader):
-    """Reads chunks."""
+    """Reads the chunks of one stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +205,7 @@ class _ChatReader(EventReader):
     def _take_call(self, piece: object) -> None:
         place = inner(piece, "index")
         if not isinstance(place, int):
-            # Some servers send whole calls without numbers, others go on with the last one.
+            # Some servers send whole calls without numbers; others mean the last one.
             begins = bool(text(piece, "id")) or not self._calls
             place = len(self._calls) if begins else next(reversed(self._calls))
         call = self._calls.setdefault(place, _Call())

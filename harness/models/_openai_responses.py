@@ -1,4 +1,4 @@
-"""OpenAI's responses, the newer of its two interfaces."""
+"""Speak OpenAI's responses, the newer of its two interfaces."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class OpenAIResponses:
         return body
 
     def resource(self, client: Any) -> Any:
-        """Return what has the method."""
+        """Return the part of the client that has the method."""
         return client.responses
 
     def read(self, data: Any) -> ModelResponse:
-        """Return the answer in a whole reply."""
+        """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         status = inner(reply, "status")
         if status == "failed" or (inner(reply, "error") and status != "completed"):
@@ -87,7 +87,7 @@ class OpenAIResponses:
         )
 
     def reader(self) -> EventReader:
-        """Return who reads the events of a stream."""
+        """Return a reader for the events of a stream."""
         return _ResponseReader(self)
 
 
@@ -119,7 +119,7 @@ def _usage(usage: object) -> Usage:
 
 
 class _ResponseReader(EventReader):
-    """Reads events; the last one holds the whole, so only the text is of interest before it."""
+    """Reads events; the last one holds the whole answer, so until then only text matters."""
 
     def __init__(self, dialect: OpenAIResponses) -> None:
         super().__init__()

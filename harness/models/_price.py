@@ -1,4 +1,4 @@
-"""What a model costs, so that usage can be told in dollars to whoever keeps a budget."""
+"""State what a model costs, so that budgets can be kept in dollars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _check_usd(instance: object, attribute: attrs.Attribute[Any], value: object)
 
 @attrs.frozen(kw_only=True)
 class Price:
-    """What a provider asks for a model's tokens. No price list comes along: they change."""
+    """What a provider charges for a model's tokens. Prices aren't built in: they change."""
 
     input_usd_per_million_tokens: float = attrs.field(validator=_check_usd)
     """Dollars for a million tokens of input."""
@@ -31,8 +31,8 @@ class Price:
     cached_input_usd_per_million_tokens: float | None = attrs.field(
         default=None, validator=_check_usd
     )
-    """Dollars for a million tokens of input that the provider had in its cache; None for the same
-    as other input."""
+    """Dollars for a million tokens of input from the provider's cache; None for the price of other
+    input."""
 
     def cost_usd(self, usage: Usage) -> float:
         """Return what ``usage`` costs, in dollars."""

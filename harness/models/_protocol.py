@@ -1,4 +1,4 @@
-"""What an agent needs of a model: the protocol that every model of this folder satisfies."""
+"""Define what an agent needs from a model: the protocol of every model in this folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Model(Protocol):
           request: What the model is asked.
 
         Raises:
-          ModelError: if there is no answer that can be used.
+          ModelError: if there is no usable answer.
 
         Checkpoint: always.
 
-        Cancellation: the request is given up and its connection is not used again.
+        Cancellation: the request is abandoned, and its connection isn't used again.
         """
         ...
 

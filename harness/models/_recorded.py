@@ -1,9 +1,9 @@
-"""A model that repeats what another one said: recorded once, replayed offline.
+"""Repeat what another model said: recorded once, replayed offline.
 
 A cassette is a function from request to reply. What was recorded for a request is given for every
-equal one, also while recording: a session that records sees just what a replay will see, whatever
-the order of its runs. (Several replies for one request would need a place in their order, shared by
-all runs; or else runs that ask the same would steal each other's.)
+equal one, even while recording: a session that records sees exactly what a replay will see,
+whatever the order of its runs. (Several replies for one request would need a position shared by all
+runs; otherwise runs that ask the same would steal each other's.)
 
 The request is compared whole: its messages, its tools and the form of the answer. Which model
 answered, and with what settings, is not part of it.
@@ -35,7 +35,7 @@ from harness.models._sizes import usage_of
 
 @attrs.define(eq=False)
 class _Flight:
-    """A request that is being recorded; equal ones wait for it."""
+    """A request being recorded; equal ones wait for it."""
 
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     users: int = 0
@@ -44,21 +44,21 @@ class _Flight:
 _recording: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
     "harness.models.recording", default=()
 )
-"""What is recorded around the code here: models, and the keys of requests."""
+"""What is being recorded around the current code: models, and the keys of requests."""
 
 
 class RecordedModel(CalledModel):
-    """A model that replays a cassette and, if it has a model to ask, records what isn't there.
+    """A model that replays a cassette and, given a model to ask, records what isn't there.
 
     Args:
       path: The cassette: a file of JSON lines. It is read at once.
-      model: Who answers what isn't recorded yet; None to replay only. It has to be open.
+      model: Answers what isn't recorded yet; None to replay only. It has to be open.
       name: Its name, in messages; by default the file's.
-      limiter: The limits that calls keep, replayed ones too.
-      price: What replayed calls cost; recorded ones cost what ``model`` says.
+      limiter: The limits that calls keep to, replayed ones too.
+      price: What replayed calls cost; while recording, calls cost what ``model`` says.
 
     Raises:
-      CassetteError: if the file can't be read, or a line in it is no recording.
+      CassetteError: if the file can't be read, or a line in it isn't a recording.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class RecordedModel(CalledModel):
         Raises:
           UnrecordedRequestError: if it isn't recorded and there is no model to ask; the message
             shows where the nearest recorded one differs.
-          ModelError: as the model that is asked. Errors are not recorded.
+          ModelError: as the model that is asked. Errors aren't recorded.
 
         Checkpoint: always.
 
-        Cancellation: nothing is recorded of an answer that isn't whole.
+        Cancellation: an incomplete answer isn't recorded.
         """
         if self._model is not None and self.limiter is None:
             return await self.ask_counted(request, NO_LIMIT)
@@ -97,7 +97,7 @@ class RecordedModel(CalledModel):
 
     # Recording ---------------------------------------------------------------------------------
     #
-    # The model that is asked bills what it uses itself; a replay is billed here.
+    # The model that is asked bills its own use; a replay is billed here.
 
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
         """Record under ``grant``, or replay."""
@@ -116,10 +116,10 @@ class RecordedModel(CalledModel):
     async def open_counted(
         self, request: ModelRequest, grant: Grant
     ) -> AsyncGenerator[ModelStream]:
-        """Record under ``grant``, or replay, in the pieces that came.
+        """Record under ``grant``, or replay in the same pieces.
 
-        Cancellation: nothing is recorded of an answer that isn't whole; nor of one whose stream
-        was left before its end.
+        Cancellation: an incomplete answer isn't recorded, nor one whose stream was left before its
+        end.
         """
         if self._model is not None:
             values = request_json(request)
@@ -137,10 +137,10 @@ class RecordedModel(CalledModel):
 
     @asynccontextmanager
     async def _alone(self, key: str) -> AsyncGenerator[None]:
-        """Be the only one who asks this, until it is recorded; nobody waits for a recorded one."""
+        """Be the only one asking this until it is recorded; if it already is, don't wait."""
         inside = _recording.get()
         if key in self._cassette.recordings or (self, key) in inside:
-            # Who asks the same while he reads a stream of it would wait for himself.
+            # Asking the same while reading a stream of it would be waiting for oneself.
             yield
             return
         flight = self._flights.setdefault(key, _Flight())
@@ -200,7 +200,7 @@ class RecordedModel(CalledModel):
 
 
 class _Recording(AnswerStream):
-    """A stream on its way through, kept until it is whole; then it is recorded."""
+    """A stream that is kept as it passes through, and recorded once it is whole."""
 
     __slots__ = ("_cassette", "_key", "_pieces", "_request", "_stream", "whole")
 

@@ -1,7 +1,7 @@
 """Bring a JSON schema into the form that providers can enforce while they write.
 
-They take a part of JSON schema: every object closed, no bounds on numbers and lengths. Whoever
-asked checks the answer against the whole schema anyway, so leaving a bound out loses nothing.
+They accept a part of JSON schema: every object closed, no bounds on numbers and lengths. The caller
+checks the answer against the whole schema anyway, so leaving out a bound loses nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_ENFORCED = frozenset(
         "uniqueItems",
     }
 )
-# Whose values are names that users chose, not words of the schema's language.
+# Their values are names that users chose, not keywords of JSON schema.
 _OF_NAMES = frozenset({"properties", "$defs", "definitions"})
 
 
@@ -47,7 +47,7 @@ def root_object(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def enforceable(schema: Mapping[str, Any], *, all_required: bool) -> dict[str, Any] | None:
-    """Return ``schema`` in the form that can be enforced, or ``None`` if it has none.
+    """Return ``schema`` in a form that can be enforced, or ``None`` if it has none.
 
     Args:
       schema: A schema with an object at its root.
@@ -61,7 +61,7 @@ def enforceable(schema: Mapping[str, Any], *, all_required: bool) -> dict[str, A
 
 
 class _Open(Exception):
-    """An object may have properties that the schema doesn't name."""
+    """The schema allows an object properties that it doesn't name."""
 
 
 def _closed(schema: Any, all_required: bool) -> Any:

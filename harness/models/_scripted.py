@@ -1,8 +1,8 @@
-"""A model that says what a script says: for tests of whatever uses a model.
+"""Answer from a script: for tests of whatever uses a model.
 
-Which reply comes is read off the request: the first while no assistant has spoken in it, then the
-second, and so on. So any number of runs share one script, each at its own place in it; a place
-kept in the model would be moved by all of them.
+The request itself says which reply is next: the first if no assistant has spoken in it, then the
+second, and so on. So any number of runs can share one script, each at its own place; a place kept
+in the model would be moved by all of them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ScriptedReply: TypeAlias = (
     | Exception
     | Callable[[ModelRequest], str | ModelResponse | Awaitable[str | ModelResponse]]
 )
-"""What a script may hold: a text, a response, an error to raise, or a function of the request,
-plain or async."""
+"""What a script may hold: a str, a response, an error to raise, or a function of the request, plain
+or async."""
 
 
 class ScriptedModel(CalledModel):
-    """A model that gives the replies of a script, in order, to every history anew.
+    """A model that gives the replies of a script, in order, to each history from the start.
 
     Args:
-      replies: The replies. A text is a response without usage.
+      replies: The replies. A str is a response without usage.
       name: Its name, in messages.
       delay: Seconds before each reply.
-      piece_delay: Seconds between two words of a reply that is streamed.
-      limiter: The limits that calls keep.
+      piece_delay: Seconds between two words of a streamed reply.
+      limiter: The limits that calls keep to.
       price: What it costs.
 
     Raises:
-      TypeError: if a reply is none of the kinds that a script may hold.
+      TypeError: if a reply isn't one of the kinds that a script may hold.
       ValueError: if a delay is negative or nan.
     """
 
@@ -105,7 +105,7 @@ class ScriptedModel(CalledModel):
 
 
 def _place(request: ModelRequest) -> int:
-    """Return how many replies the history has by now."""
+    """Return how many replies the history has so far."""
     place = 0
     for message in request.messages:
         place += message.role == "assistant"
@@ -115,7 +115,7 @@ def _place(request: ModelRequest) -> int:
 def _as_answer(
     reply: ScriptedReply,
 ) -> Answer | Exception | Callable[[ModelRequest], Any]:
-    # Made once: a script's texts are answers already when they are asked for.
+    # Made once, so a script's texts are ready as answers when they are asked for.
     if isinstance(reply, str):
         return Answer(ModelResponse(reply))
     if isinstance(reply, ModelResponse):

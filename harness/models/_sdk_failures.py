@@ -1,7 +1,7 @@
-"""Make one family of errors of all that the libraries of providers raise, or let through.
+"""Turn everything that providers' libraries raise, or let through, into one family of errors.
 
-They have errors of their own for an answer's status and for a connection that can't be opened. What
-breaks while an answer comes, or can't be read, arrives as whatever the layer beneath raises.
+They have errors of their own for an answer's status and for a connection that can't be opened. If
+an answer breaks off, or can't be read, whatever the layer beneath raises comes through.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from harness.models._dialect import ReportedError, UnreadableReply, message_of
 from harness.models._events import EventTooLargeError
 from harness.models._failures import model_error
 
-# The layers beneath: both generations of the HTTP library, and what they stand on.
+# The layers beneath: both generations of the HTTP library, and what they build on.
 _TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
 
-# Of the HTTP library's errors, those that come before anything is sent.
+# The HTTP library's errors from before anything is sent.
 _UNREACHABLE = frozenset(
     {"ConnectError", "ConnectTimeout", "InvalidURL", "PoolTimeout", "UnsupportedProtocol"}
 )
 
 _MALFORMED = json.JSONDecodeError | UnicodeDecodeError | RecursionError | EventTooLargeError
 
-# A shorter one is no secret but a placeholder, and may be part of any word.
+# A shorter one is a placeholder, not a secret, and may be part of any word.
 _SHORTEST_KEY = 8
 _REMOVED = "[key]"
 
@@ -48,7 +48,7 @@ class SdkFailures:
       sdk: The library's module.
       model: The model's name.
       provider: Who serves it.
-      key: What must not stand in any message.
+      key: What must never appear in a message.
     """
 
     def __init__(self, sdk: Any, *, model: str, provider: str, key: str) -> None:
@@ -59,7 +59,7 @@ class SdkFailures:
 
     @contextmanager
     def translated(self) -> Generator[None]:
-        """Have what is raised inside be a `ModelError` that says why; mistakes stay what they are.
+        """Turn what is raised inside into a `ModelError` that says why; leave mistakes as they are.
 
         A ``TypeError`` for an option that the library doesn't know is such a mistake.
         """
@@ -90,7 +90,7 @@ class SdkFailures:
             return self._error(ModelReplyError, f"gave a malformed reply: {self._words(error)}")
         if isinstance(error, sdk.APIStatusError):
             response = error.response
-            during = response.status_code < 400  # Within a stream, whose status said all is well.
+            during = response.status_code < 400  # Within a stream, whose status said all was well.
             return self._status_error(
                 None if during else response.status_code,
                 {name.lower(): value for name, value in response.headers.items()},
@@ -149,7 +149,7 @@ class SdkFailures:
         return str(self._without_key(words))
 
     def _clean(self, error: BaseException) -> None:
-        """Take the key out of the library's own error, should a server have quoted it."""
+        """Remove the key from the library's own error, in case a server quoted it."""
         seen: BaseException | None = error
         for _ in range(10):  # Causes of causes.
             if seen is None:
@@ -185,8 +185,8 @@ def _is_of_transport(error: BaseException) -> bool:
 
 
 def _body_of(error: Any) -> object:
-    """Return what the response said; the library's error may have taken a part out of it."""
+    """Return what the response said; the library's error may have only a part of it."""
     try:
         return json.loads(error.response.content)
-    except Exception:  # No JSON, or never read.
+    except Exception:  # Not JSON, or never read.
         return error.body if error.body is not None else str(error)

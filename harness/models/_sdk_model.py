@@ -1,7 +1,7 @@
-"""A model behind the library of its provider: opened once, asked by any number of runs.
+"""Ask a model through its provider's library: opened once, used by any number of runs.
 
-The library's own retries are off. It would retry without the limiter, and hide from it what the
-provider says.
+The library's own retries are off. It would retry without the limiter, and hide from the limiter
+what the provider says.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from harness.models._sdk_failures import SdkFailures
 SelfT = TypeVar("SelfT", bound="SdkModel")
 
 TIMEOUT_SECONDS = 600.0
-"""Without a single byte; a scope around the call ends it earlier."""
+"""Time without a single byte; a scope around the call ends it earlier."""
 CONNECT_TIMEOUT_SECONDS = 30.0
 
 _CLOSING_SECONDS = 5.0
-# For the last bytes of an answer that has said it was all. Then its connection can be used again.
+# For the last bytes after an answer has said it is complete, so that its connection can be reused.
 _REST_SECONDS = 1.0
-# A server on this machine hardly ever wants a key, but the libraries always do.
+# A server on this machine hardly ever needs a key, but the libraries always do.
 _NO_KEY = "none"
 
 
@@ -114,15 +114,15 @@ class SdkModel(CalledModel, AsyncWithOnly):
 
         Raises:
           MissingApiKeyError: if there is no key, neither as an argument nor in the environment, or
-            it has letters that can't be sent.
+            it has characters that can't be sent.
           ModelNotOpenError: if it is open already.
-          ModelUnreachableError: if ``base_url`` is no address.
+          ModelUnreachableError: if ``base_url`` isn't an address.
 
         Checkpoint: always.
 
         Cancellation: the model isn't open.
         """
-        await trio.lowlevel.checkpoint()  # First: a cancel after it was opened would leave it so.
+        await trio.lowlevel.checkpoint()  # First: a cancel after opening would leave it open.
         if self._clients is not None:
             raise ModelNotOpenError(
                 f"model {self.name!r} is open already; open it once, around all that use it"
@@ -132,7 +132,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         self._failures = SdkFailures(
             self._sdk, model=self.name, provider=self.provider or "", key=key
         )
-        with self._failures.translated():  # An address may be none.
+        with self._failures.translated():  # What is given may not be an address.
             self._clients = SharedClients(lambda: self._make_client(key), concurrent)
         self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
         return self
@@ -148,10 +148,10 @@ class SdkModel(CalledModel, AsyncWithOnly):
             await clients.close()
 
     def _find_key(self) -> str:
-        # A key that is read from a file ends in a line's end, which no header can carry.
+        # A key read from a file ends in a newline, which no header can carry.
         key = (self._api_key or os.environ.get(self._key_variable) or "").strip()
         if not all("!" <= letter <= "~" for letter in key):
-            # Else the layers beneath would say so, and quote it.
+            # Otherwise the layers beneath would complain, and quote it.
             raise self._error(
                 MissingApiKeyError,
                 "has a key that can't be sent: a space, a line's end or a letter that is no ASCII "
@@ -161,7 +161,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         if key:
             return key
         address = self.base_url or os.environ.get(self._address_variable) or ""
-        # An address that is none is refused by the library, in its own words.
+        # The library refuses an invalid address in its own words.
         with contextlib.suppress(ValueError):
             if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
                 return _NO_KEY
@@ -175,7 +175,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         """Return a client of the library."""
 
     def _is_compatible(self) -> bool:
-        """Return whether somebody else than the provider answers at the address."""
+        """Return whether somebody other than the provider answers at the address."""
         return False
 
     def refuse_unless_ready(self) -> None:
@@ -237,7 +237,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
 
 
 class _EventStream(AnswerStream):
-    """An answer that comes as events over a connection, which it owns."""
+    """An answer that arrives as events over a connection, which it owns."""
 
     __slots__ = ("_chunks", "_decoder", "_ended", "_failures", "_pieces", "_reader", "_response")
 
@@ -292,7 +292,7 @@ class _EventStream(AnswerStream):
             self._pieces.append(piece)
 
     async def aclose(self) -> None:
-        """Close the connection, or give it back if the answer was read to its end.
+        """Close the connection, or return it to the pool if the answer was read to its end.
 
         Cancellation: it is closed all the same, within a few seconds.
         """
@@ -301,8 +301,8 @@ class _EventStream(AnswerStream):
                 with trio.move_on_after(_REST_SECONDS):
                     await self._exhaust()
             await self._response.aclose()
-            # The generators beneath end by the error that a closed connection is to them. Left
-            # alone they would be found by the garbage collector, which trio complains about.
+            # A closed connection ends the generators beneath with an error. Left alone, they would
+            # be found by the garbage collector, which trio complains about.
             await self._exhaust()
 
     async def _exhaust(self) -> None:

@@ -1,7 +1,7 @@
-"""Guess how many tokens a text has, before anybody who knows has counted them.
+"""Guess how many tokens a text has, before the provider has counted them.
 
-Four bytes to a token: right to a third for most languages and models, and all that is needed of
-a guess that is replaced by the provider's own count as soon as the answer is there.
+Four bytes to a token: right to within a third for most languages and models, and good enough for a
+guess that the provider's own count replaces as soon as the answer is there.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 
 _BYTES_PER_TOKEN = 4
-_TOKENS_PER_MESSAGE = 4  # What a provider puts around each.
+_TOKENS_PER_MESSAGE = 4  # What a provider adds around each.
 
 
 def text_tokens(text: str) -> int:
     """Return about how many tokens ``text`` has."""
-    # In bytes, since a letter of many scripts is a token or more.
+    # In bytes, because in many scripts a letter is a token or more.
     size_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return -(-size_bytes // _BYTES_PER_TOKEN)
 
@@ -43,7 +43,7 @@ def response_tokens(response: ModelResponse) -> int:
 
 
 def usage_of(request: ModelRequest, response: ModelResponse) -> Usage:
-    """Return what was used: as the response says, or a guess if it doesn't."""
+    """Return what was used: as the response says, or else a guess."""
     if response.usage.total:
         return response.usage
     return Usage(request_tokens(request), response_tokens(response))

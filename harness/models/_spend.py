@@ -1,9 +1,9 @@
-"""One call's share of the budgets of its run: held before the call, counted after it.
+"""Hold one call's share of its run's budgets before the call, and count its use after it.
 
-What is held is the input and, if the model was given a ``max_output_tokens``, that: calls side by
-side then can't overrun a budget. Without it the output is what the model's calls used on average.
-As long as no call has ended, that is a guess: a generous one, or what is left if that is less. Who
-finds no room because of such guesses waits for them in `harness.models._guesses`.
+What is held is the input plus, if the model has one, its ``max_output_tokens``: concurrent calls
+then can't overrun a budget. Without it, the output is what the model's calls used on average. Until
+a call has ended, that is a guess: a generous one, or what is left if that is less. A call with no
+room because of such guesses waits for them in `harness.models._guesses`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.models._price import Price
 from harness.runs._accounts import NO_ACCOUNTS, current_accounts
 
 UNKNOWN_OUTPUT_TOKENS = 1_024
-"""The output that is guessed of a model of which nothing is known yet; a limiter guesses the same.
+"""The output guessed for a model that nothing is known about yet; a limiter guesses the same.
 """
 
 _CALLS_REMEMBERED = 20
@@ -48,15 +48,15 @@ class PastUse:
         """Return what a call will probably use.
 
         Args:
-          input_tokens: Its input, as counted by the size of the text.
-          output_tokens: Its output, if that is known.
+          input_tokens: Its input, as estimated from the size of the text.
+          output_tokens: Its output, if known.
         """
         if output_tokens is None:
             output_tokens = math.ceil(self._output) if self._calls else UNKNOWN_OUTPUT_TOKENS
         return Usage(max(0, math.ceil(input_tokens + self._input_beyond)), output_tokens)
 
     def learn(self, input_tokens: int, usage: Usage) -> None:
-        """Take over what one call used, of which the input had been counted by its size."""
+        """Learn what one call used, given the input estimated from its size."""
         self._calls = min(self._calls + 1, _CALLS_REMEMBERED)
         self._output += (usage.output_tokens - self._output) / self._calls
         beyond = usage.input_tokens - input_tokens
@@ -69,8 +69,8 @@ class Spend:
     Args:
       expected: What it will probably use; ``None`` if nobody counts.
       price: What that costs; ``None`` for nothing.
-      past: What the model's calls used, if that is nothing yet: then the output is a guess, which
-        takes no more than there is.
+      past: What the model's calls used, if nothing is known yet: the output is then a guess, which
+        takes no more than is left.
     """
 
     __slots__ = ("_expected", "_open", "_past", "_price", "_spending")
@@ -112,7 +112,7 @@ class Spend:
             if self._open and error is not None and not _may_be_billed(error):
                 self._spending.refund()
             elif self._open and self._past is not None and self._expected is not None:
-                # A guess is no reason to bill what was broken off for it.
+                # A call that broke off isn't billed for a guess.
                 output_tokens = None if self._past.is_known else 0
                 self.settle(self._past.expected(self._expected.input_tokens, output_tokens))
             self._spending.__exit__(error_type, error, traceback)
@@ -139,7 +139,7 @@ class Spend:
 
 
 def somebody_counts() -> bool:
-    """Return whether there is a budget here, or anybody else who hears what is spent."""
+    """Return whether there is a budget here, or anything else that counts what is spent."""
     return current_accounts()[0] is not NO_ACCOUNTS
 
 

@@ -1,7 +1,7 @@
-"""What a plain function hands out while it runs in a worker thread, for a task of trio to read.
+"""Read, in a trio task, what a plain function hands out while it runs in a worker thread.
 
-Between the two stands no nursery, which would wrap the reader's errors in groups: whoever opens it
-closes it, and closing waits for the thread. So the thread never outlives its block.
+There is no nursery between the two, because it would wrap the reader's errors in groups: whoever
+opens it closes it, and closing waits for the thread. So the thread never outlives its block.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import trio
 
 
 class ThreadEvents:
-    """A function at work in a thread, and what it has handed out.
+    """A function running in a thread, and what it has handed out.
 
     Args:
-      function: Called with a function ``take``, to be called with each thing that it hands out;
-        that returns true when nobody wants any more.
+      function: Called with a function ``take``, which it calls with each thing it hands out;
+        ``take`` returns true when no more are wanted.
       name: What the thread is called.
     """
 
     def __init__(self, function: Callable[[Callable[[Any], bool]], None], name: str) -> None:
-        # Without a bound, as the thread can't be kept waiting; what comes is bounded by what was
+        # Unbounded, because the thread can't be kept waiting; what comes is bounded by what was
         # asked for.
         self._send, self._receive = trio.open_memory_channel[Any](inf)
         self._token = trio.lowlevel.current_trio_token()
@@ -50,7 +50,7 @@ class ThreadEvents:
     async def aclose(self) -> None:
         """Tell the function to end, and wait until it has.
 
-        Cancellation: it waits all the same, until the function hands out something again.
+        Cancellation: it waits all the same, until the function next hands something out.
         """
         self._stopped = True
         _waiting_for = "a worker thread, until it can be stopped"

@@ -1,5 +1,5 @@
-"""Read what a provider's responses say of its limits: headers, bodies, and errors that carry both.
+"""Read what a provider's responses say about its limits: headers, bodies, errors with both.
 
-Nothing here waits, counts or decides. What is read comes out as frozen values, and a response that
-makes no sense is a value too.
+Nothing here waits, counts or decides. What is read comes out as frozen values, even from a response
+that makes no sense.
 """

@@ -1,7 +1,7 @@
-"""Read what the body of a refusal says: how long to wait, and what is used up.
+"""Read from the body of a refusal how long to wait and what is used up.
 
-Bodies come from outside, so the walk through one is bounded in size, depth and steps, and
-nothing in it can make it fail.
+Bodies come from outside, so the walk through one is bounded in size, depth and steps, and no
+content can make it fail.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _facts(body: object) -> BodyFacts:
 
 
 def _field_seconds(value: object) -> float | None:
-    """Return the seconds of a field: a number, a text, or seconds and nanoseconds apart."""
+    """Return the seconds in a field: a number, a text, or separate seconds and nanoseconds."""
     if type(value) is dict:
         whole = _field_seconds(value.get("seconds", 0))
         parts = _field_seconds(value.get("nanos", 0))

@@ -1,4 +1,4 @@
-"""Read how long something is from now, in every form in which providers write that.
+"""Read how far off something is, in every form that providers use.
 
 Durations (``6m0s``, ``12ms``, ``1h2m3.5s``, plain seconds), moments (epoch seconds or
 milliseconds, told apart by magnitude; ISO 8601; the three forms of an HTTP date). Negative
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from harness._http_dates import http_date
 
-_LONGEST_TEXT = 64  # The longest form that means anything is about 35 characters long.
+_LONGEST_TEXT = 64  # The longest valid form is about 35 characters long.
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
 _PART = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ns|us|µs|μs|ms|s|m|h|d)"
@@ -60,11 +60,11 @@ def read_duration_seconds(text: str) -> float | None:
 
 
 def read_delay_seconds(text: str, *, now: float) -> float | None:
-    """Return how long something is from ``now``, of a duration or a moment.
+    """Return how far from ``now`` a duration or a moment is.
 
     Args:
       text: What the provider wrote.
-      now: The time in epoch seconds, by the provider's clock if that is known.
+      now: The time in epoch seconds, by the provider's clock if known.
     """
     seconds = read_duration_seconds(text)
     if seconds is None:

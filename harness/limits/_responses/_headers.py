@@ -1,11 +1,11 @@
 """Read the rate-limit headers of a response, from any provider.
 
 It never raises, whatever it is given: headers come from outside, and a limiter that a strange
-header can stop is worse than one that knows a little less. What makes no sense is absent, and
-counted.
+header can stop is worse than one that knows a little less. Values that make no sense count as
+absent, and are tallied.
 
 Order of trust for the delay: ``retry-after-ms``, ``retry-after``, a delay in the body, then
-the longest reset of the limits that are used up. Moments count from the response's own
+the longest reset of the limits that are used up. Moments are measured from the response's own
 ``Date``, because the provider's clock needn't agree with ours.
 """
 
@@ -48,7 +48,7 @@ _ANTHROPIC_FAMILY = re.compile(
     r"|(priority-input-tokens))-(limit|remaining|reset)"
 )
 _BY_SIZE_FAMILY = re.compile(r"(?:x-)?ratelimitbysize-(limit|remaining|reset)-minute")
-# Names that stand alone: which dimension, which field, which window.
+# Names that mean something by themselves: which dimension, which field, which window.
 _SINGLE = {
     "x-endpoint-monthly-call-limit": ("requests_month", "limit", MONTH_SECONDS),
     "x-trial-endpoint-call-limit": ("requests", "limit", MINUTE_SECONDS),
@@ -76,11 +76,11 @@ def parse_rate_limit_headers(
 
     Args:
       headers: A mapping or pairs, of str or bytes, in any case; or ``None``.
-      provider: Whose response it is, for what its headers mean; without it they are taken
+      provider: Whose response it is, which decides what its headers mean; without it, they are read
         by their names.
       status: The response's status.
       body: The response's body, if it is an error's: text, bytes or parsed JSON.
-      now: The time in epoch seconds, for responses that don't have a ``Date``.
+      now: The time in epoch seconds, for responses without a ``Date``.
 
     Returns:
       A frozen value; numbers in it are finite and not negative, or ``None``.
@@ -129,9 +129,9 @@ class _Reader:
         )
 
     def _lower(self, headers: HeaderSource) -> dict[str, str]:
-        """Return the headers as text with names in lower case; the first of a name counts."""
+        """Return the headers as text with lower-case names; the first of each name counts."""
         texts: dict[str, str] = {}
-        # Foreign containers may raise anything, and be endless.
+        # Other people's containers may raise anything, and be endless.
         try:
             for pair in islice(_pairs(headers), _MOST_HEADERS):
                 if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -223,14 +223,14 @@ class _Reader:
 def _x_dimension(unit: str | None, period: str | None) -> str | None:
     if unit in (None, "requests", "req"):
         return "requests" if period in (None, "minute") else f"requests_{period}"
-    # There is no name for tokens per day or month, and no limit of ours that they move.
+    # Tokens per day or month have no name here, and none of our limits depends on them.
     return unit.replace("-", "_") if period in (None, "minute") else None
 
 
 def _longest_reset(dimensions: Mapping[str, RateLimitDimension], refused: bool) -> float | None:
     """Return the longest reset among the limits that are used up.
 
-    Of a refusal that says only when something resets, that something is used up.
+    If a refusal says only when something resets, that is taken to be used up.
     """
     resets = [
         dimension.reset_seconds

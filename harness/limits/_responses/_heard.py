@@ -1,4 +1,4 @@
-"""What a response said about rate limits, as frozen values."""
+"""Hold what a response said about rate limits, as frozen values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RateLimitDimension:
     """What is left of it."""
 
     reset_seconds: float | None = None
-    """How long until it is full again. After a success that isn't a time to wait."""
+    """How long until it is full again. After a success, that isn't a time to wait."""
 
     window_seconds: float | None = None
     """How long the window is, if the provider or its profile says."""
@@ -29,7 +29,7 @@ class RateLimitDimension:
 
 @attrs.frozen(kw_only=True)
 class RateLimitHeaders:
-    """All that a response said about rate limits. What made no sense is absent."""
+    """Everything a response said about rate limits. What made no sense is absent."""
 
     dimensions: Mapping[str, RateLimitDimension]
     """The limits by name: ``requests``, ``tokens``, ``project_tokens``, ``input_tokens``,
@@ -42,11 +42,11 @@ class RateLimitHeaders:
     wait_seconds: float | None
     """How long to wait before the next request; ``None`` after a success, or if unknown.
 
-    It is the delay that was asked for, else the longest reset of the used up limits.
+    It is the delay asked for, or else the longest reset of the used-up limits.
     """
 
     retryable: bool
-    """Whether the same request may succeed later, without anybody paying or waiting a day."""
+    """Whether the same request may succeed later, without paying or waiting a day."""
 
     is_rate_limit: bool
     """Whether the provider refused the request because there were too many."""
@@ -58,4 +58,4 @@ class RateLimitHeaders:
     """Whether what is used up is a quota for a day, a month or an account."""
 
     unreadable: int
-    """How many values that should have meant something made no sense."""
+    """How many values that should have meant something didn't."""

@@ -1,7 +1,6 @@
-"""What differs between providers: what they count, over which window, in which headers.
+"""Describe how providers differ: what they count, over which window, in which headers.
 
-A profile is a value. Who uses a provider that isn't here makes one, and gives it to the
-limiter.
+A profile is a value. For a provider that isn't here, make one and give it to the limiter.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class ProviderProfile:
     """The provider's name, in lower case."""
 
     counts_requested_maximum: bool = False
-    """Whether the output that a request allows itself is what counts, not what it gets."""
+    """Whether the output that a request allows is what counts, not what it gets."""
 
     counts_cache_reads: bool = True
     """Whether input tokens read from the provider's cache count against the limit."""
@@ -38,7 +37,7 @@ class ProviderProfile:
     """Whether requests are judged over seconds, so that even a small burst may be refused."""
 
     renamed: Mapping[str, str] = attrs.field(factory=dict, converter=_frozen)
-    """Dimensions that mean something else here, such as requests that are counted per day."""
+    """Dimensions that mean something else here, such as requests counted per day."""
 
     window_seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_frozen)
     """The window of each dimension, where it isn't a minute for all."""
@@ -48,7 +47,7 @@ class ProviderProfile:
 
         Args:
           input_tokens: The whole input.
-          cache_read_tokens: What of it was read from the provider's cache.
+          cache_read_tokens: The part that was read from the provider's cache.
         """
         return input_tokens if self.counts_cache_reads else input_tokens - cache_read_tokens
 
@@ -86,11 +85,11 @@ _PROFILES = MappingProxyType(
 )
 
 GENERIC = ProviderProfile(name="")
-"""Of a provider of which nothing is known."""
+"""For a provider that nothing is known about."""
 
 
 def profile_of(provider: object) -> ProviderProfile | None:
-    """Return the profile of a provider's name, or ``None`` if there is none.
+    """Return the profile for a provider's name, or ``None`` if there is none.
 
     Args:
       provider: A profile, which is returned, or a name; its case doesn't matter.

@@ -1,7 +1,7 @@
 """Read the provider's response off an error that a client library raised for it.
 
 A function that calls a provider under a reservation may raise the library's error and settle
-nothing. The error carries the response, so the pause that it asks for needn't be lost.
+nothing. The error carries the response, so the pause it asks for needn't be lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from harness.limits._responses._headers import HeaderSource
 
 
 class Response(NamedTuple):
-    """What an error says of the response that it stands for."""
+    """What an error says about the response behind it."""
 
     status: int | None
     headers: HeaderSource
@@ -46,7 +46,7 @@ def response_of(error: BaseException) -> Response | None:
 
 
 def _attribute(holder: object, name: str) -> object:
-    # A foreign property may do anything, and this runs while the real error passes.
+    # Somebody else's property may do anything, and this runs while the real error is passing.
     try:
         return getattr(holder, name, None)
     except Exception:
