@@ -131,6 +131,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
     ("shared", "harness.runs._current"): "an entry in no run gets the error that current_run has",
+    ("flow", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
+    ("flow", "harness.runs._inner_scope"): "a run knows of the scope that a stage puts around it",
     ("flow", "harness.runs._current"): "an item's task enters the run of the pipeline",
     ("flow", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("flow", "harness.runs._frames"): "an attempt that timed out says where, as a run does",
@@ -164,6 +166,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the parts of a journaled engine are handed out by the journal, so that nobody else loads "
         "them; they are the inside of a fan-out as the engine is"
     ),
+    ("journal", "harness.runs._keys"): "an item's key is made as runs make the keys below it",
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",

@@ -66,6 +66,10 @@ class Entry:
     alone: bool = False
     """Whether its latest attempt without an ending was begun with nothing else in flight."""
 
+    effects_key: str = ""
+    """Its idempotency key: the same in every session, and after any restore, and no other item's.
+    Empty if the item is not going to run."""
+
 
 class Ending(NamedTuple):
     """How an attempt ended, and whether that is what its item ended as.
@@ -212,15 +216,6 @@ class FanOutBatch(Protocol):
 
         Raises:
           JournalValueError: if it has no text, or doesn't come back from it.
-        """
-        ...
-
-    async def origin(self) -> str:
-        """Return a name that the batch has in every session, and no other batch anywhere has.
-
-        Checkpoint: always.
-
-        Cancellation: nothing is left behind.
         """
         ...
 

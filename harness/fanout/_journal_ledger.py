@@ -80,8 +80,6 @@ class JournalLedger:
         self._records = records
         self._feed = feed
         self._batch: FanOutBatch
-        self._origin = ""
-        """What the batch is called in every session."""
         self._opening = trio.CancelScope()
         """Around all that comes before the first item."""
         self._is_open = False
@@ -122,7 +120,6 @@ class JournalLedger:
             raise
         self._is_open = True
         try:
-            self._origin = await self._batch.origin()
             await self._charge_earlier_sessions()
         except BaseException:
             host.start_nothing("its journal could not be read")
@@ -290,7 +287,7 @@ class JournalLedger:
         """
         add_meter(run, meter)
         assert run._locals is not None
-        run._locals[LASTING_KEY] = f"{self._origin}:{job.entry.id}"
+        run._locals[LASTING_KEY] = job.entry.effects_key
 
     def may_retry(self, job: Job, error: Exception) -> bool:
         """Return whether the item may have another attempt, over all processes."""

@@ -6,9 +6,8 @@ the database. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -21,15 +20,14 @@ from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex
 from harness.journal._owner import SteadyClock
-from harness.journal._queries import stored
+from harness.journal._queries import forgotten_name, stored
 from harness.journal._totals import totals_of
 from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Writer
+from harness.runs._keys import item_key
 
 READ_AT_ONCE = 200
 """Endings that are asked for in one query."""
 
-ORIGIN_BYTES = 8
-"""Of the name that a batch has everywhere: two made in the same microsecond differ by theirs."""
 
 _TOKENS_AT_MOST = 10**15
 """More are a mistake, and the sum of some such would be more than a database counts to."""
@@ -76,7 +74,13 @@ class JournalBatch:
         clock: SteadyClock,
         last_event: int,
         closed: Callable[[], None],
+        origin: str,
+        forgotten: Mapping[str, str],
     ) -> None:
+        self._origin = origin
+        """What the journal is called in every session, and in every copy."""
+        self._forgotten = forgotten
+        """For items that were forgotten, by `forgotten_name`, how often."""
         self._writer = writer
         self._codec = codec
         self._numbers = numbers
@@ -120,7 +124,9 @@ class JournalBatch:
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
-            return _Entry(number, key, "new", row=row)
+            entry = _Entry(number, key, "new", row=row)
+            entry.effects_key = self._effects_key(key_json, input_hash)
+            return entry
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if known.status == "ok":
             entry.state = "done"
@@ -130,7 +136,22 @@ class JournalBatch:
             entry.state = "in_flight"
             entry.alone = bool(known.alone)
         # Else what is tried again is as open as if it had been cut short.
+        if entry.state not in ("done", "failed"):
+            entry.effects_key = self._effects_key(key_json, input_hash)
         return entry
+
+    def _effects_key(self, key_json: str, input_hash: bytes) -> str:
+        """Return the idempotency key of an item that is going to run.
+
+        It is made of nothing that counts, so it is the same in a copy of the journal that an older
+        session left. An item that was forgotten begins another life, with another key.
+        """
+        times = ""
+        if self._forgotten:  # As good as never.
+            whole = self._forgotten.get(forgotten_name(self.name), "0")
+            alone = self._forgotten.get(forgotten_name(self.name, key_json), "0")
+            times = "" if whole == alone == "0" else f" {whole} {alone}"
+        return item_key(self._origin, self.name, key_json, f"{input_hash.hex()}{times}")
 
     def encode(self, value: Any) -> tuple[str, Any]:
         """Return the value's text for the journal, and the value that comes back from it.
@@ -139,18 +160,6 @@ class JournalBatch:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
         return self._codec.encode(value)
-
-    async def origin(self) -> str:
-        """Return a name that the batch has in every session, and no other batch anywhere has.
-
-        Checkpoint: always.
-
-        Cancellation: nothing is left behind.
-        """
-        query = "SELECT created_at FROM harness_batches WHERE id = ?"
-        rows = await self._writer.ask(lambda backend: backend.fetch(query, (self._batch,)))
-        content = f"{rows[0][0]!r} {self.name}".encode(errors="surrogatepass")
-        return hashlib.blake2b(content, digest_size=ORIGIN_BYTES).hexdigest()
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with, in their order.

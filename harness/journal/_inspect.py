@@ -27,6 +27,8 @@ from harness.journal._owner import this_process
 from harness.journal._queries import (
     EVENTS,
     HISTORY,
+    forget_again,
+    forgotten_name,
     keep_last_numbers,
     last_numbers,
     newest_items,
@@ -279,6 +281,8 @@ class JournalEditor(JournalReader):
     def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
         """Delete items and all that is recorded of them, from the totals too.
 
+        If they run again their effects have new keys, so these are had again; `retry` keeps them.
+
         Args:
           batch: Its name.
           keys: The items; by default the whole batch.
@@ -298,6 +302,7 @@ class JournalEditor(JournalReader):
             self._backend.change(
                 [
                     *keep_last_numbers(*last_numbers(self._backend)),
+                    *forget_again(self._backend, [forgotten_name(batch)]),
                     (f"DELETE FROM harness_attempts WHERE item IN {of_batch}", (number,)),
                     (f"DELETE FROM harness_endings WHERE item IN {of_batch}", (number,)),
                     ("DELETE FROM harness_items WHERE batch = ?", (number,)),
@@ -309,6 +314,8 @@ class JournalEditor(JournalReader):
         digests = self._digests(number, keys)
         self._numbers_of(number, batch, digests.values())
         changes = keep_last_numbers(*last_numbers(self._backend))
+        names = [forgotten_name(batch, key_to_json(key)) for key in digests.values()]
+        changes += forget_again(self._backend, names)
         self._backend.change(changes + _deletions(number, list(digests)))
         return len(digests)
 

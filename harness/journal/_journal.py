@@ -33,7 +33,13 @@ from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
 from harness.journal._open import check_path, open_for_writing
 from harness.journal._owner import Owner, SteadyClock, this_process
-from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
+from harness.journal._queries import (
+    forgotten_in,
+    items_of_batch,
+    last_numbers,
+    origin_of,
+    span_of_batch,
+)
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
 from harness.runs import current_run
@@ -186,7 +192,7 @@ class Journal(JournalEffects):
         index = KeyIndex()
         self._indexes.add(index)
         try:
-            batch, session = await self._writer.ask(
+            batch, session, origin, forgotten = await self._writer.ask(
                 partial(
                     self._open_in_thread,
                     index=index,
@@ -215,6 +221,8 @@ class Journal(JournalEffects):
             clock=self._clock,
             last_event=self._last_event_before,
             closed=partial(self._close_batch, name, index),
+            origin=origin,
+            forgotten=forgotten,
         )
 
     def _check_default(self, given: DefaultName) -> None:
@@ -255,8 +263,12 @@ class Journal(JournalEffects):
         settings: dict[str, Any],
         next_event: int,
         next_item: int,
-    ) -> tuple[int, int]:
-        """Find or make the batch, note the session, and fill the index; return their numbers."""
+    ) -> tuple[int, int, str, dict[str, str]]:
+        """Find or make the batch, note the session, and fill the index.
+
+        Returns:
+          Their numbers, the journal's origin, and what was forgotten how often.
+        """
         settings_json = json.dumps(settings, sort_keys=True)
         known = backend.fetch(
             "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
@@ -298,13 +310,14 @@ class Journal(JournalEffects):
                 (session, batch, next_event, next_item, now, self._owner.pid, self._owner.host),
             )
         )
-        backend.change(changes)
+        origin, noted = origin_of(backend)
+        backend.change(changes + noted)
         if known:
             _, first_event, first_item = span_of_batch(backend, batch)
             query, arguments = items_of_batch(batch, first_event, first_item)
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
-        return int(batch), int(session)
+        return int(batch), int(session), origin, forgotten_in(backend)
 
 
 def _run_id() -> str | None:

@@ -7,7 +7,15 @@ however many nights the journal holds.
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
 from harness.journal._backend import Backend, Row
+from harness.runs._keys import digest
+
+Change = tuple[str, tuple[Any, ...]]
+"""A statement that changes something, and its arguments."""
 
 LAST_EVENT, LAST_ITEM = "last_event", "last_item"
 """Where the last numbers are kept once the rows that had them were deleted."""
@@ -100,11 +108,49 @@ def newest_items(first_item: int) -> str:
     )
 
 
+ORIGIN = "origin"
+"""The row of ``harness_meta`` with a name of the journal's that no other has."""
+
+FORGOTTEN = "forgotten "
+"""How the names of the rows begin that say how often an item, or a batch, was forgotten."""
+
+
+def forgotten_name(batch: str, key_json: str | None = None) -> str:
+    """Return the name of the row that says how often an item was forgotten, or a whole batch."""
+    return FORGOTTEN + digest("forgotten", batch, key_json or "")
+
+
+def origin_of(backend: Backend) -> tuple[str, list[Change]]:
+    """Return the journal's origin, and what has to be changed if it had none so far."""
+    rows = backend.fetch("SELECT value FROM harness_meta WHERE name = ?", (ORIGIN,))
+    if rows:
+        return str(rows[0][0]), []
+    origin = secrets.token_hex(16)
+    return origin, [("INSERT INTO harness_meta VALUES (?, ?)", (ORIGIN, origin))]
+
+
+def forgotten_in(backend: Backend) -> dict[str, str]:
+    """Return how often what was forgotten was, by `forgotten_name`."""
+    query = "SELECT name, value FROM harness_meta WHERE name LIKE ?"
+    return {str(name): str(times) for name, times in backend.fetch(query, (f"{FORGOTTEN}%",))}
+
+
+def forget_again(backend: Backend, names: Sequence[str]) -> list[Change]:
+    """Return what counts that something was forgotten, for rows of these names."""
+    changes: list[Change] = []
+    for name in names:
+        rows = backend.fetch("SELECT value FROM harness_meta WHERE name = ?", (name,))
+        times = int(rows[0][0]) if rows else 0
+        changes.append(("DELETE FROM harness_meta WHERE name = ?", (name,)))
+        changes.append(("INSERT INTO harness_meta VALUES (?, ?)", (name, str(times + 1))))
+    return changes
+
+
 def last_numbers(backend: Backend) -> tuple[int, int]:
     """Return the last numbers of an event, and of an item, that were given out.
 
-    None is given out again, also after items were forgotten: an idempotency key is made of an
-    item's number, and what was done under it must not be taken for another item's.
+    None is given out again, even after items were forgotten: what refers to a number must not be
+    taken for another item's.
     """
     attempts, endings, items, first_event, first_item = backend.fetch(
         """

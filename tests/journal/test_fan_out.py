@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import attrs
@@ -25,7 +26,8 @@ from harness.errors import (
     JournalMismatchError,
     JournalValueError,
 )
-from harness.journal import open_journal, read_journal
+from harness.journal import backup_journal, edit_journal, open_journal, read_journal
+from tests.scale import scaled
 
 
 @attrs.frozen
@@ -435,3 +437,48 @@ async def test_a_second_batch_without_a_name_is_refused(journal_path: str) -> No
         assert (await fan_out(name="other")).complete
     async with open_journal(journal_path) as journal:
         assert (await harness.fan_out(leaf, ["x"], journal=journal, key=str)).complete
+
+
+async def keys_of_items(path: Path, items: Sequence[str]) -> dict[str, str]:
+    """Run items that note their idempotency keys, and fail so that they run again."""
+    keys: dict[str, str] = {}
+
+    async def note(item: str) -> None:
+        await trio.lowlevel.checkpoint()
+        keys[item] = harness.current_run().idempotency_key
+        raise ValueError("not yet")
+
+    async with open_journal(path, retry_failed=True) as journal:
+        await harness.fan_out(
+            note, items, key=str, journal=journal, name="b", policy=harness.BestEffort()
+        )
+    return keys
+
+
+@pytest.mark.parametrize("seed", range(scaled(5, full=100)))
+async def test_no_key_is_used_for_two_items_after_a_restore(tmp_path: Path, seed: int) -> None:
+    """Numbers that a process gave out made 261 of 290 keys belong to another item."""
+    random = Random(seed)
+    items = [f"k{number}" for number in range(40)]
+    await keys_of_items(tmp_path / "run.db", items[: random.randrange(1, 40)])
+    backup_journal(tmp_path / "run.db", tmp_path / "copy.db")
+    before = await keys_of_items(tmp_path / "run.db", items)
+    random.shuffle(items)
+    after = await keys_of_items(tmp_path / "copy.db", items)
+    assert after == before, "the effects that were had meanwhile are known by the same keys"
+    assert len(set(after.values())) == len(items)
+
+
+async def test_retry_keeps_the_key_of_an_item_and_forget_makes_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    before = await keys_of_items(path, ["a", "b"])
+    with edit_journal(path) as editor:
+        editor.retry("b", ["a"])
+        editor.forget("b", ["b"])
+    after = await keys_of_items(path, ["b", "a"])
+    assert after["a"] == before["a"]
+    assert after["b"] != before["b"]
+    with edit_journal(path) as editor:
+        editor.forget("b")
+    third = await keys_of_items(path, ["a", "b"])
+    assert not {*third.values()} & {*before.values(), *after.values()}

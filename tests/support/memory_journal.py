@@ -165,6 +165,7 @@ class MemoryBatch:
             state=state,  # type: ignore[arg-type]
             attempts=counted,
             alone=bool(unended) and unended[-1].alone,
+            effects_key=f"memory:{kept.number}",
         )
         self._entries[kept.number] = entry
         return entry
@@ -175,10 +176,6 @@ class MemoryBatch:
         except TypeError as error:
             raise JournalValueError(f"{value!r} has no JSON") from error
         return text, json.loads(text)
-
-    async def origin(self) -> str:
-        await trio.lowlevel.checkpoint()
-        return "memory"
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()
