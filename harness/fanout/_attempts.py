@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout._hedge import Cancellable, Counted, Hedging, SideBySide
 from harness.fanout._job import Ended
@@ -180,6 +181,7 @@ class Attempts(Generic[JobT, AttemptT]):
         return None if self._closing() or too_late(delay) else delay
 
 
+@enable_ki_protection
 async def nap(seconds: float, run: Run) -> bool:
     """Sleep before a retry; return False if a stop of ``run`` woke it up.
 

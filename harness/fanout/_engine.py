@@ -30,6 +30,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol, final
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError, ItemSkipped
@@ -172,6 +173,7 @@ class Engine:
         else:
             await self._ledger.keep(self, self._drive)
 
+    @enable_ki_protection  # Of what it calls, the user's own code is not protected.
     async def _drive(self) -> None:
         _waiting_for: object = self.in_words
         source = self._source
@@ -358,6 +360,7 @@ class Engine:
 
     # The next two run once per item, and every call in them counts.
 
+    @disable_ki_protection  # It asks the user's iterables and functions.
     def _fill(self) -> None:
         """Start items while there is room. To be called in the base context."""
         feed = self._feed
@@ -383,6 +386,7 @@ class Engine:
                 else:
                     self._start(job)
 
+    @enable_ki_protection  # trio's own `start_soon` isn't, and would leave a task half made.
     def _start(self, job: Job) -> None:
         """Start the task of one item. To be called in the base context."""
         self.started += 1
@@ -400,7 +404,7 @@ class Engine:
         key = self._plan.key
         try:
             if key is not None and not job.name:
-                job.key = key(job.item)
+                job.key = _ask(key, job.item)
                 if inspect.iscoroutine(job.key):
                     job.key.close()
                     job.key = job.index
@@ -411,7 +415,7 @@ class Engine:
             job.name = job.name or str(job.key)
             if job.problem is not None:
                 raise job.problem
-            job.attempt = self._plan.attempt_for(job.item)
+            job.attempt = _ask(self._plan.attempt_for, job.item)
         except Exception as error:
             # The caller's own function failed for this item: that is the item's failure.
             job.name = job.name or str(job.index)
@@ -515,7 +519,7 @@ class Engine:
         if self._plan.key is not None:
             try:
                 # In a copy: a source that stops its own fan-out is read in the context itself.
-                job.key = self.base.copy().run(self._plan.key, job.item)
+                job.key = self.base.copy().run(_ask, self._plan.key, job.item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
         if self._skipped is None:
@@ -595,3 +599,9 @@ class Engine:
             self.base.run(source.close)
         except Exception as error:
             self._source_error = self._source_error or error
+
+
+@disable_ki_protection
+def _ask(function: Callable[[Any], Any], item: Any) -> Any:
+    """Call a function of the user's, which Ctrl-C can end."""
+    return function(item)

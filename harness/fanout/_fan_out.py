@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
@@ -94,6 +95,7 @@ async def fan_out(
     return await gather(plan, items)
 
 
+@enable_ki_protection
 async def gather(
     plan: Plan,
     items: Any,

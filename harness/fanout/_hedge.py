@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, Hedges
@@ -60,6 +61,7 @@ class Hedging:
         """Return how many there were so far, and what they brought."""
         return Hedges(self._started, self._won, self._seconds_saved)
 
+    @enable_ki_protection
     async def attend(
         self,
         tries: SideBySide[Any],

@@ -178,7 +178,7 @@ class ItemWork:
         """Let go of the fan-out, so that it can be freed with whoever holds its results."""
         self._hedges = self.hedges
         self._attempts = None
-        del self._host
+        self.__dict__.pop("_host", None)  # It was not begun if an interrupt came first.
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
         """Return what tries an item once, in a task of its own, and then ends or retries it."""

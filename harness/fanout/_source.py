@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any
 
 import trio
+from trio.lowlevel import disable_ki_protection
 
 LASTING = (list, tuple, range, str, bytes)
 """Sequences whose items are there at any time, and can be looked at by their index."""
@@ -62,6 +63,7 @@ class SyncSource:
             "work, give the items as an async iterable, such as a memory channel"
         )
 
+    @disable_ki_protection
     def close(self) -> None:
         """Let a generator run its ``finally`` clauses."""
         if isinstance(self.iterator, Generator):
@@ -75,6 +77,7 @@ class AsyncSource:
         self.size: int | None = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
 
+    @disable_ki_protection
     async def next(self) -> Any:
         """Return the next item.
 
@@ -87,6 +90,7 @@ class AsyncSource:
         except StopAsyncIteration:
             raise Exhausted from None
 
+    @disable_ki_protection
     async def close(self) -> None:
         """Let the source clean up. The caller says for how long, with a scope from before the first
         pull: one that is entered here would not nest with those a generator holds open."""

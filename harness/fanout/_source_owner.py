@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.fanout._feed import Feed, Room
 from harness.fanout._source import AsyncSource, Exhausted
@@ -53,6 +54,7 @@ class SourceOwner:
             self._pulling.cancel()
         self.wake()
 
+    @enable_ki_protection
     async def own(self, host: Pulling) -> None:
         """Pull items one after another, as there is room, and close the source at the end.
 
@@ -94,7 +96,7 @@ class SourceOwner:
                 self._pulling = scope
                 item = await self._source.next()
                 self._pulling = None
-                self._base.run(feed.put, item)
+                self._base.run(_put, feed, item)
                 feed.came(host)
         except Exception as end:
             self._pulling = None
@@ -126,3 +128,9 @@ class SourceOwner:
             await self._source.close()
         except Exception as error:
             host.source_failed(error)
+
+
+@disable_ki_protection
+def _put(feed: Feed, item: Any) -> None:
+    """Give an item to a feed, which may ask the user's functions about it."""
+    feed.put(item)

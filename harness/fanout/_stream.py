@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Self, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness.errors import FanOutError, JournalError
@@ -185,6 +186,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             raise self._not_entered()
         return self._engine.statistics()
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         """Start the fan-out.
 
@@ -215,6 +217,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self,
         exc_type: type[BaseException] | None,
@@ -247,6 +250,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
     def __aiter__(self) -> Self:
         return self
 
+    @enable_ki_protection
     async def __anext__(self) -> Result[T]:
         """Return the next result, waiting for one.
 
@@ -298,6 +302,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         self._engine.start_next()
         return result
 
+    @enable_ki_protection
     async def _drive(self, task_status: trio.TaskStatus[None]) -> None:
         """Be the fan-out's run, in a task beside the reader's."""
         try:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.errors import RunTimedOut
 from harness.fanout import Hedges
@@ -71,6 +72,7 @@ class InItsRun:
             self.allow(attempt, plan.timeout)
         return attempt
 
+    @enable_ki_protection
     async def carry(
         self, attempt: OwnScope, function: Callable[[Any], Awaitable[Any]], item: Any
     ) -> Ended:
@@ -79,7 +81,7 @@ class InItsRun:
         try:
             with attempt.scope:
                 try:
-                    value = await self.call(function, item)
+                    value = await self._called(function, item)
                     if type(value) is types.CoroutineType:
                         raise forgotten_await_error(self._function, value)
                     return "ok", value
@@ -95,6 +97,11 @@ class InItsRun:
             return "failed", unwrap_single(error)
         finally:
             stuck_at = None  # It holds the frame that holds it.
+
+    @disable_ki_protection
+    async def _called(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
+        """Call the user's function, which Ctrl-C can end."""
+        return await self.call(function, item)
 
     def allow(self, attempt: OwnScope, seconds: float) -> None:
         """Let the time of an attempt begin now."""

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import RunCancelled, RunTimedOut
 from harness.flow._attempts import Calls, NotAsync, not_async
@@ -149,6 +150,7 @@ class Batches:
         """How many wait for a place in the room."""
         return len(self._outside)
 
+    @enable_ki_protection
     async def join(self, walker: Walker, value: Any) -> Any:
         """Be in a batch, and return the value that the stage gave for this item.
 

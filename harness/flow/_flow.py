@@ -16,6 +16,7 @@ from types import CoroutineType
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import disable_ki_protection
 
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.flow._attempts import Calls, NotAsync, not_async
@@ -189,6 +190,7 @@ class Flow:
 
     # The way ----------------------------------------------------------------------------------
 
+    @disable_ki_protection
     async def call(self, item: Any) -> Any:
         """Take a single item through, in the task and run of the caller."""
         walker = Walker()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import RecursiveCallError
 
@@ -84,6 +85,7 @@ class Gate:
         """How many wait for a place, and hold up the stage behind them meanwhile."""
         return len(self._outside)
 
+    @enable_ki_protection
     async def wait(self, walker: Walker) -> None:
         """Get a slot when it is the walker's turn; what it holds goes back when it has a place.
 

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.errors import OutputsFailedError
 from harness.fanout import DROP, Result, Results
@@ -68,6 +69,7 @@ class Outputs:
         self._failure: Exception | None = None
         """The first error, of the generator or of an output."""
 
+    @enable_ki_protection
     async def collect(self, item: Any, walker: Walker, given_back: Callable[[], None]) -> Any:
         """Send all outputs on their way, wait for them, and return their values.
 
@@ -144,6 +146,7 @@ class Outputs:
         finally:
             del failure  # It holds the frame that holds it.
 
+    @enable_ki_protection
     async def _try(self, plan: Attempt, item: Any, tries: Tries) -> None:
         """Drive the generator once, from its start to its end.
 
@@ -158,13 +161,13 @@ class Outputs:
                         tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
                         await stack.enter_async_context(plan.limiter.reserve(tokens=tokens))
                     tries.attempts += 1
-                    generator = self._calls.function(item)
+                    generator = _call(self._calls.function, item)
                     if not isinstance(generator, AsyncGenerator):
                         raise not_async(self._calls.what, self._calls.function, generator)
                     try:
                         await self._drive(generator, plan, scope)
                     finally:
-                        await generator.aclose()
+                        await _close(generator)
                 return
             except trio.Cancelled as cancelled:
                 stuck_at = cancelled.__traceback__
@@ -182,7 +185,7 @@ class Outputs:
             began_at = trio.current_time()
             scope.allow(seconds_left)
             try:
-                output = await anext(generator)
+                output = await _next(generator)
             except StopAsyncIteration:
                 return
             finally:
@@ -265,3 +268,21 @@ class Outputs:
         error = OutputsFailedError(f"{what}; first {type(failure).__name__}: {failure}", results)
         copy_places(failure, error)
         raise error from failure
+
+
+# What is the user's, Ctrl-C can end.
+
+
+@disable_ki_protection
+def _call(function: Callable[[Any], Any], item: Any) -> Any:
+    return function(item)
+
+
+@disable_ki_protection
+async def _next(generator: AsyncGenerator[Any, None]) -> Any:
+    return await anext(generator)
+
+
+@disable_ki_protection
+async def _close(generator: AsyncGenerator[Any, None]) -> None:
+    await generator.aclose()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
+from trio.lowlevel import enable_ki_protection
+
 from harness._arguments import check_count
 from harness.fanout import Drop, FanOutStream, Results
 from harness.fanout._fan_out import gather
@@ -384,6 +386,7 @@ class Pipeline(Generic[In, Out]):
         )
         return PipelineStream(plan, items, flow)
 
+    @enable_ki_protection
     async def __call__(self, item: In) -> Out | Drop:
         """Take one item through all stages, in a run of its own, and return its value.
 

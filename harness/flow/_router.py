@@ -6,6 +6,8 @@ import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
+from trio.lowlevel import enable_ki_protection
+
 from harness.errors import UnknownTrackError
 from harness.fanout import FanOutStream, Results
 from harness.fanout._fan_out import gather
@@ -240,6 +242,7 @@ class Router(Generic[In, Out]):
         )
         return RouterStream(plan, items, routing)
 
+    @enable_ki_protection
     async def __call__(self, item: In) -> Out:
         """Let one item take its track, in a run of its own, and return its value.
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import disable_ki_protection
 
 from harness._words import error_in_words
 from harness.errors import UnknownTrackError
@@ -115,6 +116,7 @@ class Routing:
         self._lines = {name: Line(name, given) for name, given in tracks.items()}
         self._default = default
 
+    @disable_ki_protection
     async def call(self, item: Any) -> Any:
         """Send a single item along its track, in the task and run of the caller."""
         walker = Walker()

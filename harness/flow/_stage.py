@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -31,10 +31,10 @@ Several = Literal["several"]
 OneFunction = Callable[[In], Awaitable[Out | Drop]]
 """What gives one value for an item."""
 
-SeveralFunction = Callable[[In], AsyncGenerator[Out | Drop, None]]
+SeveralFunction = Callable[[In], AsyncIterator[Out | Drop]]
 """What gives several values for an item: an async generator function."""
 
-StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncGenerator[Any, None]]
+StageFunction = Callable[[Any], Awaitable[Any]] | Callable[[Any], AsyncIterator[Any]]
 """What a stage calls."""
 
 EachItem = Attempt | Callable[[Any], Attempt]

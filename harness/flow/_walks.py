@@ -118,7 +118,7 @@ class Walks:
         """Let go of everything: whoever keeps the way, keeps numbers only."""
         self._way.end()
         self.looked = None
-        del self._engine
+        self.__dict__.pop("_engine", None)  # It was not begun if an interrupt came first.
 
     @property
     def hedges(self) -> Hedges:

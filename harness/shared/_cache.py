@@ -19,6 +19,7 @@ from typing import Any, TypeVar, overload
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_key, check_seconds
 from harness._root_errors import budget_refusals
@@ -266,6 +267,7 @@ class Cache:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_cache(
     *,
     ttl: float | None = None,

@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._root_errors import budget_refusals
 from harness._words import repr_of
@@ -254,6 +255,7 @@ class RefusedForAnother(Exception):
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_flights(
     what: str, landed: Landing, *, cut_off: bool
 ) -> AsyncGenerator[Flights, None]:

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_key
 from harness._words import error_in_words, repr_of
@@ -277,6 +278,7 @@ class Once:
         del self._begun[key]
         return value
 
+    @enable_ki_protection
     async def _complete(self, key: Hashable, value: Any) -> Any:
         # Whoever cancels now comes too late: it has taken place, and has to be known.
         recorded: Any = None
@@ -346,6 +348,7 @@ class Once:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_once(
     journal: EffectStore | None = None,
     *,

@@ -1,101 +1,20 @@
-"""A Ctrl-C at any line of a primitive leaves nothing half done, as in trio's own.
-
-trio's handler raises `KeyboardInterrupt` wherever the main thread is, but in code that is protected
-from it. Here a trace function raises it at the first line of ours that isn't, then at the second,
-and so on until none is left. What must hold each time: the program ends with it, and neither hangs
-nor breaks trio; no lock stays taken; the context is as before.
-"""
+"""A Ctrl-C at any line of a run's blocks, or of a counter, leaves nothing half done."""
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
-import warnings
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 import harness
 from harness.shared import Counter
+from tests.support.keyboard_interrupts import HARNESS, strike_each_line
 
-if sys.version_info >= (3, 12):
-    pytest.skip("tracing costs a debugger its place there", allow_module_level=True)
-
-_ki = pytest.importorskip("trio._core._ki")
-
-HARNESS = Path(harness.__file__).parent
-FOLDERS = (str(HARNESS / "runs"), str(HARNESS / "shared" / "_counter.py"))
-NOT_TRACED = (str(HARNESS / "runs" / "_carry.py"), str(HARNESS / "runs" / "_yields.py"))
-
-
-class CtrlC:
-    """Raises at the n-th unprotected line of ours."""
-
-    def __init__(self, n: int) -> None:
-        self.left = n
-        self.struck: str | None = None
-
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        filename = frame.f_code.co_filename
-        if not filename.startswith(FOLDERS) or filename.startswith(NOT_TRACED):
-            return None
-        return self.line
-
-    def line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and self.struck is None and not _ki.ki_protection_enabled(frame):
-            self.left -= 1
-            if self.left < 0:
-                self.struck = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self.line
-
-
-def every_line(body: Callable[[], Awaitable[object]], after: Callable[[], None] | None) -> int:
-    """Interrupt ``body`` at each line in turn, and return how many there were."""
-    for n in range(500):
-        boom = CtrlC(n)
-
-        async def main(boom: CtrlC = boom) -> None:
-            try:
-                with trio.fail_after(1_000):
-                    sys.settrace(boom)
-                    await body()
-            finally:
-                sys.settrace(None)
-                assert harness.current_run_or_none() is None, boom.struck
-
-        try:
-            trio.run(main, clock=MockClock(autojump_threshold=0))
-        except BaseException as error:
-            raised = error
-            while isinstance(raised, BaseExceptionGroup):
-                (raised,) = raised.exceptions
-            if boom.struck is None or type(raised) is not KeyboardInterrupt:
-                error.add_note(f"struck at {boom.struck}")
-                raise
-        if after is not None:
-            after()
-        if boom.struck is None:
-            return n
-    raise AssertionError("it has no end")
-
-
-def lines(body: Callable[[], Awaitable[object]], after: Callable[[], None] | None = None) -> int:
-    before = sys.gettrace()
-    with warnings.catch_warnings():
-        # A task that is struck before its first step leaves what it was to await.
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited")
-        try:
-            return every_line(body, after)
-        finally:
-            sys.settrace(before)
-            gc.collect()
+PLACES = [
+    f"runs/{path.name}" for path in (HARNESS / "runs").glob("*.py") if path.name != "_carry.py"
+]
 
 
 async def open_and_leave() -> None:
@@ -155,7 +74,7 @@ async def give_a_task_to_a_run() -> None:
     "body", [open_and_leave, cancel_itself, with_a_parent, call, listen, give_a_task_to_a_run]
 )
 def test_at_any_line_of_a_runs_block(body: Callable[[], Awaitable[object]]) -> None:
-    assert lines(body) < 500
+    assert strike_each_line(body, PLACES) < 500
 
 
 def test_at_any_line_of_a_counter() -> None:
@@ -184,7 +103,7 @@ def test_at_any_line_of_a_counter() -> None:
         counter.check()
         assert counter.statistics().tasks_waiting == 0
 
-    lines(body, after)
+    strike_each_line(body, [*PLACES, "shared/_counter.py"], after)
 
 
 def test_the_users_functions_are_not_protected() -> None:
