@@ -99,8 +99,9 @@ async def in_no_run(form: Form, answer: Answer) -> list[str]:
 
 
 async def in_one_run(form: Form, answer: Answer) -> list[str]:
+    found: list[str] = []
     async with harness.open_run("server"):
-        found = await in_the_run_around(form, answer)
+        found += await in_the_run_around(form, answer)
     return found
 
 
