@@ -16,7 +16,7 @@ from trio.testing import MockClock
 import harness
 from harness.agents import Agent, Conversation, Tool, ToolCalled, ToolReturned, TurnStarted, tool
 from harness.errors import ToolTimeoutError
-from harness.models import Message, ModelRequest, ScriptedModel
+from harness.models import Message, ModelRequest, ScriptedModel, ToolCall
 from tests.agents.fakes import Fake, Script, calls, is_valid
 from tests.scale import scaled
 from tests.support.context import planted, third_party, unchanged_context
@@ -882,7 +882,7 @@ async def test_each_tool_call_has_a_key_of_its_own_for_its_effect() -> None:
 async def test_a_tool_call_has_the_same_key_in_every_attempt_at_its_item(
     autojump_clock: MockClock,
 ) -> None:
-    """Also if the model gives the arguments in another order, and for a tool in a thread."""
+    """Also if the model orders the arguments, or names the call, in another way; in a thread."""
     seen: list[str] = []
 
     @tool
@@ -893,7 +893,8 @@ async def test_a_tool_call_has_the_same_key_in_every_attempt_at_its_item(
     def answer(request: ModelRequest) -> Any:
         if request.messages[-1].role != "tool":
             mail = {"to": "ada", "text": "Hi"}
-            return calls(("send_mail", dict(reversed(mail.items())) if seen else mail))
+            mail = dict(reversed(mail.items())) if seen else mail
+            return calls(ToolCall(f"call-{len(seen)}", "send_mail", mail))
         if len(seen) == 1:
             raise ConnectionError
         return "done"
