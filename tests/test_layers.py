@@ -143,6 +143,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._keys"): (
+        "who carries out a tool call names the effects in it; as a public name it would let any "
+        "code rename them"
+    ),
     ("agents", "harness.runs._events"): "a stream reads ready events as a subscription does",
     ("agents", "harness.runs._waiting"): (
         "an agent's last event comes after those of the tasks that tools gave to its run"

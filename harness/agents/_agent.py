@@ -20,9 +20,9 @@ from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._work import Setup, Work
-from harness.errors import RunCancelled
 from harness.models import Message, Model
 from harness.runs import Run, open_run
+from harness.runs._endings import cancelled_error
 
 OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
@@ -384,7 +384,7 @@ class Agent(Generic[OutputT]):
             raise
         reply = work.reply(run)
         if run.status == "cancelled":
-            raise RunCancelled(run.cancel_reason, reply)
+            raise cancelled_error(run, reply)
         return reply
 
     def _check(self, prompt: object, conversation: object) -> None:

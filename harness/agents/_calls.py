@@ -30,6 +30,7 @@ from harness.runs._endings import (
     unwrap_single,
     without_cancelled,
 )
+from harness.runs._keys import tool_call
 
 CALLS_AT_ONCE = 100
 """How many calls of one turn run at once. No provider makes so many; a broken one might."""
@@ -84,6 +85,17 @@ def _in_words(calls: Sequence[ToolCall]) -> str:
     names = ", ".join(call.name for call in calls[:NAMES_AT_MOST])
     more = len(calls) - NAMES_AT_MOST
     return f"its tools: {names}" + (f" and {more} more" if more > 0 else "")
+
+
+def _words_of(call: ToolCall) -> str:
+    """Return a call as its name and arguments: equal calls give equal words in every process."""
+    arguments: Any = call.arguments
+    try:
+        # A model that is asked again may give the arguments in another order.
+        arguments = msgspec.json.encode(arguments, order="deterministic").decode()
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        arguments = repr_of(arguments)  # Of a model in Python, which can give anything.
+    return f"{call.name}({arguments})"
 
 
 class _Turn:
@@ -158,7 +170,8 @@ class _Turn:
         # A call cancelled before it began takes not even its first step, which may have an effect.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
-            text = await self.result_of(tool, call)
+            with tool_call(self.run, _words_of(call)):
+                text = await self.result_of(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise

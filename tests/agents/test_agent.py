@@ -314,6 +314,29 @@ async def test_no_model_is_asked_once_the_run_is_cancelled(autojump_clock: MockC
     assert asked == [1]
 
 
+async def test_an_item_whose_agent_was_cancelled_is_cancelled_and_not_failed(
+    autojump_clock: MockClock,
+) -> None:
+    """It is no failure: not retried, and it breaks no policy."""
+
+    @tool
+    async def cancel_caller() -> str:
+        harness.current_run().cancel("not needed")
+        await trio.sleep(1)
+        return "never"
+
+    model = Script(calls(("cancel_caller", {})), "never")
+    agent = Agent("a", model=model, tools=[cancel_caller])
+    each = harness.Attempt(retry=harness.Retry(3))
+    results = await harness.fan_out(agent, ["q"], each=each)
+    assert [(result.status, result.attempts) for result in results] == [("cancelled", 1)]
+    error = results[0].error
+    assert isinstance(error, RunCancelled)
+    assert error.reason == "not needed"
+    assert error.run_id == error.partial.run_id
+    assert error.partial.turns == 1
+
+
 async def test_a_run_always_has_a_checkpoint(autojump_clock: MockClock) -> None:
     agent = Agent("a", model=ScriptedModel(["hi"]))
     with trio.testing.assert_checkpoints():

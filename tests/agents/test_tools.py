@@ -16,7 +16,7 @@ from trio.testing import MockClock
 import harness
 from harness.agents import Agent, Conversation, Tool, ToolCalled, ToolReturned, TurnStarted, tool
 from harness.errors import ToolTimeoutError
-from harness.models import Message, ModelRequest, ScriptedModel
+from harness.models import Message, ModelRequest, ScriptedModel, ToolCall
 from tests.agents.fakes import Fake, Script, calls, is_valid
 from tests.scale import scaled
 from tests.support.context import planted, third_party, unchanged_context
@@ -858,3 +858,64 @@ async def test_a_tool_is_still_the_function(autojump_clock: MockClock) -> None:
     assert await add(2) == 3
     assert await add(2, b=5) == 7
     assert plain(2) == -2
+
+
+# Keys of effects ---------------------------------------------------------------------------------
+
+
+async def test_each_tool_call_has_a_key_of_its_own_for_its_effect() -> None:
+    """Two mails of one turn had the item's one key, and a mail server would have sent one."""
+    seen: list[tuple[str, str]] = []
+
+    @tool
+    async def send_mail(to: str) -> str:
+        seen.append((to, harness.current_run().effect_key()))
+        await trio.lowlevel.checkpoint()
+        return "sent"
+
+    mails = [("send_mail", {"to": to}) for to in ("ada", "bob", "ada")]
+    agent = Agent("a", model=Script(calls(*mails), "done"), tools=[send_mail])
+    await harness.fan_out(agent, ["q"])
+    assert len(seen) == len({key for _, key in seen}) == 3
+
+
+async def test_a_tool_call_has_the_same_key_in_every_attempt_at_its_item(
+    autojump_clock: MockClock,
+) -> None:
+    """Also if the model orders the arguments, or names the call, in another way; in a thread."""
+    seen: list[str] = []
+
+    @tool
+    def send_mail(to: str, text: str) -> str:
+        seen.append(harness.current_run().effect_key())
+        return "sent"
+
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].role != "tool":
+            mail = {"to": "ada", "text": "Hi"}
+            mail = dict(reversed(mail.items())) if seen else mail
+            return calls(ToolCall(f"call-{len(seen)}", "send_mail", mail))
+        if len(seen) == 1:
+            raise ConnectionError
+        return "done"
+
+    agent = Agent("a", model=Fake(answer), tools=[send_mail])
+    each = harness.Attempt(retry=harness.Retry(3))
+    (await harness.fan_out(agent, ["q", "q"], each=each, limit=1)).raise_if_incomplete()
+    first, second, other_item = seen
+    assert first == second != other_item
+
+
+async def test_a_call_that_failed_and_its_repetition_ask_for_one_effect() -> None:
+    seen: list[str] = []
+
+    @tool
+    async def send_mail(to: str) -> str:
+        seen.append(harness.current_run().effect_key())
+        if len(seen) == 1:
+            raise ConnectionError("no route")
+        return "sent"
+
+    mail = calls(("send_mail", {"to": "ada"}))
+    await Agent("a", model=Script(mail, mail, mail, "done"), tools=[send_mail]).run("q")
+    assert seen[0] == seen[1] != seen[2]

@@ -46,19 +46,35 @@ RIGHT = [f"{ticket} / about {ticket}" for ticket in TICKETS]
 DESK = Desk()
 
 
-async def one_after_the_other() -> list[str]:
-    return [await DESK.answer(ticket) for ticket in TICKETS]
+# The forms that calls take, and the places they take them in. Each returns the answers to TICKETS.
+
+Answer = Callable[[str, int], Awaitable[str]]
+Form = Callable[[Answer], Awaitable[list[str]]]
 
 
-async def nested() -> list[str]:
-    return [await DESK.answer(ticket, checks=3) for ticket in TICKETS]
+async def answer_async(ticket: str, checks: int = 0) -> str:
+    return await DESK.answer(ticket, checks=checks)
 
 
-async def in_a_nursery() -> list[str]:
+async def answer_in_thread(ticket: str, checks: int = 0) -> str:
+    return await trio.to_thread.run_sync(
+        functools.partial(DESK.answer_at_once, ticket, checks=checks)
+    )
+
+
+async def two_calls(answer: Answer) -> list[str]:
+    return [await answer(ticket, 0) for ticket in TICKETS[:2]]
+
+
+async def three_nested_calls(answer: Answer) -> list[str]:
+    return [await answer(ticket, 2) for ticket in TICKETS[:2]]
+
+
+async def ten_calls_in_a_nursery(answer: Answer) -> list[str]:
     answers: dict[str, str] = {}
 
     async def one(ticket: str) -> None:
-        answers[ticket] = await DESK.answer(ticket)
+        answers[ticket] = await answer(ticket, 0)
 
     async with trio.open_nursery() as nursery:
         for ticket in TICKETS:
@@ -66,41 +82,69 @@ async def in_a_nursery() -> list[str]:
     return [answers[ticket] for ticket in TICKETS]
 
 
-async def in_one_run(calls: Callable[[], Awaitable[list[str]]]) -> list[str]:
-    async with harness.open_run("server"):
-        messages.get().append("the server's own")
-        found = await calls()
-        assert messages.get() == ["the server's own"]
+async def ten_calls_in_a_batch(answer: Answer) -> list[str]:
+    async def one(ticket: str) -> str:
+        return await answer(ticket, 0)
+
+    return (await harness.fan_out(one, TICKETS)).values()
+
+
+FORMS: list[Form] = [two_calls, three_nested_calls, ten_calls_in_a_nursery, ten_calls_in_a_batch]
+
+
+async def in_no_run(form: Form, answer: Answer) -> list[str]:
+    found = await form(answer)
+    assert harness.current_run_or_none() is None
     return found
 
 
-async def in_a_batch() -> list[str]:
-    return (await harness.fan_out(DESK.answer, TICKETS)).values()
+async def in_one_run(form: Form, answer: Answer) -> list[str]:
+    found: list[str] = []
+    async with harness.open_run("server"):
+        found += await in_the_run_around(form, answer)
+    return found
 
 
-async def in_threads() -> list[str]:
-    return [await trio.to_thread.run_sync(DESK.answer_at_once, ticket) for ticket in TICKETS]
+async def in_the_run_around(form: Form, answer: Answer) -> list[str]:
+    run = harness.current_run()
+    messages.get().append("its own")
+    found = await form(answer)
+    assert harness.current_run() is run
+    assert messages.get() == ["its own"]
+    return found
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        one_after_the_other,
-        nested,
-        in_a_nursery,
-        in_a_batch,
-        in_threads,
-        functools.partial(in_one_run, one_after_the_other),
-        functools.partial(in_one_run, nested),
-        functools.partial(in_one_run, in_a_nursery),
-        functools.partial(in_one_run, in_threads),
-    ],
-)
+async def in_one_item(form: Form, answer: Answer) -> list[str]:
+    async def item(_: int) -> list[str]:
+        return await in_the_run_around(form, answer)
+
+    first, second = (await harness.fan_out(item, range(2))).values()
+    assert first == second
+    return first
+
+
+PLACES = [in_no_run, in_one_run, in_one_item]
+
+
+@pytest.mark.parametrize("answer", [answer_async, answer_in_thread])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", FORMS)
 async def test_each_call_has_its_own_state_wherever_it_comes_from(
-    calls: Callable[[], Coroutine[Any, Any, list[str]]],
+    form: Form, place: Callable[[Form, Answer], Awaitable[list[str]]], answer: Answer
 ) -> None:
-    assert await calls() == RIGHT
-    assert harness.current_run_or_none() is None
+    answers = await place(form, answer)
+    assert answers == RIGHT[: len(answers)]
+    assert len(answers) in (2, 10)
+
+
+@pytest.mark.harness_run(True)
+@pytest.mark.parametrize("answer", [answer_async, answer_in_thread])
+@pytest.mark.parametrize("form", FORMS)
+async def test_each_call_in_a_test_has_its_own_state(form: Form, answer: Answer) -> None:
+    """The plugin's run around a test is one more run that calls must not share."""
+    assert harness.current_run().name.startswith("test_each_call_in_a_test")
+    answers = await in_the_run_around(form, answer)
+    assert answers == RIGHT[: len(answers)]
 
 
 def test_a_plain_function_owns_its_state_without_trio() -> None:
@@ -127,7 +171,9 @@ async def test_ten_thousand_agents_of_one_class_are_not_crossed() -> None:
     answers: dict[int, str] = {}
 
     async def one(number: int) -> None:
-        answers[number] = await DESK.answer(str(number))
+        # Half of them are one agent, and half are agents of their own: of one class all.
+        desk = DESK if number % 2 else Desk()
+        answers[number] = await desk.answer(str(number))
 
     async with trio.open_nursery() as nursery:
         for number in range(10_000):
