@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import attrs
 
+KEEP_IT_PER_CALL = (
+    'keep it in a local variable; or open a run for each call, with @harness.open_run("name"), '
+    "and keep it in a harness.RunLocal; a RunLocal of the surrounding run is for what several "
+    "calls are meant to share"
+)
+"""What to do with state of a call, the simplest first."""
+
 
 @attrs.frozen(kw_only=True)
 class Rule:

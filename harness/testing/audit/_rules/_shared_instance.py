@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import Change, changes_by, is_undone
-from harness.testing.audit._finding import Rule
+from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
@@ -33,7 +33,7 @@ RULE = Rule(
     title="state of a run, kept on an object that runs share",
     why="the object serves many runs at once, and after each await the attribute may hold what "
     "another run put there",
-    fix="keep it in local variables or in a harness.RunLocal, or make one object per run",
+    fix=f"{KEEP_IT_PER_CALL}; or make an object for each call",
 )
 
 LIFE_CYCLE = re.compile(
