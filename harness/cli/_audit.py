@@ -14,7 +14,7 @@ from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
 from harness.cli._option_table import argument, command, option
 from harness.cli._target import load_module, load_target
 from harness.testing import audit as auditing
-from harness.testing.audit import RULES, Finding, Format, audit_paths, report
+from harness.testing.audit import RULES, Baseline, Finding, Format, audit_paths, report
 
 
 def _value(text: str) -> Any:
@@ -24,6 +24,18 @@ def _value(text: str) -> Any:
         raise InputError(
             f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
         ) from error
+
+
+def _baseline(path: str) -> Baseline:
+    try:
+        return Baseline.read(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--baseline {path!r} can't be read ({error}); write one with "
+            f"`harness audit ... --format json > {path}`"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"--baseline {path!r}: {error}") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -45,9 +57,10 @@ class AuditOptions:
     Examples:
       harness audit src
       harness audit src tests --format sarif > audit.sarif
+      harness audit src --baseline known.json
       harness audit support.agents:triage --input '"My card has not arrived"'
 
-    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
+    Exit status: 0 nothing found (or nothing new), 1 findings, 2 wrong usage.
     """
 
     targets: tuple[str, ...] = argument("PATH|MODULE[:FUNCTION]...", many=True)
@@ -55,6 +68,12 @@ class AuditOptions:
         "How the findings are written.",
         type=click.Choice(["text", "json", "sarif"]),
         default="text",
+    )
+    baseline: Baseline | None = option(
+        "What --format json wrote for old code: only findings that are not in it are shown, and "
+        "fail. A finding is known again after its line has moved.",
+        "FILE",
+        read=lambda path: None if path is None else _baseline(path),
     )
     input: list[Any] = option(
         "What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given several "
@@ -94,8 +113,9 @@ def _run(options: AuditOptions) -> int:
         findings = [*audit_paths(paths), *from_runs]
     except FileNotFoundError as error:
         raise InputError(f"{error}; a target is a file, a folder or a module") from error
-    click.echo(report(findings, options.format, RULES), nl=False)
-    return EXIT_FAILED if findings else EXIT_OK
+    new = findings if options.baseline is None else options.baseline.new(findings)
+    click.echo(report(new, options.format, RULES, len(findings) - len(new)), nl=False)
+    return EXIT_FAILED if new else EXIT_OK
 
 
 def _is_path(target: str) -> bool:

@@ -7,6 +7,7 @@ leaves behind. The second is loaded when first used: it brings the isolation che
 from typing import TYPE_CHECKING
 
 from harness._lazy import lazy
+from harness.testing.audit._baseline import Baseline
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._formats import Format, report
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
@@ -20,6 +21,7 @@ else:
 
 __all__ = [
     "RULES",
+    "Baseline",
     "Finding",
     "Format",
     "Rule",

@@ -57,5 +57,8 @@ class Finding:
     fix: str
     """What to do instead."""
 
+    function: str = ""
+    """The function that it is in, as ``Agent.ask``; empty outside of any."""
+
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"
