@@ -107,9 +107,29 @@ def test_one_more_of_the_same_in_the_same_function_is_new(
     assert "old.py:2:" in capsys.readouterr().out
 
 
+def test_an_inventory_lists_and_fails_nobody(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean_imports / "wrong.py").write_text(f"raise_at_import = 1\n{WRONG}")
+    assert audit("wrong.py", "--inventory") == 0
+    text = capsys.readouterr().out
+    assert "wrong.py:2: _folder (module variable): nothing says" in text
+    assert "written by agent (line 5)" in text
+    assert text.endswith("2 pieces of state: 1 unknown, 1 constant\n")
+    assert audit("wrong", "--inventory", "--format", "json") == 0
+    (first, _) = json.loads(capsys.readouterr().out)["state"]
+    assert (first["symbol"], first["standing"]) == ("_folder", "unknown")
+    assert first["written_by"] == [{"function": "agent", "path": "wrong.py", "line": 5}]
+    assert audit("wrong.py", "--inventory", "--format", "markdown") == 0
+    assert "| `_folder` | wrong.py:2 | module variable | unknown: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        pytest.param(["wrong.py", "--inventory", "--format", "sarif"], "sarif", id="no inventory"),
+        pytest.param(["wrong.py", "--format", "markdown"], "--inventory", id="no findings"),
+        pytest.param(["wrong.py", "--inventory", "--input", "1"], "neither", id="two things"),
         pytest.param(["wrong.py", "--baseline", "no.json"], "--format json", id="no baseline"),
         pytest.param(["wrong.py", "--baseline", "wrong.py"], "no baseline", id="other baseline"),
         pytest.param([], "Missing argument", id="nothing"),
