@@ -154,7 +154,7 @@ def _is_exempt(reader: FrameType | None) -> bool:
 
 
 def _yields_inside(code: CodeType, entering: int) -> bool:
-    """Return whether a ``yield`` stands in the block that the instruction ``entering`` enters.
+    """Return whether a ``yield`` is in the block that the instruction ``entering`` enters.
 
     A block is what the compiler covers with the handler that leaves it. What lies inside a nested
     block is covered by that one's handler, which is itself covered by the outer one's.

@@ -2,8 +2,8 @@
 
 The rules look for what is wrong; this is for a review before code is moved, so it leaves nothing
 out: variables of modules, attributes of classes and of objects, defaults, variables that inner
-functions bind anew, and what functions cache. Values that nothing can change (numbers, texts) are
-no state unless some function binds the name anew.
+functions rebind, and what functions cache. Values that nothing can change (numbers, texts) are
+no state unless some function rebinds the name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class State:
 
     standing: Standing
     reason: str
-    """Why it stands so, in words."""
+    """Why it has this standing, in words."""
 
     written_by: tuple[Use, ...]
     """Who writes it after it was made."""
@@ -263,12 +263,12 @@ def _find_uses(drafts: list[_Draft], program: Sources) -> None:
                     if module.partition(".")[0] in {*source.imports.values(), *source.imports}:
                         found = by_module.get((module.rpartition(".")[2], name))
             if found is not None and not _makes(node, found, source):
-                # `messages.append(x)` reads the name in order to change what it stands for.
+                # `messages.append(x)` reads the name in order to change the object.
                 (found.written if node in written else found.read).append((source, node))
 
 
 def _written_in(source: Source) -> set[ast.AST]:
-    """Return the names and attributes that are bound anew, or whose object is changed."""
+    """Return the names and attributes that are rebound, or whose object is changed."""
     found: set[ast.AST] = set()
     for node in source.nodes:
         found.update(assigned_by(node))
@@ -337,7 +337,7 @@ def _makes(node: ast.AST, draft: _Draft, source: Source) -> bool:
     )
 
 
-# How it stands ---------------------------------------------------------------------------------
+# Its standing ------------------------------------------------------------------------------------
 
 
 def _is_no_state(draft: _Draft) -> bool:

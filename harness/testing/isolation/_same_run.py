@@ -95,7 +95,7 @@ class RunLocalPart(Part):
         return _Value(value, tuple((part, part.take()) for part in reached.parts))
 
     def changed(self, before: _Value | None, after: _Value | None) -> tuple[Any, ...]:
-        """Return whether another value stands there, or something in it differs."""
+        """Return whether it is another value, or something in it differs."""
         if before is None or after is None:
             return () if before is after else super().changed(before, after)
         same = (

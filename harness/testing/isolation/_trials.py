@@ -27,10 +27,10 @@ IN_ORDER = "o1"
 """What the replay string of runs one after the other begins with."""
 
 INSIDE_ONE_RUN = "r"
-"""What stands before the replay string of calls inside one run."""
+"""What precedes the replay string of calls inside one run."""
 
 AT_ONCE = "i1"
-"""What the replay string of runs at once begins with; behind the members stands a schedule's."""
+"""What the replay string of runs at once begins with; the schedule's follows the members."""
 
 
 STEPS_AT_MOST = 20_000

@@ -1,4 +1,4 @@
-"""Every piece of state that outlives a call is listed once, with who uses it and how it stands."""
+"""Every piece of state that outlives a call is listed once, with who uses it and its standing."""
 
 from __future__ import annotations
 
