@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -149,7 +149,7 @@ async def assert_isolated(
     checks: Mapping[str, Callable[[Any], object]] = {}
     meant: Sequence[RunLocal[Any]] = ()
     if isinstance(shared, Mapping):
-        checks = shared
+        checks = cast("Mapping[str, Callable[[Any], object]]", shared)
     elif shared is not None:
         meant = check_run_locals(shared)
     caller = sys._getframe(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import trio
 
@@ -74,6 +76,9 @@ async def test_inside_one_run_it_fails_and_the_run_local_is_named() -> None:
     assert text.startswith("answer is isolated per run, not per call: inside one run, ")
     assert caught.value.objects == (f"{__name__}.NOTES",)
     assert f"{__name__}.NOTES  (RunLocal)\n  written by call 1 ('lost card') at answer (" in text
+    assert re.search(
+        r"written by call [23] \(.*\) at answer \(", text
+    )  # It changed what was there.
     assert "every call gave what it gives alone" in text
     advice = text.splitlines()[-1]
     order = ["local variable", "@harness.open_run('answer')", "shared=[NOTES]"]
