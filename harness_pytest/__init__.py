@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harness.testing.pytest_plugin import WatchedTest
 
 _dump_at = pytest.StashKey[float]()
+_PER_RUN = "isolated per run, not per call"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,10 +87,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Pass on what was asked of schedules."""
     schedules = session.config.getoption("schedules")
     schedule = session.config.getoption("schedule")
-    if schedule is not None and not re.match(r"[hio]\d+:", schedule):
+    if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
-            f"--schedule={schedule} is no replay string: one begins with h1:, i1: or o1:, and is "
-            "printed by every failure"
+            f"--schedule={schedule} is no replay string: one begins with h1:, i1:, o1:, ri1: or "
+            "ro1:, and is printed by every failure"
         )
     if schedules is not None or schedule is not None:
         from harness.testing._asked import ask
@@ -135,10 +136,38 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
             yield
     finally:
         _watches.pop()
+        _note_what_was_told(item)
         if inner is function:
             item.obj = function  # type: ignore[attr-defined]
         elif function.hypothesis.inner_test is watched:  # type: ignore[union-attr]
             function.hypothesis.inner_test = inner  # type: ignore[union-attr]
+
+
+def _note_what_was_told(item: pytest.Item) -> None:
+    """Send it along with the test's report: with pytest-xdist that is written elsewhere."""
+    asking = sys.modules.get("harness.testing._asked")
+    if asking is not None:
+        item.user_properties += [(_PER_RUN, words) for words in asking.told()]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List what is isolated per run, not per call: it fails no test, so nobody would see it."""
+    lines = [
+        f"{report.nodeid}: {words}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, words in report.user_properties
+        if name == _PER_RUN
+    ]
+    if lines:
+        terminalreporter.section(_PER_RUN)
+        for line in dict.fromkeys(lines):
+            terminalreporter.line(line)
+        terminalreporter.line(
+            "assert_isolated(..., same_run=True) fails on it, with the proof; shared=[...] says "
+            "that it is meant"
+        )
 
 
 def _exploring(config: pytest.Config) -> AbstractContextManager[None]:

@@ -184,6 +184,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("testing", "harness.runs._yields"): (
+        "a controlled program notes the runs that generators hold; as a public name it would let "
+        "any code turn the warning into an error"
+    ),
     ("testing.objects", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
-from harness.cli._option_table import argument, command, option
+from harness.cli._option_table import argument, command, flag, option
 from harness.cli._target import load_module, load_target
 from harness.testing import audit as auditing
-from harness.testing.audit import RULES, Finding, Format, audit_paths, report
+from harness.testing.audit import (
+    RULES,
+    Baseline,
+    Finding,
+    Format,
+    InventoryFormat,
+    audit_paths,
+    inventory_paths,
+    inventory_report,
+    report,
+)
+
+_T = TypeVar("_T")
 
 
 def _value(text: str) -> Any:
@@ -24,6 +37,18 @@ def _value(text: str) -> Any:
         raise InputError(
             f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
         ) from error
+
+
+def _baseline(path: str) -> Baseline:
+    try:
+        return Baseline.read(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--baseline {path!r} can't be read ({error}); write one with "
+            f"`harness audit ... --format json > {path}`"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"--baseline {path!r}: {error}") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -45,16 +70,29 @@ class AuditOptions:
     Examples:
       harness audit src
       harness audit src tests --format sarif > audit.sarif
+      harness audit src --baseline known.json
+      harness audit src --inventory --format markdown
       harness audit support.agents:triage --input '"My card has not arrived"'
 
-    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
+    Exit status: 0 nothing found, nothing new or an inventory, 1 findings, 2 wrong usage.
     """
 
     targets: tuple[str, ...] = argument("PATH|MODULE[:FUNCTION]...", many=True)
-    format: Format = option(
-        "How the findings are written.",
-        type=click.Choice(["text", "json", "sarif"]),
+    format: Format | InventoryFormat = option(
+        "How the findings are written: text, json or sarif; an inventory: text, json or markdown.",
+        type=click.Choice(["text", "json", "sarif", "markdown"]),
         default="text",
+    )
+    inventory: bool = flag(
+        "List every piece of state that outlives a call instead: where it is declared, who reads "
+        "and writes it, and whether it is per call, shared on purpose, constant or unknown. "
+        "Nothing is run."
+    )
+    baseline: Baseline | None = option(
+        "What --format json wrote for old code: only findings that are not in it are shown, and "
+        "fail. A finding is known again after its line has moved.",
+        "FILE",
+        read=lambda path: None if path is None else _baseline(path),
     )
     input: list[Any] = option(
         "What FUNCTION is called with, such as '\"Hello\"' or '{\"id\": 1}'; may be given several "
@@ -69,6 +107,9 @@ def _run(options: AuditOptions) -> int:
     paths: list[str] = []
     from_runs: list[Finding] = []
     modules = [target for target in options.targets if not _is_path(target)]
+    form = options.format
+    if options.inventory and (options.input or options.baseline is not None):
+        raise InputError("--inventory lists all there is: it takes neither --input nor --baseline")
     if options.input and not any(":" in target for target in modules):
         raise InputError("--input is for a MODULE:FUNCTION, and none of the targets names one")
     for target in options.targets:
@@ -78,6 +119,8 @@ def _run(options: AuditOptions) -> int:
         name, _, function = target.partition(":")
         module = load_module(name)
         paths += _files_of(module, name)
+        if options.inventory:
+            continue
         given: Any = options.input or list(getattr(module, "INPUTS", ()))
         if not function and hasattr(module, "INPUTS") and callable(getattr(module, "agent", None)):
             function = "agent"
@@ -90,12 +133,24 @@ def _run(options: AuditOptions) -> int:
             )
         found = auditing.audit_function(load_target(f"{name}:{function}"), given)
         from_runs += [attrs.evolve(one, path=_shown(one.path)) for one in found]
+    if options.inventory:
+        if form == "sarif":
+            raise InputError("--inventory is written as text, json or markdown, not as sarif")
+        click.echo(inventory_report(_of_paths(inventory_paths, paths), form), nl=False)
+        return EXIT_OK
+    if form == "markdown":
+        raise InputError("findings are written as text, json or sarif; markdown is for --inventory")
+    findings = [*_of_paths(audit_paths, paths), *from_runs]
+    new = findings if options.baseline is None else options.baseline.new(findings)
+    click.echo(report(new, form, RULES, len(findings) - len(new)), nl=False)
+    return EXIT_FAILED if new else EXIT_OK
+
+
+def _of_paths(look: Callable[[list[str]], list[_T]], paths: list[str]) -> list[_T]:
     try:
-        findings = [*audit_paths(paths), *from_runs]
+        return look(paths)
     except FileNotFoundError as error:
         raise InputError(f"{error}; a target is a file, a folder or a module") from error
-    click.echo(report(findings, options.format, RULES), nl=False)
-    return EXIT_FAILED if findings else EXIT_OK
 
 
 def _is_path(target: str) -> bool:

@@ -8,6 +8,9 @@ Some readers leave no room for that, and are exempt: context managers and fixtur
 caller enters and leaves, `trio.as_safe_channel`, which iterates in a task of its own, and what
 harness iterates. So the check looks who iterates the generator when a block in it is entered; once
 for each position in the code, since it reads the bytecode.
+
+The testing kit runs a program many times, so there a warning must not end one run and spare the
+next. Under `held_blocks` it is an error only where two such generators are seen to cross.
 """
 
 from __future__ import annotations
@@ -17,10 +20,17 @@ import dis
 import inspect
 import os
 import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from types import CodeType, FrameType
+from typing import Protocol
+
+import trio
 
 from harness.errors import HarnessWarning
+from harness.runs._current import current
 from harness.runs._frames import is_ours, is_plumbing, place
+from harness.runs._run import Run
 
 ASYNC_GENERATOR = inspect.CO_ASYNC_GENERATOR
 """For who looks at ``frame.f_code.co_flags`` before it calls here: of nearly all it is not set."""
@@ -28,27 +38,97 @@ ASYNC_GENERATOR = inspect.CO_ASYNC_GENERATOR
 _EXEMPT_PACKAGES = frozenset({"anyio", "pytest_trio", "pytest_asyncio", "_pytest"})
 _CONTEXT_MANAGERS = contextlib.__file__
 
-_decided: set[tuple[CodeType, int]] = set()
-"""Positions that were looked at. They are as many as the program has blocks in generators."""
+_decided: dict[tuple[CodeType, int], bool] = {}
+"""Whether there is a yield inside, by position. They are as many as the blocks in generators."""
 
 
-def look_for_yield(frame: FrameType, block: str) -> None:
+class Block(Protocol):
+    """The block of a run, as far as this check knows it."""
+
+    _name: str
+    _run: Run | None
+
+
+class HeldBlocks:
+    """The blocks that suspended generators hold, to see two of them cross in one task."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[FrameType, Block]] = []
+
+    def enter(self, frame: FrameType, block: Block) -> None:
+        """Note that a generator enters a block that it holds across a ``yield``.
+
+        Raises:
+          HarnessWarning: if the run around it is that of another generator, suspended in this task.
+        """
+        task = trio.lowlevel.current_task()
+        running = set(_frames_from(frame))
+        around = set(_runs_from(current.get()))
+        for other, held in self._held:
+            run = held._run
+            if run is not None and run in around and run._task is task and other not in running:
+                raise HarnessWarning(
+                    f"open_run({block._name!r}) in the async generator "
+                    f"{place(frame.f_code, frame.f_lineno)} is entered while another one, "
+                    f"{place(other.f_code, other.f_lineno)}, is suspended in the same task and "
+                    f"holds the run {held._name!r}: from here on each has the other's run. "
+                    "Decorate the generators with @trio.as_safe_channel, or leave the block before "
+                    "the yield"
+                )
+        self._held = [
+            (other, held)
+            for other, held in self._held
+            if held._run is not None and held._run._status == "running"
+        ]
+        self._held.append((frame, block))
+
+
+held_blocks: ContextVar[HeldBlocks | None] = ContextVar("harness.runs.held_blocks", default=None)
+"""Under the testing kit, the blocks that are held."""
+
+
+def look_for_yield(frame: FrameType, block: Block) -> None:
     """Warn if a block that this frame enters now is held across a ``yield`` of its own.
 
     Args:
       frame: The frame of an async generator, in the ``async with`` of the block.
-      block: The block, as a caller writes it, such as ``"open_run(...)"``.
+      block: The block.
 
     Raises:
-      HarnessWarning: if warnings are errors.
+      HarnessWarning: if warnings are errors; under the testing kit, if two such blocks cross.
     """
     code = frame.f_code
     position = code, frame.f_lasti
-    if position in _decided:
+    kit = held_blocks.get()
+    is_first = position not in _decided
+    if is_first:
+        _decided[position] = _yields_inside(code, frame.f_lasti)
+    if not _decided[position] or not (is_first or kit) or _is_exempt(frame.f_back):
         return
-    _decided.add(position)
-    if _is_exempt(frame.f_back) or not _yields_inside(code, frame.f_lasti):
-        return
+    if is_first:
+        try:
+            _warn(frame, f"open_run({block._name!r})")
+        except HarnessWarning:
+            if kit is None:
+                raise
+    if kit is not None:
+        kit.enter(frame, block)
+
+
+def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _runs_from(run: Run | None) -> Iterator[Run]:
+    while run is not None:
+        yield run
+        run = run._parent
+
+
+def _warn(frame: FrameType, block: str) -> None:
+    code = frame.f_code
     warnings.warn_explicit(
         f"{block} is held across a yield of the async generator {place(code, frame.f_lineno)}: "
         "between two yields the run is its reader's, and two such generators in one task leave "
@@ -74,7 +154,7 @@ def _is_exempt(reader: FrameType | None) -> bool:
 
 
 def _yields_inside(code: CodeType, entering: int) -> bool:
-    """Return whether a ``yield`` stands in the block that the instruction ``entering`` enters.
+    """Return whether a ``yield`` is in the block that the instruction ``entering`` enters.
 
     A block is what the compiler covers with the handler that leaves it. What lies inside a nested
     block is covered by that one's handler, which is itself covered by the outer one's.

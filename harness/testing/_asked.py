@@ -1,10 +1,13 @@
-"""What the command line of pytest asks of schedules, for the code that explores them.
+"""What the command line of pytest asks of schedules, and what tests tell it that fails nothing.
 
-``pytest --schedules=N`` and ``--schedule=STRING`` speak to every test of a session, so they stand
-in one place of the process, written once when the session starts.
+``pytest --schedules=N`` and ``--schedule=STRING`` are for every test of a session, so they are kept
+in one place of the process, written once when the session starts. What a test tells is taken out
+when it ends.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import attrs
 
@@ -23,6 +26,21 @@ class Wishes:
 
 
 _asked = Wishes()  # harness: shared (one command line per process, read before the first test)
+
+
+_told: deque[str] = deque(maxlen=100)  # harness: shared (taken out by pytest after each test)
+
+
+def tell(words: str) -> None:
+    """Tell the session something that fails no test; outside pytest nobody asks for it."""
+    _told.append(words)
+
+
+def told() -> list[str]:
+    """Take out what was told."""
+    words = list(_told)
+    _told.clear()
+    return words
 
 
 def asked() -> Wishes:

@@ -76,9 +76,62 @@ def test_a_module_without_an_agent_is_only_read(
     assert "left-behind" not in capsys.readouterr().out
 
 
+def test_of_old_code_only_new_findings_fail(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever has moved since, and whatever became of what was known."""
+    (clean_imports / "old.py").write_text(WRONG)
+    assert audit("old.py", "--format", "json") == 1
+    (clean_imports / "known.json").write_text(capsys.readouterr().out)
+    (clean_imports / "old.py").write_text(f"import os\n\n\n{WRONG}")
+    assert audit("./old.py", "--baseline", "known.json") == 0
+    assert capsys.readouterr().out == "nothing new; 1 more in the baseline\n"
+    more = "async def other(name):\n    global _folder\n    _folder = name\nSEEN = []\n"
+    (clean_imports / "old.py").write_text(f"{WRONG}{more}async def see(x): SEEN.append(x)\n")
+    assert audit("old.py", "--baseline", "known.json", "--format", "json") == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["symbol"], found["function"]) == ("SEEN", "see")
+    (clean_imports / "old.py").write_text("async def agent(x): return x\n")
+    assert audit("old.py", "--baseline", "known.json") == 0
+
+
+def test_one_more_of_the_same_in_the_same_function_is_new(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silence = "LOG = []  # harness: shared\n"
+    (clean_imports / "old.py").write_text(silence)
+    audit("old.py", "--format", "json")
+    (clean_imports / "known.json").write_text(capsys.readouterr().out)
+    (clean_imports / "old.py").write_text(silence * 2)
+    assert audit("old.py", "--baseline", "known.json") == 1
+    assert "old.py:2:" in capsys.readouterr().out
+
+
+def test_an_inventory_lists_and_fails_nobody(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean_imports / "wrong.py").write_text(f"raise_at_import = 1\n{WRONG}")
+    assert audit("wrong.py", "--inventory") == 0
+    text = capsys.readouterr().out
+    assert "wrong.py:2: _folder (module variable): nothing says" in text
+    assert "written by agent (line 5)" in text
+    assert text.endswith("2 pieces of state: 1 unknown, 1 constant\n")
+    assert audit("wrong", "--inventory", "--format", "json") == 0
+    (first, _) = json.loads(capsys.readouterr().out)["state"]
+    assert (first["symbol"], first["standing"]) == ("_folder", "unknown")
+    assert first["written_by"] == [{"function": "agent", "path": "wrong.py", "line": 5}]
+    assert audit("wrong.py", "--inventory", "--format", "markdown") == 0
+    assert "| `_folder` | wrong.py:2 | module variable | unknown: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        pytest.param(["wrong.py", "--inventory", "--format", "sarif"], "sarif", id="no inventory"),
+        pytest.param(["wrong.py", "--format", "markdown"], "--inventory", id="no findings"),
+        pytest.param(["wrong.py", "--inventory", "--input", "1"], "neither", id="two things"),
+        pytest.param(["wrong.py", "--baseline", "no.json"], "--format json", id="no baseline"),
+        pytest.param(["wrong.py", "--baseline", "wrong.py"], "no baseline", id="other baseline"),
         pytest.param([], "Missing argument", id="nothing"),
         pytest.param(["nowhere.py"], "'nowhere.py'", id="no such file"),
         pytest.param(["nowhere"], "no module 'nowhere'", id="no such module"),

@@ -7,8 +7,11 @@ leaves behind. The second is loaded when first used: it brings the isolation che
 from typing import TYPE_CHECKING
 
 from harness._lazy import lazy
+from harness.testing.audit._baseline import Baseline
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._formats import Format, report
+from harness.testing.audit._inventory import State, Use, inventory_paths
+from harness.testing.audit._inventory_formats import InventoryFormat, inventory_report
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._static import RULES as _STATIC_RULES
 from harness.testing.audit._static import audit_paths, audit_source
@@ -20,12 +23,18 @@ else:
 
 __all__ = [
     "RULES",
+    "Baseline",
     "Finding",
     "Format",
+    "InventoryFormat",
     "Rule",
+    "State",
+    "Use",
     "audit_function",
     "audit_paths",
     "audit_source",
+    "inventory_paths",
+    "inventory_report",
     "report",
 ]
 

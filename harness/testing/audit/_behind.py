@@ -17,6 +17,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from harness._words import errors_in_words, repr_of
+from harness.fanout import fan_out
+from harness.policies import BestEffort
 from harness.testing.audit._finding import Finding
 from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._silence import silenced_lines, silences_in
@@ -31,8 +33,9 @@ STEPS_AT_MOST = 1_000_000
 def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -> list[Finding]:
     """Run ``fn`` for each input, one after the other, and return what the runs leave behind.
 
-    Each is a ``trio.run`` of its own, on a virtual clock. Objects are not put back. A run that
-    never ends is a finding like one that fails.
+    Each is a ``trio.run`` of its own, on a virtual clock, and an item of a `harness.fan_out` in it:
+    so it has a run, whose `RunLocal` values end with it. Objects are not put back. A run that never
+    ends is a finding like one that fails.
 
     Args:
       fn: An async function of one argument, or an agent.
@@ -77,7 +80,13 @@ def _audit(
 
 
 async def _call(fn: Callable[[Any], Awaitable[Any]], value: Any) -> None:
-    await fn(value)
+    """Run it as a batch would, and raise what it raised."""
+    try:
+        (result,) = await fan_out(fn, [value], policy=BestEffort())
+    except SystemExit as error:  # In a group, or it would end the audit.
+        raise BaseExceptionGroup("a run ends the process", [error]) from None
+    if result.error is not None:
+        raise result.error
 
 
 def _is_silenced(finding: Finding) -> bool:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import attrs
 
+KEEP_IT_PER_CALL = (
+    'keep it in a local variable; or open a run for each call, with @harness.open_run("name"), '
+    "and keep it in a harness.RunLocal; a RunLocal of the surrounding run is for what several "
+    "calls are meant to share"
+)
+"""What to do with state of a call, the simplest first."""
+
 
 @attrs.frozen(kw_only=True)
 class Rule:
@@ -49,6 +56,9 @@ class Finding:
 
     fix: str
     """What to do instead."""
+
+    function: str = ""
+    """The function that it is in, as ``Agent.ask``; empty outside of any."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"

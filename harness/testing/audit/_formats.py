@@ -18,19 +18,22 @@ Format: TypeAlias = Literal["text", "json", "sarif"]
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def report(findings: Sequence[Finding], format: Format, rules: Sequence[Rule]) -> str:
+def report(
+    findings: Sequence[Finding], format: Format, rules: Sequence[Rule], known: int = 0
+) -> str:
     """Return the findings in a format; ends with a line break.
 
     Args:
       findings: What was found, in the order to show.
       format: ``"text"``, ``"json"`` or ``"sarif"``.
       rules: Every rule that was looked for; SARIF lists them.
+      known: How many findings a baseline has left out; text says so.
 
     Raises:
       ValueError: if ``format`` is none of these.
     """
     if format == "text":
-        return _text(findings)
+        return _text(findings, known)
     if format == "json":
         return _json({"findings": [attrs.asdict(finding) for finding in findings]})
     if format == "sarif":
@@ -38,9 +41,10 @@ def report(findings: Sequence[Finding], format: Format, rules: Sequence[Rule]) -
     raise ValueError(f"format={format!r} is not one of 'text', 'json', 'sarif'")
 
 
-def _text(findings: Sequence[Finding]) -> str:
+def _text(findings: Sequence[Finding], known: int) -> str:
+    left_out = f"; {known:,} more in the baseline" if known else ""
     if not findings:
-        return "nothing found\n"
+        return f"nothing {'new' if known else 'found'}{left_out}\n"
     lines: list[str] = []
     explained: set[str] = set()
     for finding in findings:
@@ -53,7 +57,7 @@ def _text(findings: Sequence[Finding]) -> str:
     lines.append(
         f"{len(findings):,} {'finding' if len(findings) == 1 else 'findings'} "
         f"in {files:,} {'file' if files == 1 else 'files'}; "
-        "if one is shared on purpose, say so: # harness: shared (reason)"
+        f"if one is shared on purpose, say so: # harness: shared (reason){left_out}"
     )
     return "\n".join(lines) + "\n"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from harness.testing.audit._finding import Rule
+from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 
 LEFT_BEHIND = Rule(
     name="left-behind",
     title="what a run has changed in objects that outlive it",
     why="the next run finds what this one left, and runs side by side find each other's",
-    fix="keep it in a harness.RunLocal or in local variables; what is shared on purpose belongs "
-    "into harness.shared",
+    fix=f"{KEEP_IT_PER_CALL}; what is shared on purpose belongs into harness.shared",
 )
 
 RUN_FAILED = Rule(

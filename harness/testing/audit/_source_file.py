@@ -109,6 +109,12 @@ class Source:
             function = self.function_of(function)
         return found
 
+    def qualified_name(self, node: ast.AST) -> str:
+        """Return the name of a function or class, behind those of what it is in."""
+        around = [node, *self.around(node)]
+        names = [one.name for one in around if isinstance(one, (*FUNCTIONS, ast.ClassDef))]
+        return ".".join(reversed(names))
+
     def is_at_import(self, node: ast.AST) -> bool:
         """Return whether ``node`` runs when the module is imported."""
         inner = node

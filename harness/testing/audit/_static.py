@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._rules import CHECKERS
 from harness.testing.audit._silence import NO_REASON, Silence, silenced_lines, silences_in
-from harness.testing.audit._source_file import Source
+from harness.testing.audit._source_file import FUNCTIONS, Source
 from harness.testing.audit._sources import Hit, Sources
 
 UNREADABLE = Rule(
@@ -54,6 +54,26 @@ def audit_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
     Raises:
       FileNotFoundError: if a path is not there, or a folder holds no Python file.
     """
+    texts, broken = _texts_of(paths)
+    return _in_order([*_audit(texts), *broken])
+
+
+def read_program(
+    paths: Iterable[str | os.PathLike[str]],
+) -> tuple[Sources, list[Finding]]:
+    """Return the files, and a finding for each that can't be read.
+
+    Raises:
+      FileNotFoundError: as for `audit_paths`.
+    """
+    texts, broken = _texts_of(paths)
+    program, not_python = _parsed(texts)
+    return program, _in_order([*broken, *not_python])
+
+
+def _texts_of(
+    paths: Iterable[str | os.PathLike[str]],
+) -> tuple[list[tuple[str, str]], list[Finding]]:
     texts: list[tuple[str, str]] = []
     broken: list[Finding] = []
     for path in python_files(paths):
@@ -62,7 +82,7 @@ def audit_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
                 texts.append((file.read(), str(path)))
         except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
             broken.append(_unreadable(str(path), 1, 1, str(error)))
-    return _in_order([*_audit(texts), *broken])
+    return texts, broken
 
 
 def python_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -93,6 +113,30 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
+    program, findings = _parsed(texts)
+    silenced: dict[Source, set[int]] = {}
+    for source in program.sources:
+        silences = silences_in(source.text) if "harness:" in source.text else []
+        silenced[source] = silenced_lines(silences, source.text)
+        findings += [_without_reason(source, one) for one in silences if not one.reason]
+    seen: set[tuple[str, str, int, int, str]] = set()
+    for source in program.sources:
+        for checker in CHECKERS:
+            for hit in checker.check(source, program):
+                home = hit.source or source
+                finding = _finding(checker.rule, home, hit)
+                # A class with an instance in each of two files is found from both.
+                # But one statement can set several attributes.
+                attribute = finding.symbol.rpartition(".")[2]
+                place = (finding.rule, finding.path, finding.line, finding.column, attribute)
+                if place not in seen and not silenced[home] & set(_lines_of(hit)):
+                    seen.add(place)
+                    findings.append(finding)
+    return _in_order(findings)
+
+
+def _parsed(texts: Sequence[tuple[str, str]]) -> tuple[Sources, list[Finding]]:
+    """Return the files that can be read, and a finding for each that can't."""
     sources: list[Source] = []
     findings: list[Finding] = []
     for text, path in texts:
@@ -106,24 +150,7 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
             )
         except (ValueError, RecursionError, MemoryError) as error:
             findings.append(_unreadable(path, 1, 1, str(error)))
-    program = Sources(sources)
-    silenced: dict[Source, set[int]] = {}
-    for source in sources:
-        silences = silences_in(source.text) if "harness:" in source.text else []
-        silenced[source] = silenced_lines(silences, source.text)
-        findings += [_without_reason(source, one) for one in silences if not one.reason]
-    seen: set[tuple[str, str, int, int]] = set()
-    for source in sources:
-        for checker in CHECKERS:
-            for hit in checker.check(source, program):
-                home = hit.source or source
-                finding = _finding(checker.rule, home, hit)
-                # A class with an instance in each of two files is found from both.
-                place = (finding.rule, finding.path, finding.line, finding.column)
-                if place not in seen and not silenced[home] & set(_lines_of(hit)):
-                    seen.add(place)
-                    findings.append(finding)
-    return _in_order(findings)
+    return Sources(sources), findings
 
 
 def _lines_of(hit: Hit) -> Iterator[int]:
@@ -134,7 +161,9 @@ def _lines_of(hit: Hit) -> Iterator[int]:
 
 
 def _finding(rule: Rule, source: Source, hit: Hit) -> Finding:
+    function = hit.node if isinstance(hit.node, FUNCTIONS) else source.function_of(hit.node)
     return Finding(
+        function="" if function is None else source.qualified_name(function),
         rule=rule.name,
         path=source.path,
         line=getattr(hit.node, "lineno", 1),

@@ -22,7 +22,6 @@ from harness.testing._outcomes import (
     compared_by_identity,
     first_difference,
 )
-from harness.testing.isolation._program import run_name
 from harness.testing.isolation._trials import Subject
 from harness.testing.schedules import Schedule, ScheduleRun
 from harness.testing.schedules._choosers import Uniform
@@ -165,10 +164,10 @@ def _refuse_only_errors(subject: Subject) -> None:
                 "such things in the function"
             )
         raise ValueError(
-            f"every run failed alone, {run_name(0)} with {errors_in_words(errors[0])}, so there "
-            f"is nothing to compare; {what_to_do}"
+            f"every run failed alone, {subject.name_of(0)} with {errors_in_words(errors[0])}, so "
+            f"there is nothing to compare; {what_to_do}"
         ) from errors[0]
 
 
 def _words(subject: Subject, member: int) -> str:
-    return f"{run_name(member)} (input {repr_of(subject.inputs[member])})"
+    return f"{subject.name_of(member)} (input {repr_of(subject.inputs[member])})"

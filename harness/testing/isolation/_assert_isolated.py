@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
+from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
-from harness.testing._asked import asked
+from harness.testing._asked import asked, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, run_each_alone
 from harness.testing.isolation._causes import (
@@ -28,12 +29,23 @@ from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Caught, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._line_watch import LineWatch
-from harness.testing.isolation._program import AgentFunction, run_name
+from harness.testing.isolation._program import AgentFunction
 from harness.testing.isolation._report import report
-from harness.testing.isolation._trials import AtOnce, Subject, Trial, Verdict, trial_of
+from harness.testing.isolation._same_run import SameRun, check_run_locals
+from harness.testing.isolation._trials import (
+    INSIDE_ONE_RUN,
+    AtOnce,
+    Subject,
+    Trial,
+    Verdict,
+    trial_of,
+)
 from harness.testing.isolation._watch import StepWatch
 from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
 from harness.testing.schedules._thread import in_worker_thread
+
+SAME_RUN_SHARE = 5
+"""Of so many schedules, one more is tried with the inputs as calls inside one run."""
 
 
 @attrs.frozen
@@ -58,6 +70,13 @@ class Isolation:
     uncontrolled: tuple[str, ...] = ()
     """What runs waited for that no schedule controls, such as worker threads."""
 
+    per_run: tuple[str, ...] = ()
+    """Paths of what two calls inside one run share, mostly `RunLocal`s: isolated per run, not per
+    call."""
+
+    per_run_report: str = attrs.field(default="", repr=False)
+    """The whole report of what calls inside one run share; empty if they share nothing."""
+
 
 async def assert_isolated(
     agent_fn: AgentFunction,
@@ -66,8 +85,9 @@ async def assert_isolated(
     schedules: int = 500,
     seed: int = 0,
     schedule: str | None = None,
-    shared: Mapping[str, Callable[[Any], object]] | None = None,
+    shared: Mapping[str, Callable[[Any], object]] | Iterable[RunLocal[Any]] | None = None,
     equal: Equal | None = None,
+    same_run: bool = False,
 ) -> Isolation:
     """Assert that each run gives the same alone, after others, and at once with others.
 
@@ -77,6 +97,10 @@ async def assert_isolated(
     object that the runs share, who wrote and who read it, and the proof. When this returns,
     everything is as it was before.
 
+    Then the inputs are tried as calls inside one run, where a `RunLocal` has one value for all of
+    them. What differs only there is isolated per run, not per call: it is reported as
+    `Isolation.per_run`, and fails with ``same_run=True``.
+
     Args:
       agent_fn: An async function of one argument, or anything that is called like one: a bound
         method, a partial, an agent.
@@ -85,8 +109,10 @@ async def assert_isolated(
       seed: What they are drawn from: the same seed tries the same schedules.
       schedule: A replay string, as a failure prints it; then only that is run.
       shared: What runs share on purpose: functions by object path, ``"module.NAME.attr"``. Each
-        gets the object after every step and must return true: it is in order.
+        gets the object after every step and must return true: it is in order. Or a list of the
+        `RunLocal`s that the calls of one run share on purpose.
       equal: A function of two outputs that is true if they are the same; by default ``==``.
+      same_run: Whether to call the function inside one run, instead of in a run for each input.
 
     Returns:
       What was seen: also what runs leave behind without harm.
@@ -118,23 +144,40 @@ async def assert_isolated(
     schedules = wanted.schedules or schedules
     schedule = wanted.schedule or schedule
     trial = None if schedule is None else trial_of(schedule, len(given))
-    declared: Mapping[str, Callable[[Any], object]] = {} if shared is None else shared
+    if schedule is not None and schedule.strip().startswith(INSIDE_ONE_RUN):
+        same_run = True
+    checks: Mapping[str, Callable[[Any], object]] = {}
+    meant: Sequence[RunLocal[Any]] = ()
+    if isinstance(shared, Mapping):
+        checks = cast("Mapping[str, Callable[[Any], object]]", shared)
+    elif shared is not None:
+        meant = check_run_locals(shared)
     caller = sys._getframe(1)
+    wanted_here = _Wanted(schedules, seed, trial, checks, meant, equal, same_run)
 
     def work(go_on: Callable[[], None]) -> Isolation:
-        return _check(agent_fn, given, schedules, seed, trial, declared, equal, caller, go_on)
+        return _check(agent_fn, given, wanted_here, caller, go_on)
 
     return await in_worker_thread(work)
+
+
+@attrs.frozen
+class _Wanted:
+    """What is asked for."""
+
+    schedules: int
+    seed: int
+    trial: Trial | None
+    checks: Mapping[str, Callable[[Any], object]]
+    meant: Sequence[RunLocal[Any]]
+    equal: Equal | None
+    same_run: bool
 
 
 def _check(
     agent_fn: AgentFunction,
     inputs: list[Any],
-    schedules: int,
-    seed: int,
-    trial: Trial | None,
-    shared: Mapping[str, Callable[[Any], object]],
-    equal: Equal | None,
+    wanted: _Wanted,
     caller: FrameType,
     go_on: Callable[[], None],
 ) -> Isolation:
@@ -142,19 +185,52 @@ def _check(
     reached = reach_from(agent_fn, inputs, caller)
     state = SharedState(reached)
     try:
-        checks = checks_of(shared, reached.namespaces())
-        subject = Subject(agent_fn, inputs, state, Comparison(equal), checks)
-        alone = run_each_alone(subject, seed)
-        if trial is not None:
-            return _replay(subject, trial, alone)
-        found = hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
+        checks = checks_of(wanted.checks, reached.namespaces())
+        subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
+        if wanted.same_run:
+            subject = _inside_one_run(subject, wanted.meant)
+        alone = run_each_alone(subject, wanted.seed)
+        if wanted.trial is not None:
+            return _replay(subject, wanted.trial, alone)
+        found = _hunt(subject, wanted.schedules, wanted.seed, go_on)
         if isinstance(found, Caught):
-            raise _failure(subject, found, alone, seed)
-        return _isolation(subject, found, alone)
+            raise _failure(subject, found, alone, wanted.seed)
+        seen = _isolation(subject, found, alone)
+        if wanted.same_run:
+            return seen
+        shared = _shared_by_calls(_inside_one_run(subject, wanted.meant), wanted, go_on)
+        if shared is None:
+            return seen
+        tell(f"{name_of(agent_fn)} ({', '.join(shared.objects) or 'see per_run_report'})")
+        return attrs.evolve(seen, per_run=shared.objects, per_run_report=str(shared))
     except IncomparableError as error:
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
         state.put_back()
+
+
+def _hunt(subject: Subject, schedules: int, seed: int, go_on: Callable[[], None]) -> Caught | int:
+    return hunt_in_order(subject) or hunt_at_once(subject, schedules, seed, go_on)
+
+
+def _inside_one_run(subject: Subject, meant: Sequence[RunLocal[Any]]) -> Subject:
+    """Return the same subject, of which the inputs are calls inside one run."""
+    same_run = SameRun(subject.state)
+    return attrs.evolve(subject, same_run=same_run, meant=same_run.suspects(meant), alone={})
+
+
+def _shared_by_calls(
+    subject: Subject, wanted: _Wanted, go_on: Callable[[], None]
+) -> ScheduleError | None:
+    """Return what calls inside one run share that runs of their own don't."""
+    try:
+        alone = run_each_alone(subject, wanted.seed)
+    except (ScheduleError, ValueError):
+        # Alone it was right in a run of its own, so this is no leak between calls.
+        return None
+    share = max(wanted.schedules // SAME_RUN_SHARE, 1)
+    found = _hunt(subject, share, wanted.seed, go_on)
+    return _failure(subject, found, alone, wanted.seed) if isinstance(found, Caught) else None
 
 
 def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolation:
@@ -174,9 +250,9 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
     diverged = verdict.run.diverged_at if verdict.run is not None else None
     if diverged is not None:
         raise ScheduleError(
-            f"the replay string {trial.replay!r} is of other code: the replay diverged at "
-            f"decision {diverged}; search again without schedule= to get a new one",
-            trial.replay,
+            f"the replay string {subject.replay_of(trial)!r} is of other code: the replay diverged "
+            f"at decision {diverged}; search again without schedule= to get a new one",
+            subject.replay_of(trial),
         )
     if verdict.failed:
         raise _failure(subject, Caught(trial, verdict, 1), alone, seed=0)
@@ -186,8 +262,11 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
 def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -> ScheduleError:
     """Find out all that can be said about a failing trial, and say it."""
     trial = found.trial
+    if subject.same_run is not None:
+        subject.same_run.add_used()
     watch = StepWatch(subject.state.parts)
     again = _replay_watched(subject, trial, watch)
+    run_was_cancelled = subject.same_run is not None and subject.same_run.was_cancelled
     candidates = candidates_of(watch.steps)
     broken = found.verdict.broken
     if broken is not None and not found.verdict.differences:
@@ -214,7 +293,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
-        names = ", ".join(run_name(member) for member in trial.members)
+        names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")
     findings = Findings(
         function=name_of(subject.agent),
@@ -229,10 +308,22 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         not_put_back=subject.state.not_put_back,
         schedules_run=found.schedules_run,
         notes=notes,
+        inside_one_run=subject.same_run is not None,
+        run_was_cancelled=run_was_cancelled,
+        isolated_per_run=_is_right_in_runs_of_their_own(subject, trial),
+        replay=subject.replay_of(trial),
     )
-    error = ScheduleError(report(findings), trial.replay, found.schedules_run, paths)
+    error = ScheduleError(report(findings), findings.replay, found.schedules_run, paths)
     error.__cause__ = _first_error(found)
     return error
+
+
+def _is_right_in_runs_of_their_own(subject: Subject, trial: Trial) -> bool:
+    """Tell whether what fails among calls inside one run is right with a run for each."""
+    if subject.same_run is None:
+        return False
+    verdict = trial.play(attrs.evolve(subject, same_run=None, meant=()))
+    return not verdict.failed
 
 
 def _proof(

@@ -15,7 +15,6 @@ import attrs
 
 from harness._words import repr_of
 from harness.testing.isolation._line_watch import Access
-from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._trials import AtOnce, InOrder, Subject, Trial
 from harness.testing.isolation._watch import Step
 from harness.testing.objects import Suspect
@@ -147,8 +146,7 @@ def _smallest(
 
 def _is_right(subject: Subject, trial: Trial, candidates: Sequence[Candidate]) -> bool:
     suspects = [suspect for one in candidates for suspect in one.suspects]
-    private = PrivateContents(suspects, subject.state)
-    verdict = trial.play(subject, private=private)
+    verdict = trial.play(subject, private=suspects)
     # What is declared as shared may well be out of order when it isn't shared any more.
     return not verdict.differences and verdict.error is None
 

@@ -48,7 +48,7 @@ def checks_of(
 
 
 def _finder(path: str, namespaces: Mapping[str, Mapping[str, Any]]) -> Callable[[], Any]:
-    """Return a function that finds the object anew each time: it may be replaced by another."""
+    """Return a function that looks the object up each time: another may take its place."""
     # A module's name can be one that no expression may begin with, so it is cut off first.
     modules = {**{name: vars(module) for name, module in list(sys.modules.items())}, **namespaces}
     names = sorted((n for n in modules if path.startswith(f"{n}.")), key=len, reverse=True)

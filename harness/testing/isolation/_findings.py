@@ -10,7 +10,7 @@ import attrs
 from harness._words import repr_of
 from harness.testing.isolation._causes import Causes
 from harness.testing.isolation._line_watch import Access
-from harness.testing.isolation._program import run_name
+from harness.testing.isolation._program import call_name, run_name
 from harness.testing.isolation._trials import Trial, Verdict
 from harness.testing.isolation._watch import Step
 
@@ -36,11 +36,23 @@ class Findings:
     not_put_back: Sequence[str]
     schedules_run: int
     notes: Sequence[str] = ()
+    inside_one_run: bool = False
+    """Whether it was found among calls inside one run."""
+    run_was_cancelled: bool = False
+    """Whether a call has cancelled that run."""
+    isolated_per_run: bool = False
+    """Whether each is right where it has a run of its own."""
+    replay: str = ""
+
+    def name_of(self, member: int) -> str:
+        """Return what the report calls the run, or the call, on the input of this index."""
+        return call_name(member) if self.inside_one_run else run_name(member)
 
 
 def run_words(findings: Findings, member: int) -> str:
     """Return what a report calls a run: its number, and its input."""
-    return f"{run_name(member)} ({shortened(repr_of(findings.inputs[member]), _WORDS_AT_MOST)})"
+    given = shortened(repr_of(findings.inputs[member]), _WORDS_AT_MOST)
+    return f"{findings.name_of(member)} ({given})"
 
 
 def shortened(text: str, most: int) -> str:

@@ -1,17 +1,25 @@
-"""Say in one sentence what to do about a shared object."""
+"""Say in one sentence what to do about a shared object.
+
+The advice comes in this order: a local variable; a run per call with a `RunLocal`; a `RunLocal` of
+the surrounding run only where several calls are meant to share it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any
 
 from harness._words import repr_of
 from harness.testing.isolation._findings import Findings
+from harness.testing.isolation._same_run import RunLocalPart
 from harness.testing.objects import OpaquePart
 
 
 def fix(findings: Findings) -> str:
     """Return what to do about it, in one sentence."""
+    if not findings.causes.candidates and findings.run_was_cancelled:
+        return f"give each call a run of its own, with {_decorator(findings)}"
     if not findings.causes.candidates:
         return "find what outside of the program the runs share, and give each its own"
     if findings.verdict.broken is not None:
@@ -26,6 +34,12 @@ def fix(findings: Findings) -> str:
         return "make the default None, and make a new object in the function when it is None"
     if first.path.startswith("inputs["):
         return "don't change an input that runs share; copy it first"
+    if isinstance(first.suspects[0].part, RunLocalPart):
+        return (
+            f"make it a local variable of the function; or open a run for each call, with "
+            f"{_decorator(findings)}, and each has its own {name}; if the calls of one run are "
+            f"meant to share it, say so: shared=[{_without_module(first.path)}]"
+        )
     if isinstance(first.suspects[0].part, OpaquePart):
         return f"give each run a {first.kind} of its own, or let only one use it at a time"
     if first.suspects[0].part.advice:
@@ -41,9 +55,26 @@ def fix(findings: Findings) -> str:
             "or give each run its own"
         )
     return (
-        f"keep it per run, as in {name} = harness.RunLocal({_factory(findings.initial[first.path])}"
-        f", name={name!r}), or make it a local variable of the function"
+        f"make it a local variable of the function; or open a run for each call, with "
+        f"{_decorator(findings)}, and keep it there, as in {name} = harness.RunLocal("
+        f"{_factory(findings.initial[first.path])}, name={name!r}); without the decorator the "
+        "RunLocal is the surrounding run's, for what its calls are meant to share"
     )
+
+
+def _decorator(findings: Findings) -> str:
+    """Return code that opens a run for each call."""
+    name = findings.function.rpartition(".")[2]
+    return f"@harness.open_run({(name if name.isidentifier() else 'agent')!r})"
+
+
+def _without_module(path: str) -> str:
+    """Return a path as the code of its module writes it."""
+    parts = path.partition(" (local of")[0].split(".")
+    while len(parts) > 1 and ".".join(parts[:-1]) not in sys.modules:
+        parts.pop()
+    module = ".".join(parts[:-1])
+    return path.partition(" (local of")[0].removeprefix(f"{module}.")
 
 
 def _is_trios(thing: Any) -> bool:

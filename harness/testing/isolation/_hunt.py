@@ -48,7 +48,9 @@ def hunt_in_order(subject: Subject) -> Caught | None:
     for tried, members in enumerate((forward, forward[::-1]), 1):
         verdict = InOrder(tuple(members)).play(subject)
         first = members[: verdict.position + 1]
-        if verdict.failed and last_is_wrong_in_one_loop(subject, first):
+        if verdict.failed and (
+            subject.same_run is not None or last_is_wrong_in_one_loop(subject, first)
+        ):
             return _shortest(subject, tuple(first), tried)
     return None
 

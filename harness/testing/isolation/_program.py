@@ -11,8 +11,9 @@ from typing import Any
 import attrs
 import trio
 
-from harness.runs import open_run, start_soon
+from harness.runs import Run, open_run, start_soon
 from harness.testing._outcomes import Outcome, returned
+from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import member
 from harness.testing.schedules import faultable
 
@@ -31,12 +32,28 @@ class Program:
     in_turn: bool = False
     """Whether each begins when the one before has ended."""
 
+    same_run: SameRun | None = None
+    """What looks into the one run that all are calls in; None if each is a run of its own."""
+
     outcomes: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome], init=False)
     """How the runs ended, by index of the input."""
 
     async def __call__(self) -> None:
         """Run it once."""
         self.outcomes.clear()
+        if self.same_run is None:
+            await self._all(None)
+            return
+        async with open_run("calls") as run:
+            with self.same_run.holding(run):
+                await self._all(run)
+        self.same_run.was_cancelled = run.status == "cancelled"
+        if self.same_run.was_cancelled:
+            # A call has cancelled the run that it shares with the others.
+            for index in self.members:
+                self.outcomes.setdefault(index, Outcome("cancelled"))
+
+    async def _all(self, run: Run | None) -> None:
         groups = [[index] for index in self.members] if self.in_turn else [self.members]
         for group in groups:
             async with trio.open_nursery() as nursery:
@@ -44,7 +61,7 @@ class Program:
                     # A task takes on what is set when it is started: so also its first step has it.
                     member.set(index)
                     # A run of the caller's belongs to another `trio.run`: these are in none of it.
-                    start_soon(nursery, self._one, index, run=None, name=run_name(index))
+                    start_soon(nursery, self._one, index, run=run, name=self.name_of(index))
                 member.set(None)
 
     async def _one(self, index: int) -> None:
@@ -57,6 +74,9 @@ class Program:
 
     async def _run(self, index: int) -> None:
         try:
+            if self.same_run is not None:
+                self.outcomes[index] = returned(await self.agent(self.inputs[index]))
+                return
             async with open_run(run_name(index)):
                 value = await self.agent(self.inputs[index])
                 self.outcomes[index] = returned(value)
@@ -69,7 +89,16 @@ class Program:
             # A run that its own code has cancelled is left quietly.
             self.outcomes.setdefault(index, Outcome("cancelled"))
 
+    def name_of(self, index: int) -> str:
+        """Return the name of the task on the input of this index."""
+        return run_name(index) if self.same_run is None else call_name(index)
+
 
 def run_name(index: int) -> str:
     """Return what reports call the run on the input of this index."""
     return f"run {index + 1}"
+
+
+def call_name(index: int) -> str:
+    """Return what reports call the call on the input of this index, inside one run."""
+    return f"call {index + 1}"

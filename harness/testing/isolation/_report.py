@@ -13,9 +13,8 @@ from harness.testing.isolation._causes import Candidate
 from harness.testing.isolation._findings import Findings, run_words
 from harness.testing.isolation._fix import fix
 from harness.testing.isolation._line_watch import Access
-from harness.testing.isolation._program import run_name
 from harness.testing.isolation._table import table
-from harness.testing.isolation._trials import Difference, InOrder, Trial, Verdict
+from harness.testing.isolation._trials import Difference, InOrder, Trial
 from harness.testing.objects import OpaquePart
 
 LONG_OUTPUT = 100
@@ -27,7 +26,7 @@ def report(findings: Findings) -> str:
     lines = [_headline(findings), ""]
     for difference in findings.verdict.differences:
         lines += _difference(findings, difference)
-    lines += _program_faults(findings.verdict)
+    lines += _program_faults(findings)
     if lines[-1]:
         lines.append("")
     lines += _objects(findings)
@@ -41,8 +40,9 @@ def report(findings: Findings) -> str:
     lines += [f"note: {note}" for note in findings.notes]
     # A method has the name of its class there, which isn't what was checked.
     function = findings.function if findings.function.isidentifier() else "agent_fn"
+    how = "same_run=True, " if findings.inside_one_run else ""
     lines.append(
-        f"replay: await assert_isolated({function}, inputs, schedule={findings.trial.replay!r})"
+        f"replay: await assert_isolated({function}, inputs, {how}schedule={findings.replay!r})"
     )
     lines.append(f"fix: {fix(findings)}")
     return "\n".join(lines)
@@ -54,19 +54,24 @@ def report(findings: Findings) -> str:
 def _headline(findings: Findings) -> str:
     verdict = findings.verdict
     found = f"(schedule {findings.schedules_run})" if findings.schedules_run else ""
-    if isinstance(findings.trial, InOrder):
+    later = any(difference.later for difference in verdict.differences)
+    how = f"{findings.function} is not isolated"
+    if findings.isolated_per_run:
+        how = f"{findings.function} is isolated per run, not per call"
+    inside = "inside one run, " if findings.inside_one_run else ""
+    if isinstance(findings.trial, InOrder) and not later:
         last = verdict.differences[-1].member if verdict.differences else findings.trial.members[-1]
-        before = ", ".join(run_name(member) for member in findings.trial.members[:-1])
-        words = f"{run_name(last)} after {before} gives something else than alone"
-        return f"{findings.function} is not isolated: {words}; no concurrency is needed"
-    wrong = [run_name(difference.member) for difference in verdict.differences]
+        before = ", ".join(findings.name_of(member) for member in findings.trial.members[:-1])
+        words = f"{findings.name_of(last)} after {before} gives something else than alone"
+        return f"{how}: {inside}{words}; no concurrency is needed"
+    wrong = [findings.name_of(difference.member) for difference in verdict.differences]
     if wrong:
         words = f"{_and(wrong)} {'gives' if len(wrong) == 1 else 'give'} something else than alone"
     elif verdict.broken is not None:
         words = f"{verdict.broken.path} gets out of order"
     else:
         words = "the program as a whole fails"
-    return f"{findings.function} is not isolated: together, {words} {found}".rstrip()
+    return f"{how}: {inside}together, {words} {found}".rstrip()
 
 
 def _difference(findings: Findings, difference: Difference) -> list[str]:
@@ -86,7 +91,8 @@ def _mode(trial: Trial) -> str:
     return "after:   " if isinstance(trial, InOrder) else "together:"
 
 
-def _program_faults(verdict: Verdict) -> list[str]:
+def _program_faults(findings: Findings) -> list[str]:
+    verdict = findings.verdict
     lines: list[str] = []
     if verdict.run is not None:
         lines += [
@@ -96,9 +102,10 @@ def _program_faults(verdict: Verdict) -> list[str]:
         lines += [f"  with a fault: {fault.in_words()}" for fault in verdict.run.schedule.faults]
     broken = verdict.broken
     if broken is not None:
+        name = findings.name_of(broken.member)
         lines.append(
             f"  {broken.path} is out of order after step {broken.step}, a step of "
-            f"{run_name(broken.member)} in {broken.waits_in or 'its last line'}: {broken.why}"
+            f"{name} in {broken.waits_in or 'its last line'}: {broken.why}"
         )
     if verdict.error is not None:
         # Of a deadlock the first line; who waits where comes below.
@@ -113,6 +120,8 @@ def _program_faults(verdict: Verdict) -> list[str]:
 def _objects(findings: Findings) -> list[str]:
     causes = findings.causes
     lines: list[str] = []
+    if not causes.candidates and findings.run_was_cancelled:
+        return ["a call cancelled the run, which is that of the other calls too", ""]
     if not causes.candidates:
         return [
             "no object that the function can reach was written; the runs may share something "
@@ -128,11 +137,12 @@ def _objects(findings: Findings) -> list[str]:
         lines += _accesses(findings, candidate)
     if causes.proven:
         what = "contents of their own" if causes.joint else "contents of its own"
+        one = "call" if findings.inside_one_run else "run"
         subject = "these objects together had" if causes.joint else "it had"
         count = causes.replays
         lines.append(
             f"proof: in {count} replay{'s' if count != 1 else ''} in which {subject} {what} for "
-            "each run, every run gave what it gives alone"
+            f"each {one}, every {one} gave what it gives alone"
         )
     if causes.raced:
         lines.append("also changed by runs behind each other's back (not proven to matter):")

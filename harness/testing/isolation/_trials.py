@@ -14,9 +14,10 @@ import attrs
 
 from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._private import PrivateContents
-from harness.testing.isolation._program import AgentFunction, Program
+from harness.testing.isolation._program import AgentFunction, Program, call_name, run_name
+from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import OrderWatch, OutOfOrder
-from harness.testing.objects import SharedState
+from harness.testing.objects import SharedState, Suspect
 from harness.testing.schedules import Observer, Schedule, ScheduleRun, run_schedule
 from harness.testing.schedules._run_schedule import run_probe
 from harness.testing.schedules._schedule import VERSION
@@ -25,8 +26,11 @@ from harness.testing.schedules._search import Probe
 IN_ORDER = "o1"
 """What the replay string of runs one after the other begins with."""
 
+INSIDE_ONE_RUN = "r"
+"""What precedes the replay string of calls inside one run."""
+
 AT_ONCE = "i1"
-"""What the replay string of runs at once begins with; behind the members stands a schedule's."""
+"""What the replay string of runs at once begins with; the schedule's follows the members."""
 
 
 STEPS_AT_MOST = 20_000
@@ -81,8 +85,28 @@ class Subject:
     state: SharedState
     comparison: Comparison
     checks: Mapping[str, Callable[[], object]]
+    same_run: SameRun | None = None
+    """What looks into the one run that all are calls in; None if each is a run of its own."""
+    meant: Sequence[Suspect] = ()
+    """What the calls of one run share on purpose, so that no difference counts that it makes."""
     alone: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome])
     """How each run ends alone, by index of its input."""
+
+    def name_of(self, member: int) -> str:
+        """Return what reports call the run, or the call, on the input of this index."""
+        return run_name(member) if self.same_run is None else call_name(member)
+
+    def replay_of(self, trial: Trial) -> str:
+        """Return the replay string."""
+        return trial.replay if self.same_run is None else f"{INSIDE_ONE_RUN}{trial.replay}"
+
+    def watchers(
+        self, observers: Iterable[Observer], suspects: Sequence[Suspect]
+    ) -> tuple[list[Observer], PrivateContents | None]:
+        """Return the observers, with one more that gives each run contents of its own."""
+        own = [*self.meant, *suspects]
+        private = PrivateContents(own, self.state) if own else None
+        return [*observers, *([] if private is None else [private])], private
 
     def run(
         self,
@@ -93,7 +117,7 @@ class Subject:
         in_turn: bool = False,
     ) -> tuple[Program, ScheduleRun]:
         """Run some of the inputs at once, or each after the other, from the state as it is."""
-        program = Program(self.agent, self.inputs, members, in_turn=in_turn)
+        program = Program(self.agent, self.inputs, members, in_turn=in_turn, same_run=self.same_run)
         self.state.begin_run()
         watching = tuple(observers)
         most_steps = STEPS_AT_MOST * (len(members) if in_turn else 1)
@@ -143,9 +167,9 @@ class AtOnce:
         self,
         subject: Subject,
         observers: Iterable[Observer] = (),
-        private: PrivateContents | None = None,
+        private: Sequence[Suspect] = (),
     ) -> Verdict:
-        """Put everything back, run it, and judge."""
+        """Put everything back, run it, and judge; each run has its own of what is ``private``."""
         return try_at_once(subject, self.members, self.schedule, observers, private)
 
 
@@ -154,14 +178,12 @@ def try_at_once(
     members: Sequence[int],
     how: Schedule | Probe,
     observers: Iterable[Observer] = (),
-    private: PrivateContents | None = None,
+    suspects: Sequence[Suspect] = (),
 ) -> Verdict:
     """Put everything back, run ``members`` at once, and judge."""
     subject.state.put_back()
     order = OrderWatch(subject.checks) if subject.checks else None
-    watchers: list[Observer] = [*observers]
-    if private is not None:
-        watchers.append(private)
+    watchers, private = subject.watchers(observers, suspects)
     if order is not None:
         watchers.append(order)
     program, run = subject.run(members, how, watchers)
@@ -170,7 +192,7 @@ def try_at_once(
     waits = {task.name: task.place for task in run.blocked}
     for member in members:
         if member not in outcomes:
-            where = waits.get(f"run {member + 1}", "")
+            where = waits.get(subject.name_of(member), "")
             outcomes[member] = Outcome("unfinished", where=where)
     differences = subject.judge(
         outcomes, [member for member in members if member not in struck], private
@@ -187,7 +209,7 @@ def try_at_once(
 
 @attrs.frozen
 class InOrder:
-    """Some of the inputs one after the other, each in a ``trio.run`` of its own."""
+    """Some of the inputs one after the other: each in a ``trio.run`` of its own, or in one run."""
 
     members: tuple[int, ...]
 
@@ -200,25 +222,43 @@ class InOrder:
         self,
         subject: Subject,
         observers: Iterable[Observer] = (),
-        private: PrivateContents | None = None,
+        private: Sequence[Suspect] = (),
     ) -> Verdict:
         """Put everything back once, run one after the other, and judge each when it has ended."""
-        observers = tuple(observers)
-        if private is not None:
-            observers = (*observers, private)
+        watchers, contents = subject.watchers(observers, private)
         subject.state.put_back()
+        if subject.same_run is not None:
+            return self._inside_one_run(subject, watchers, contents)
         last: dict[int, Outcome] = {}
         for position, member in enumerate(self.members):
-            program, run = subject.run((member,), Schedule(), observers)
+            program, run = subject.run((member,), Schedule(), watchers)
             outcome = program.outcomes.get(member) or Outcome("unfinished")
             last[member] = outcome
-            differences = subject.judge({member: outcome}, (member,), private)
+            differences = subject.judge({member: outcome}, (member,), contents)
             if differences or run.error is not None:
                 blocked = tuple(str(task) for task in run.blocked)
                 return Verdict(
                     last, differences, error=run.error, blocked=blocked, position=position
                 )
         return Verdict(last, ())
+
+    def _inside_one_run(
+        self, subject: Subject, watchers: list[Observer], private: PrivateContents | None
+    ) -> Verdict:
+        program, run = subject.run(self.members, Schedule(), watchers, in_turn=True)
+        outcomes = {
+            member: program.outcomes.get(member) or Outcome("unfinished") for member in self.members
+        }
+        blocked = tuple(str(task) for task in run.blocked)
+        for position, member in enumerate(self.members):
+            differences = subject.judge(outcomes, (member,), private)
+            if differences:
+                if differences[-1].later:
+                    position = len(self.members) - 1  # Some call after it has done that.
+                return Verdict(
+                    outcomes, differences, error=run.error, blocked=blocked, position=position
+                )
+        return Verdict(outcomes, (), error=run.error, blocked=blocked)
 
 
 def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:
@@ -238,7 +278,7 @@ Trial = AtOnce | InOrder
 
 
 def trial_of(text: str, inputs: int) -> Trial:
-    """Return the trial that a replay string stands for.
+    """Return the trial that a replay string is of, whether inside one run or not.
 
     Args:
       text: What a report printed.
@@ -250,9 +290,10 @@ def trial_of(text: str, inputs: int) -> Trial:
     """
     if not isinstance(text, str):
         raise TypeError(f"schedule= takes a replay string, not {text!r}")
-    if text.strip().startswith(f"{VERSION}:"):
+    text = text.strip().removeprefix(INSIDE_ONE_RUN)
+    if text.startswith(f"{VERSION}:"):
         return AtOnce(tuple(range(inputs)), Schedule.parse(text))
-    kind, _, rest = text.strip().partition(":")
+    kind, _, rest = text.partition(":")
     numbers, _, schedule = rest.partition(":")
     if kind not in (IN_ORDER, AT_ONCE) or not all(
         number.isdecimal() for number in numbers.split(",")

@@ -77,6 +77,7 @@ class Walker(Protocol):
 
     parts: list[Part]
     seen: dict[int, Any]
+    run_locals: list[tuple[Place, RunLocal[Any]]]
 
     def push(self, thing: Any, place: Place, levels: int, /) -> None:
         """Look at an object later."""
@@ -498,6 +499,14 @@ def _at(*names: str, named: bool = False) -> Callable[[Any, Place], Held]:
 
 # The registry ------------------------------------------------------------------------------------
 
+
+def _run_local(walk: Walker, local: Any, place: Place, levels: int) -> None:
+    """Note it: the values are each run's own, so the walk doesn't meet them."""
+    walk.run_locals.append((place, local))
+    for held, where in _at("_factory", "_fork")(local, place):
+        walk.push(held, where, levels)
+
+
 KINDS = (
     Kind((types.FunctionType,), look=_function),
     Kind((types.ModuleType,), look=lambda walk, module, *_: walk.in_module(module)),
@@ -560,8 +569,7 @@ KINDS = (
     ),
     Kind((contextvars.ContextVar,), holds=_inherited),
     Kind((trio.lowlevel.RunVar,), part=RunVariablePart),
-    # The values are each run's own.
-    Kind((RunLocal,), holds=_at("_factory", "_fork")),
+    Kind((RunLocal,), look=_run_local),
     Kind((Enum,), look=_enum_member),
     Kind((memoryview,), holds=_at("obj", named=True)),
     Kind((random.SystemRandom,)),

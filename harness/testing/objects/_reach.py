@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from harness.runs import RunLocal
 from harness.testing.objects._code import is_users_class
 from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, HELD, Kind, kind_of
 from harness.testing.objects._named import Named
@@ -43,6 +44,8 @@ class Reached:
         self.parts: list[Part] = []
         self.opaque: list[OpaquePart] = []
         """What can't be looked into, so can't be put back."""
+        self.run_locals: list[tuple[Place, RunLocal[Any]]] = []
+        """The `RunLocal`s, whose values belong to runs."""
         self.cut_short = False
         """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}

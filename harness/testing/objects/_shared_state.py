@@ -43,13 +43,17 @@ class SharedState:
         self.initial: list[Any] = []
         self.not_put_back: list[str] = [str(part) for part in reached.opaque]
         for part in reached.parts:
-            try:
-                contents = part.take()
-            except Exception as error:
-                self.not_put_back.append(f"{part.place} ({error_in_words(error)})")
-            else:
-                self.parts.append(part)
-                self.initial.append(contents)
+            self.add(part)
+
+    def add(self, part: Part) -> None:
+        """Hold one more part, as it is now."""
+        try:
+            contents = part.take()
+        except Exception as error:
+            self.not_put_back.append(f"{part.place} ({error_in_words(error)})")
+        else:
+            self.parts.append(part)
+            self.initial.append(contents)
 
     def put_back(self) -> None:
         """Make every part hold again what it held at first; identities stay."""

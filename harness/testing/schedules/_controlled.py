@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from harness.errors import DeadlockError, LivelockError
+from harness.runs._yields import HeldBlocks, held_blocks
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, Controlled, controlled
@@ -139,9 +140,11 @@ def run_controlled(
 
     async def program() -> Any:
         token = controlled.set(Controlled(control, clock))
+        held = held_blocks.set(HeldBlocks())
         try:
             return await async_fn()
         finally:
+            held_blocks.reset(held)
             controlled.reset(token)
 
     async def drive() -> None:

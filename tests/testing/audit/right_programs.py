@@ -429,4 +429,79 @@ RIGHT = {
             prefix = os.urandom(4)
         os.register_at_fork(after_in_child=_again)
         """,
+    "blocks of generators that nobody reads in turns": """\
+        import contextlib
+        import pytest
+        import trio
+        import harness
+        @contextlib.asynccontextmanager
+        async def desk():
+            async with harness.open_run("desk") as run, trio.open_nursery():
+                yield run
+        @trio.as_safe_channel
+        async def pages():
+            async with trio.open_nursery():
+                yield 1
+        @pytest.fixture(scope="module")
+        async def client():
+            with trio.CancelScope():
+                yield 1
+        """,
+    "blocks that are left before the yield": """\
+        import trio
+        import harness
+        async def pages(urls):
+            for url in urls:
+                async with harness.open_run("page"):
+                    page = await fetch(url)
+                    async def inner():
+                        yield page
+                yield page
+            with open("x") as file:
+                yield file
+        """,
+    "a loop that the object's one task runs": """\
+        import asyncio
+        class Service:
+            async def run(self):
+                self.task = asyncio.current_task()
+                self.running = True
+                while self.running:
+                    await self.step()
+        """,
+    "state of a call in local variables": """\
+        import asyncio
+        class Manager:
+            def __init__(self):
+                self.pending = []
+        class Agent:
+            def __init__(self):
+                self.manager = Manager()
+                self.queue = asyncio.Queue()
+            async def run(self, prompts):
+                aborted = False
+                task = asyncio.current_task()
+                for prompt in prompts:
+                    if aborted:
+                        break
+                    await self.ask(prompt, task)
+        """,
+    "an object for each task": """\
+        import asyncio
+        class Agent:
+            async def run(self, prompt):
+                self.prompt = prompt
+                await self.ask()
+                return self.prompt
+        async def test():
+            async def one(marker):
+                agent = Agent()
+                return await agent.run(marker)
+            await asyncio.gather(*[one(number) for number in range(10)])
+        async def one_only():
+            agent = Agent()
+            async def one(marker):
+                return await agent.run(marker)
+            await asyncio.gather(one(1), other(2))
+        """,
 }

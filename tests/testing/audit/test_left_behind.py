@@ -53,6 +53,18 @@ async def leaving(question):
 """
 
 
+PUT_RIGHT = """\
+import harness
+
+messages = harness.RunLocal(list, name="messages")
+
+
+async def answer(question):
+    messages.get().append(question)
+    return harness.current_run().name, messages.get()
+"""
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     (tmp_path / "audited_agents.py").write_text(WRONG)
@@ -122,3 +134,13 @@ def test_a_run_that_never_ends_or_ends_the_process_is_a_finding(
     (finding,) = audit_function(getattr(module, function), ["a"])
     assert finding.rule == "run-failed"
     assert words in finding.message
+
+
+def test_code_with_the_recommended_fix_is_run_in_a_run_as_a_batch_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "right_agents.py").write_text(PUT_RIGHT)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = importlib.import_module("right_agents")
+    assert audit_function(module.answer, ["a", "b"]) == []

@@ -24,7 +24,7 @@ def test_json_has_exactly_the_promised_fields() -> None:
     given = json.loads(report(FOUND, "json", RULES))
     assert list(given) == ["findings"]
     assert [list(one) for one in given["findings"]] == 2 * [
-        ["rule", "path", "line", "column", "symbol", "message", "why", "fix"]
+        ["rule", "path", "line", "column", "symbol", "message", "why", "fix", "function"]
     ]
     assert given["findings"][1]["symbol"] == "SEEN"
     assert (given["findings"][1]["line"], given["findings"][1]["column"]) == (5, 5)

@@ -49,6 +49,79 @@ def test_one_decision_about_several_things_is_one_finding() -> None:
     assert "also self.count" in found.message
 
 
+RFC = """\
+import asyncio
+import trio
+class Manager:
+    def __init__(self):
+        self.pending = []
+class BaseAgent:
+    def __init__(self, name):
+        self.name = name
+        self._cancelled = False
+        self._current_stream_task = None
+        self._event_queue = asyncio.Queue()
+        self._injection_manager = Manager()
+    async def run_stream(self, prompts, deps=None):
+        self._cancelled = False
+        self._current_stream_task = asyncio.current_task()
+        for p in prompts:
+            if self._cancelled:
+                break
+            await asyncio.sleep(0)
+            yield p
+"""
+USES = {
+    "the class of a library": "",
+    "the closure of a test": """\
+async def test():
+    agent = BaseAgent("t")
+    async def one(marker):
+        return [event async for event in agent.run_stream(marker)]
+    await asyncio.gather(*[one(f"M{number}") for number in range(10)])
+""",
+    "a comprehension": """\
+async def test():
+    agent = BaseAgent("t")
+    await asyncio.gather(*[agent.run_stream([number]) for number in range(10)])
+""",
+    "a loop that starts tasks": """\
+async def test():
+    agent = BaseAgent("t")
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(agent.run_stream, [number])
+""",
+    "an object of the module": """\
+agent = BaseAgent("t")
+async def handler(question):
+    return agent.run_stream([question])
+""",
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_each_field_that_calls_of_one_object_share_is_named(use: str) -> None:
+    found = [one for one in audit(RFC + use) if one.rule == "shared-instance-state"]
+    owner = "agent" if use else "BaseAgent"
+    fields = ("_cancelled", "_current_stream_task", "_event_queue", "_injection_manager")
+    assert sorted(one.symbol for one in found) == [f"{owner}.{field}" for field in fields]
+
+
+def test_two_attributes_that_one_statement_sets_are_two_findings() -> None:
+    found = audit(
+        """\
+        class Agent:
+            async def ask(self, user, text):
+                self.user, self.text = user, text
+                await self.send()
+                return self.user, self.text
+        AGENT = Agent()
+        """
+    )
+    assert [one.symbol for one in found] == ["AGENT.user", "AGENT.text"]
+
+
 def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:
     """The instance is made in one file, and its class stands in another."""
     (tmp_path / "agents.py").write_text(

@@ -686,4 +686,108 @@ WRONG = {
             os.environ["KEY"] = key
         """,
     ),
+    "a run across a yield": Wrong(
+        "held-across-yield",
+        "Agent.run_stream",
+        4,
+        """\
+        import harness
+        class Agent:
+            async def run_stream(self, prompts):
+                async with harness.open_run("stream"):
+                    for prompt in prompts:
+                        yield await self.ask(prompt)
+        """,
+    ),
+    "a nursery across a yield, beside another block": Wrong(
+        "held-across-yield",
+        "pages",
+        3,
+        """\
+        from trio import open_nursery
+        async def pages(urls):
+            async with client() as session, open_nursery() as nursery:
+                try:
+                    yield nursery, session
+                finally:
+                    nursery.cancel_scope.cancel()
+        """,
+    ),
+    "a deadline across a yield": Wrong(
+        "held-across-yield",
+        "ticks",
+        4,
+        """\
+        import trio
+        async def ticks():
+            while True:
+                with trio.fail_after(5):
+                    await trio.sleep(1)
+                    yield 1
+        """,
+    ),
+    "the task of the caller, kept on the object": Wrong(
+        "shared-instance-state",
+        "Agent.current_stream",
+        4,
+        """\
+        import asyncio
+        class Agent:
+            async def run_stream(self, prompts):
+                self.current_stream = asyncio.current_task()
+                for prompt in prompts:
+                    yield await self.ask(prompt)
+        """,
+    ),
+    "a flag that every call resets": Wrong(
+        "shared-instance-state",
+        "Agent.aborted",
+        3,
+        """\
+        class Agent:
+            async def run_stream(self, prompts):
+                self.aborted = False
+                async for prompt in prompts:
+                    if self.aborted:
+                        break
+                    yield prompt
+            def abort(self):
+                self.aborted = True
+        """,
+    ),
+    "an object of a test, used by a function that is started many times": Wrong(
+        "shared-instance-state",
+        "agent.prompt",
+        4,
+        """\
+        import asyncio
+        class Agent:
+            async def run(self, prompt):
+                self.prompt = prompt
+                await self.ask()
+                return self.prompt
+        async def test():
+            agent = Agent()
+            async def one(marker):
+                return [part for part in await agent.run(marker)]
+            calls = [one(f"M{number}") for number in range(10)]
+            await asyncio.gather(*calls)
+        """,
+    ),
+    "an object that is given to two tasks": Wrong(
+        "shared-instance-state",
+        "agent.prompt",
+        4,
+        """\
+        import asyncio
+        class Agent:
+            async def run(self, prompt):
+                self.prompt = prompt
+                await self.ask()
+                return self.prompt
+        async def both():
+            agent = Agent()
+            return await asyncio.gather(agent.run("a"), agent.run("b"))
+        """,
+    ),
 }

@@ -81,7 +81,7 @@ def plain(value: int) -> int:
             id="replay: runs",
         ),
         pytest.param(
-            echo, [1], {"shared": []}, TypeError, "maps an object path", id="shared: list"
+            echo, [1], {"shared": ["x"]}, TypeError, "a list of the RunLocals", id="shared: list"
         ),
         pytest.param(
             echo,

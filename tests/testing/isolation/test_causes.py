@@ -1,6 +1,7 @@
 """What is called the cause must be enough under every order that was tried, and be needed."""
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import attrs
 import pytest
@@ -22,8 +23,8 @@ class Scripted:
 
     enough: tuple[frozenset[str], ...]
 
-    def play(self, subject: Subject, private: Any) -> Verdict:
-        paths = {suspect.path for suspect in private._suspects}
+    def play(self, subject: Subject, private: Sequence[Suspect]) -> Verdict:
+        paths = {suspect.path for suspect in private}
         return Verdict({}, () if any(paths >= some for some in self.enough) else (WRONG,))
 
 

@@ -75,15 +75,17 @@ step | run 1 ('a')                           | run 2 ('b')
    4 | reads messages, writes messages; ends |
 
 replay: await assert_isolated(agent, inputs, schedule='...')
-fix: keep it per run, as in messages = harness.RunLocal(list, name='messages'), or make it a local \
-variable of the function"""
+fix: make it a local variable of the function; or open a run for each call, with \
+@harness.open_run('agent'), and keep it there, as in messages = harness.RunLocal(list, \
+name='messages'); without the decorator the RunLocal is the surrounding run's, for what its calls \
+are meant to share"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("global_dict", "STATE = harness.RunLocal(dict, name='STATE'), or make it a local"),
+        ("global_dict", "as in STATE = harness.RunLocal(dict, name='STATE'); without"),
         ("keyword_default", "make the default None"),
         ("cached_list", "don't cache what runs change"),
         ("global_random", "random.Random(seed)"),

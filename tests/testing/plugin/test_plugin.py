@@ -462,3 +462,37 @@ def test_what_a_test_starts_in_a_fixtures_nursery_is_no_leak(run_pytest: RunPyte
     """
     ran = run_pytest(text, "--leak-check", ini=TRIO_MODE)
     assert ran.outcomes == {"test_it": "PASSED"}, ran.text
+
+
+PER_RUN = """\
+import harness, trio
+from harness.testing import assert_isolated
+
+messages = harness.RunLocal(list, name="messages")
+
+async def agent(question):
+    messages.get().append(question)
+    await trio.sleep(1)
+    return messages.get()[-1]
+
+async def test_agent(): await assert_isolated(agent, ["a", "b"], schedules=20)
+async def test_meant(): await assert_isolated(agent, ["a", "b"], schedules=20, shared=[messages])
+async def test_per_call():
+    await assert_isolated(agent, ["a", "b"], schedules=20, same_run=True)
+"""
+
+
+@pytest.mark.long
+def test_what_is_isolated_per_run_only_is_listed_at_the_end(run_pytest: RunPytest) -> None:
+    ran = run_pytest(PER_RUN, ini=TRIO_MODE)
+    assert ran.outcomes == {
+        "test_agent": "PASSED",
+        "test_meant": "PASSED",
+        "test_per_call": "FAILED",
+    }
+    assert "= isolated per run, not per call =" in ran.text
+    assert "::test_agent: agent (test_it.messages)\nassert_isolated(..., same_run=True)" in ran.text
+    assert "::test_meant: " not in ran.text
+    schedule = ran.text.partition("schedule='r")[2].partition("'")[0]
+    again = run_pytest(PER_RUN, f"--schedule=r{schedule}", "-ktest_per_call", ini=TRIO_MODE)
+    assert again.outcomes == {"test_per_call": "FAILED"}

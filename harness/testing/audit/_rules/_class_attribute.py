@@ -11,7 +11,7 @@ from harness.testing.audit._changes import (
     is_container,
     is_undone,
 )
-from harness.testing.audit._finding import Rule
+from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_said_once, is_set_up
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -29,7 +29,7 @@ RULE = Rule(
     name="mutable-class-attribute",
     title="a container of a class body that instances change",
     why="the class has one, and every instance in every run reads and changes that one",
-    fix="make it in __init__, or keep it in a harness.RunLocal",
+    fix=f"make it in __init__ if each run has an object of its own; else {KEEP_IT_PER_CALL}",
 )
 
 _COPIED_FOR_EACH_INSTANCE = ("BaseModel", "BaseSettings", "Struct", "TypedDict", "NamedTuple")

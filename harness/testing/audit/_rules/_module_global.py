@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
-from harness.testing.audit._finding import Rule
+from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._rules._set_up import (
     is_cache,
@@ -24,8 +24,7 @@ RULE = Rule(
     title="a name or a container of a module that a function changes",
     why="there is one per process: what one run leaves in it, the next one finds, and runs side "
     "by side overwrite each other's",
-    fix="keep it in a harness.RunLocal or pass it as deps; what is shared on purpose belongs into "
-    "harness.shared",
+    fix=f"{KEEP_IT_PER_CALL}; what is shared on purpose belongs into harness.shared",
 )
 
 _COUNTER = re.compile(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._locks import is_locked
+from harness.testing.audit._rules._call_state import LIFE_CYCLE
 from harness.testing.audit._rules._class_attribute import RULE as CLASS_RULE
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
-from harness.testing.audit._rules._shared_instance import LIFE_CYCLE
 from harness.testing.audit._rules._shared_instance import RULE as INSTANCE_RULE
 from harness.testing.audit._source_file import (
     FunctionNode,

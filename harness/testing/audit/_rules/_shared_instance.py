@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import Change, changes_by, is_undone
-from harness.testing.audit._finding import Rule
+from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._locks import is_locked
+from harness.testing.audit._rules._call_state import LIFE_CYCLE, call_state, made_for_all
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -33,16 +34,13 @@ RULE = Rule(
     title="state of a run, kept on an object that runs share",
     why="the object serves many runs at once, and after each await the attribute may hold what "
     "another run put there",
-    fix="keep it in local variables or in a harness.RunLocal, or make one object per run",
+    fix=f"{KEEP_IT_PER_CALL}; or make an object for each call",
 )
 
-LIFE_CYCLE = re.compile(
-    r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
-    r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
-)
 _PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queue|Counter)$")
 """Names of what is made to be shared, and protects itself."""
 
+_RUNS_MANY = frozenset(("fan_out", "open_fan_out"))
 _STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
 
 
@@ -51,7 +49,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     seen: set[tuple[str, str]] = set()
     for name, line, home, owner in _shared_objects(source, program):
         used = _used_on(name, source, program)
-        for attribute, node, how, method in _kept(home, owner, used):
+        kept = [*_kept(home, owner, used), *call_state(home, owner)]
+        if any(True for _ in call_state(home, owner)):
+            kept += made_for_all(home, owner, program)
+        for attribute, node, how, method in kept:
             if (owner.name, attribute) in seen:
                 continue
             seen.add((owner.name, attribute))
@@ -65,6 +66,29 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                 source=home,
                 defined_at=line if home is source else 0,
             )
+
+
+def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
+    """Yield what a class keeps of one call, whether or not an object of it is in sight."""
+    for owner in source.classes:
+        kept = list(call_state(source, owner))
+        if kept:
+            kept += made_for_all(source, owner, program)
+        seen: set[str] = set()
+        for attribute, node, how, method in kept:
+            if attribute not in seen:
+                seen.add(attribute)
+                why = (
+                    "it is one for all calls"
+                    if how == "makes"
+                    else "another call may do so before this one has ended"
+                )
+                yield Hit(
+                    node=node,
+                    symbol=f"{owner.name}.{attribute}",
+                    message=f"{owner.name}.{method.name}() {how} {attribute} on its object, and "
+                    f"{why}",
+                )
 
 
 # What is shared --------------------------------------------------------------------------------
@@ -145,25 +169,60 @@ def _given_to_many_tasks(
         and isinstance(node.value, ast.Call)
         and not _loops_around(node, function, source)
     }
+    inner = {one.name: one for one in ast.walk(function) if isinstance(one, FUNCTIONS)}
     for node in source.own_nodes(function):
         if not isinstance(node, ast.Call):
             continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if called not in _STARTS_TASKS and called not in ("fan_out", "open_fan_out"):
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called not in _STARTS_TASKS and called not in _RUNS_MANY:
             continue
-        many = _loops_around(node, function, source) or called in ("fan_out", "open_fan_out")
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):  # gather(*(agent.run(x) for x in inputs))
-                argument = argument.value
-            if isinstance(argument, ast.GeneratorExp | ast.ListComp):
-                argument, many = argument.elt, True
-            if isinstance(argument, ast.Call):
-                argument = argument.func
-            if not (many and isinstance(argument, ast.Attribute)):
+        many = _loops_around(node, function, source) or called in _RUNS_MANY
+        given = [_task_of(argument, function, source) for argument in node.args]
+        for task, is_repeated in given:
+            if not (many or is_repeated or [one for one, _ in given].count(task) > 1):
                 continue
-            if isinstance(argument.value, ast.Name) and argument.value.id in made:
-                maker = made[argument.value.id]
-                yield from _instance(argument.value.id, maker.lineno, maker.value, source, program)
+            for name in _objects_of(task, inner, set(made)):
+                maker = made[name]
+                yield from _instance(name, maker.lineno, maker.value, source, program)
+
+
+def _task_of(argument: ast.expr, function: FunctionNode, source: Source) -> tuple[str, bool]:
+    """Return what an argument runs, such as ``agent.run``, and whether it runs that many times."""
+    is_repeated = False
+    if isinstance(argument, ast.Starred):  # gather(*(agent.run(x) for x in inputs))
+        argument = argument.value
+        if isinstance(argument, ast.Name):
+            argument = _value_of(argument.id, function, source) or argument
+    if isinstance(argument, ast.GeneratorExp | ast.ListComp | ast.SetComp):
+        argument, is_repeated = argument.elt, True
+    if isinstance(argument, ast.Call):
+        argument = argument.func
+    return ast.unparse(argument), is_repeated
+
+
+def _value_of(name: str, function: FunctionNode, source: Source) -> ast.expr | None:
+    """Return what a local variable is bound to, if that is done once."""
+    values = [
+        node.value
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    return values[0] if len(values) == 1 else None
+
+
+def _objects_of(task: str, inner: dict[str, FunctionNode], made: set[str]) -> Iterator[str]:
+    """Yield the objects that a task uses: that of the method, or those of a function's closure."""
+    name, _, method = task.partition(".")
+    if method:
+        if name in made:
+            yield name
+    elif name in inner:
+        used = {
+            node.value.id
+            for node in ast.walk(inner[name])
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        yield from sorted(used & made)
 
 
 def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool:
@@ -298,3 +357,4 @@ def _read_attributes(owner: ast.ClassDef) -> set[str]:
 
 
 SHARED_INSTANCE = Checker(RULE, check)
+CLASS_OF_CALLS = Checker(RULE, check_classes)

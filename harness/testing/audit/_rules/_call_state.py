@@ -1,0 +1,155 @@
+"""Find what the methods of a class keep of one call, on the object that all calls share.
+
+In a library no instance is in sight, so the class itself has to show that an attribute is of one
+call: it is set to the task or run that calls, or it is reset at the start of a method with
+arguments and looked at again in a loop of that method that waits. Of such a class, what `__init__`
+makes and methods fill (a queue, a manager that keeps a list) is one for all calls, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from harness.testing.audit._changes import is_container
+from harness.testing.audit._locks import is_locked
+from harness.testing.audit._rules._set_up import is_cache
+from harness.testing.audit._source_file import (
+    FUNCTIONS,
+    INITIALISERS,
+    FunctionNode,
+    Source,
+    first_parameter,
+    parameters,
+)
+from harness.testing.audit._sources import Sources
+from harness.testing.audit._walk import ONE_WAY
+
+LIFE_CYCLE = re.compile(
+    r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
+    r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
+)
+_ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase|Connection|Protocol)$")
+_WHO_CALLS = re.compile(r"(^|\.)current_(task|run|run_or_none|effective_deadline)$")
+_HOLDS_STATE = re.compile(r"(Queue|Manager|Buffer|State|History|Inbox)$")
+"""Names of classes in other files that keep something, as a rule."""
+
+
+def call_state(
+    source: Source, owner: ast.ClassDef
+) -> Iterator[tuple[str, ast.stmt, str, FunctionNode]]:
+    """Yield the attributes that hold something of one call: attribute, place, verb and method."""
+    if _ONE_TASK.search(owner.name):
+        return
+    seen: set[str] = set()
+    for method in owner.body:
+        if not isinstance(method, ast.AsyncFunctionDef) or _is_no_call(method):
+            continue
+        for node in source.own_nodes(method):
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or is_locked(node, source):
+                continue
+            for attribute in _own_attributes_set(node, first_parameter(method)):
+                if attribute in seen or is_cache(attribute):
+                    continue
+                if _is_the_caller(node.value, source) or _is_reset(node, attribute, method, source):
+                    seen.add(attribute)
+                    yield attribute, node, "sets", method
+
+
+def _is_no_call(method: FunctionNode) -> bool:
+    """Return whether a method is of the object's life, or takes nothing that a call would give."""
+    return (
+        LIFE_CYCLE.match(method.name) is not None
+        or method.name.startswith("__") != method.name.startswith("__call__")
+        or len(parameters(method)) < 2
+    )
+
+
+def made_for_all(
+    source: Source, owner: ast.ClassDef, program: Sources
+) -> Iterator[tuple[str, ast.stmt, str, FunctionNode]]:
+    """Yield what the class makes once, and keeps state in: a queue, a manager with a list."""
+    for method in owner.body:
+        if not isinstance(method, FUNCTIONS) or method.name not in INITIALISERS:
+            continue
+        for node in source.own_nodes(method):
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            for attribute in _own_attributes_set(node, first_parameter(method)):
+                if not is_cache(attribute) and _keeps_state(node.value, source, program):
+                    yield attribute, node, "makes", method
+
+
+def _own_attributes_set(node: ast.Assign | ast.AnnAssign, itself: str) -> Iterator[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    for target in targets:
+        for one in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+            if isinstance(one, ast.Attribute) and ast.unparse(one.value) == itself:
+                yield one.attr
+
+
+def _is_the_caller(value: ast.expr | None, source: Source) -> bool:
+    return _WHO_CALLS.search(source.called(value)) is not None
+
+
+def _is_reset(
+    node: ast.Assign | ast.AnnAssign, attribute: str, method: FunctionNode, source: Source
+) -> bool:
+    """Return whether the method begins with this, and looks at it again in a loop that waits."""
+    value = node.value
+    is_new = isinstance(value, ast.Constant) and value.value is not None
+    if not is_new and not is_container(value, source):
+        return False
+    if ONE_WAY.search(attribute) or node not in method.body:
+        return False
+    itself = first_parameter(method)
+    before, after = _split(method.body, node)
+    if any(_waits(one) for one in before):
+        return False
+    return any(
+        isinstance(loop, ast.For | ast.AsyncFor | ast.While)
+        and _waits(loop)
+        and any(
+            isinstance(one, ast.Attribute)
+            and isinstance(one.ctx, ast.Load)
+            and one.attr == attribute
+            and ast.unparse(one.value) == itself
+            for one in ast.walk(loop)
+        )
+        for statement in after
+        for loop in ast.walk(statement)
+    )
+
+
+def _split(body: list[ast.stmt], node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    at = body.index(node)
+    return body[:at], body[at + 1 :]
+
+
+def _waits(node: ast.AST) -> bool:
+    return any(
+        isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield)
+        for one in ast.walk(node)
+    )
+
+
+def _keeps_state(value: ast.expr | None, source: Source, program: Sources) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Name):
+        found = program.class_named(value.func.id, source)
+        if found is not None:
+            return _makes_containers(*found)
+    return _HOLDS_STATE.search(ast.unparse(value.func)) is not None
+
+
+def _makes_containers(source: Source, owner: ast.ClassDef) -> bool:
+    return any(
+        isinstance(node, ast.Assign | ast.AnnAssign)
+        and is_container(node.value, source)
+        and any(True for _ in _own_attributes_set(node, first_parameter(method)))
+        for method in owner.body
+        if isinstance(method, FUNCTIONS) and method.name in INITIALISERS
+        for node in source.own_nodes(method)
+    )
