@@ -26,6 +26,7 @@ FLOORS = {
     "_error_copies": 0,
     "_http_dates": 0,
     "_lazy": 0,
+    "_outside_trio": 0,
     "_root_errors": 0,
     "_words": 0,
     "runs": 1,

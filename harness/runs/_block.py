@@ -24,6 +24,7 @@ from trio.lowlevel import current_task, enable_ki_protection
 from harness._arguments import check_seconds
 from harness._async_with import AsyncWithOnly
 from harness._budget import Budget
+from harness._outside_trio import outside_trio
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._calls import run_each_call
 from harness.runs._current import current
@@ -180,10 +181,10 @@ class RunBlock(AsyncWithOnly):
         try:
             task = current_task()
         except RuntimeError:
-            raise RuntimeError(
-                f"run {self._name!r} was opened outside trio; "
-                "open it in a function that trio.run() runs; or put @harness.open_run(...) above a "
-                "function, whose calls then own their state without trio"
+            raise outside_trio(
+                f"run {self._name!r} was opened",
+                instead="open it in a function that trio.run() runs, or put @harness.open_run(...) "
+                "above a function, whose calls then own their state without trio",
             ) from None
         parent = above = current.get()
         if parent is not None:
@@ -255,9 +256,10 @@ class RunBlock(AsyncWithOnly):
                 f"open_run({self._name!r}, {argument}=...) decorates {name}, which {why}: it is a "
                 f"plain function; make it async and call it in trio, or leave out {argument}="
             )
-        raise RuntimeError(
-            f"a function under @open_run({self._name!r}, {argument}=...) was called outside trio, "
-            f"where it {why}; call it in trio, or leave out {argument}="
+        raise outside_trio(
+            f"a function under @open_run({self._name!r}, {argument}=...) was called",
+            instead=f"it {why} there, so call it in a function that trio.run() runs, or leave out "
+            f"{argument}=",
         )
 
     @enable_ki_protection

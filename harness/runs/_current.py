@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextvars import ContextVar
 
+from harness._outside_trio import PAGE, in_asyncio
 from harness.errors import NoRunError
 from harness.runs._frames import where_we_are
 from harness.runs._run import Run
@@ -53,8 +53,8 @@ def _advice(*, in_trio: bool) -> str:
             ". A task of a nursery outside of the run's block is the run's if it is started with "
             "harness.start_soon(nursery, fn, run=run)"
         )
-    elif (asyncio := sys.modules.get("asyncio")) and asyncio._get_running_loop() is not None:
-        advice = ". In asyncio only the decorator will do: the block needs trio"
+    elif in_asyncio():
+        advice = f". In asyncio only the decorator will do: the block needs trio; see {PAGE}"
     else:
         advice = (
             ". In a plain function only the decorator will do; a thread has the run of whoever "

@@ -27,6 +27,7 @@ from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so aski
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
+from harness._outside_trio import PAGE
 from harness.errors import RunEndedError
 from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
@@ -568,7 +569,7 @@ class Run:
             raise RuntimeError(
                 f"run {self.path!r} is the call of a plain function, or one outside trio, and owns "
                 f"state only, so {consequence}; decorate an async function and call it in trio for "
-                "a run that has tasks, a timeout and a cancel"
+                f"a run that has tasks, a timeout and a cancel ({PAGE} shows how)"
             )
 
     # Events -----------------------------------------------------------------------------------
