@@ -7,7 +7,7 @@ happens belongs to a run: history, usage, events, injected messages, cancellatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
@@ -26,12 +26,21 @@ from harness.runs import Run, open_run
 
 OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
+if TYPE_CHECKING:
+    # Type checkers know it without its being installed. `Agent[str]` is `Agent[str, Any]`.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    DepsT_contra = TypeVarWithDefault("DepsT_contra", contravariant=True, default=Any)
+    OtherDepsT = TypeVarWithDefault("OtherDepsT", default=Any)
+else:
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
+    OtherDepsT = TypeVar("OtherDepsT")
 
 STREAM_BUFFER = 256
 """Events that may wait for a stream's reader before the agent waits for it between turns."""
 
 
-class Agent(Generic[OutputT]):
+class Agent(Generic[OutputT, DepsT_contra]):
     """A model with instructions and tools. Frozen: run it as often and as much at once as you like.
 
     An agent is also an async function of its prompt, so ``fan_out(agent, prompts)`` runs it on
@@ -46,6 +55,9 @@ class Agent(Generic[OutputT]):
       output_type: What an answer has to be: an attrs or msgspec class, a dataclass, or a plain
         type such as ``list[str]``. The model is told, its answer is validated, and it is told once
         what doesn't fit. None for text.
+      deps_type: The class that the deps of its runs must be of, their own or those they inherit;
+        checked before the model is asked. None: any. For type checkers such an agent is an
+        ``Agent[str, Database]``.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -55,6 +67,7 @@ class Agent(Generic[OutputT]):
     __slots__ = (
         "__weakref__",
         "_setup",
+        "deps_type",
         "instructions",
         "max_turns",
         "model",
@@ -81,11 +94,14 @@ class Agent(Generic[OutputT]):
     output_type: Any
     """What an answer has to be; None for text."""
 
+    deps_type: Any
+    """The class that the deps of its runs must be of; None for any."""
+
     _setup: Setup
 
     @overload
     def __init__(
-        self: Agent[str],
+        self: Agent[str, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -93,10 +109,11 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: None = None,
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[OtherT],
+        self: Agent[OtherT, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -104,10 +121,11 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: type[OtherT],
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[Any],
+        self: Agent[Any, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -115,6 +133,7 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -125,6 +144,7 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        deps_type: Any = None,
     ) -> None:
         for argument, value in (("name", name), ("instructions", instructions)):
             if not isinstance(value, str):
@@ -142,6 +162,14 @@ class Agent(Generic[OutputT]):
                 f"Agent(model=...) takes a model with `complete` and `stream`, not {model!r}; "
                 "for a plain function there is harness.models.FunctionModel"
             )
+        if deps_type is not None:
+            try:
+                isinstance(None, deps_type)
+            except TypeError as error:
+                raise TypeError(
+                    f"Agent(deps_type=...) takes a class, not {deps_type!r} ({error}); None allows "
+                    "any deps"
+                ) from None
         check_count("Agent(max_turns=...)", max_turns, advice="the default is 10")
         made = _as_tools(name, tools)
         by_name = {one.name: one for one in made}
@@ -156,6 +184,7 @@ class Agent(Generic[OutputT]):
             descriptions=tuple(one.describe() for one in made),
             max_turns=max_turns,
             output=output,
+            deps_type=deps_type,
         )
         attributes: dict[str, Any] = {
             "name": name,
@@ -164,6 +193,7 @@ class Agent(Generic[OutputT]):
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
+            "deps_type": deps_type,
             "_setup": setup,
         }
         for attribute, set_to in attributes.items():
@@ -187,13 +217,18 @@ class Agent(Generic[OutputT]):
             self.tools,
             self.max_turns,
             self.output_type,
+            self.deps_type,
         )
 
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
 
     async def run(
-        self, prompt: str, *, deps: Any = None, conversation: Conversation | None = None
+        self,
+        prompt: str,
+        *,
+        deps: DepsT_contra | None = None,
+        conversation: Conversation | None = None,
     ) -> Reply[OutputT]:
         """Answer ``prompt``, in a run of its own below the current one.
 
@@ -208,7 +243,7 @@ class Agent(Generic[OutputT]):
           The reply; a partial one if the run, or one above it, was asked to stop.
 
         Raises:
-          TypeError: if an argument has the wrong type.
+          TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
           ValueError: if ``prompt`` is empty.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
           OutputError: if the answer doesn't fit `output_type`, also after a repair turn; has
@@ -228,7 +263,7 @@ class Agent(Generic[OutputT]):
         self,
         prompt: str,
         *,
-        deps: Any = None,
+        deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
         buffer: int = STREAM_BUFFER,
     ) -> AgentStream[OutputT]:
@@ -266,7 +301,7 @@ class Agent(Generic[OutputT]):
         """Answer one item of a fan-out, a pipeline or a router; as `run`."""
         return await self._run(item)
 
-    def with_model(self, model: Model) -> Agent[OutputT]:
+    def with_model(self, model: Model) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one in everything but its model.
 
         Args:
@@ -282,10 +317,11 @@ class Agent(Generic[OutputT]):
             tools=self.tools,
             max_turns=self.max_turns,
             output_type=self.output_type,
+            deps_type=self.deps_type,
         )
         return like_this
 
-    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT]:
+    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one with other models, all the way down.
 
         Args:
@@ -309,6 +345,7 @@ class Agent(Generic[OutputT]):
             ],
             max_turns=self.max_turns,
             output_type=self.output_type,
+            deps_type=self.deps_type,
         )
         return like_this
 
@@ -409,6 +446,7 @@ def _make_again(
     tools: tuple[Tool, ...],
     max_turns: int,
     output_type: Any,
+    deps_type: Any = None,
 ) -> Agent[Any]:
     """Make an agent for ``copy`` and ``pickle``, which can't set what is frozen."""
     return cls(
@@ -418,6 +456,7 @@ def _make_again(
         tools=tools,
         max_turns=max_turns,
         output_type=output_type,
+        deps_type=deps_type,
     )
 
 
