@@ -7,9 +7,7 @@ from typing import Any, Protocol, TypedDict
 import pytest
 
 import harness
-from harness.agents import Agent
 from harness.errors import RunEndedError
-from harness.models import ScriptedModel
 
 
 class Database:
