@@ -6,6 +6,8 @@ In README.md and docs/*.md:
   comes next, before any other code, is what it prints; without one it prints nothing.
 - A block fenced as ``console`` is for reading. Under ``<!-- run -->`` its lines after ``$ `` are
   run by a shell, in an empty folder that holds the examples; the other lines are what they print.
+- A block fenced as ``ipython`` is a cell. The cells of a page are run by IPython's shell, one after
+  the other; output is shown as for ``python``.
 - ``<!-- continues -->`` over a python block: it goes on in the names of the block before.
 - ``<!-- not run: REASON -->`` over a python block: it is only looked at (it must parse).
 
@@ -19,6 +21,7 @@ import doctest
 import importlib
 import io
 import itertools
+import json
 import os
 import pkgutil
 import re
@@ -120,6 +123,44 @@ def run_python_blocks(page: str, name: str) -> int:
     return ran
 
 
+SHELL = """
+import contextlib, io, json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="nocolor")
+printed = []
+for cell in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        shell.run_cell(cell, store_history=True).raise_error()
+    printed.append(out.getvalue())
+json.dump(printed, sys.stdout)
+"""
+
+
+def run_ipython_blocks(page: str, name: str, folder: Path) -> int:
+    """Run the cells of a page, compare what they print, and return how many ran."""
+    blocks = [block for block in blocks_in(page) if block.language in ("ipython", "text")]
+    cells = [block for block in blocks if block.language == "ipython"]
+    if not cells:
+        return 0
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL],
+        cwd=folder,
+        env={**os.environ, "IPYTHONDIR": str(folder)},
+        input=json.dumps([cell.text for cell in cells]),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name}:{cells[0].line}\n{done.stderr}"
+    printed = iter(json.loads(done.stdout))
+    for block, after in itertools.zip_longest(blocks, blocks[1:]):
+        if block.language == "ipython":
+            expected = after.text if after is not None and after.language == "text" else ""
+            check_output(expected, next(printed), f"{name}:{block.line}")
+    return len(cells)
+
+
 def run_console_blocks(page: str, name: str, folder: Path) -> int:
     """Run the console blocks of a page that ask for it, and return how many commands ran."""
     (folder / "examples").symlink_to(ROOT / "examples")
@@ -166,6 +207,12 @@ def test_doctests(name: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_print_what_the_page_shows(page: Path) -> None:
     run_python_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_cells_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    run_ipython_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
 
 
 @pytest.mark.long
@@ -287,3 +334,12 @@ def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
     assert run_console_blocks(page, "page.md", tmp_path / "true") == 2
     with pytest.raises(pytest.fail.Exception, match=r"page\.md:3 \$ echo"):
         run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")
+
+
+def test_cells_are_compared_too(tmp_path: Path) -> None:
+    page = "```ipython\n%autoawait trio\n1 + 1\n```\n```text\nOut[1]: 2\n```\n"
+    assert run_ipython_blocks(page, "page.md", tmp_path) == 1
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:2"):
+        run_ipython_blocks(page.replace("2\n```", "3\n```"), "page.md", tmp_path)
+    with pytest.raises(AssertionError, match=r"page\.md:2[\s\S]*ZeroDivisionError"):
+        run_ipython_blocks(page.replace("1 + 1", "1 / 0"), "page.md", tmp_path)

@@ -26,6 +26,7 @@ FLOORS = {
     "_error_copies": 0,
     "_http_dates": 0,
     "_lazy": 0,
+    "_outside_trio": 0,
     "_root_errors": 0,
     "_words": 0,
     "runs": 1,
@@ -255,6 +256,9 @@ class Import:
     level: int
     """The number of dots before a relative import."""
 
+    for_checkers: bool
+    """Whether it stands under ``if TYPE_CHECKING:``."""
+
     def __str__(self) -> str:
         return f"{self.module}:{self.line}"
 
@@ -269,24 +273,25 @@ def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
     """Yield all that the file imports, wherever in the file it stands."""
     module = module_name(package, path)
 
-    def walk(node: ast.AST, inside: str | None) -> Iterator[Import]:
+    def walk(node: ast.AST, inside: str | None, checkers: bool) -> Iterator[Import]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             name = "lambda" if isinstance(node, ast.Lambda) else node.name
             inside = name if inside is None else f"{inside}.{name}"
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, alias.name, None, node.lineno, inside, 0)
+                yield Import(module, alias.name, None, node.lineno, inside, 0, checkers)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
             for alias in node.names:
                 target, name = source, alias.name
                 if f"{source}.{name}" in known:  # `from harness import errors` takes a module.
                     target, name = f"{source}.{name}", None
-                yield Import(module, target, name, node.lineno, inside, node.level)
+                yield Import(module, target, name, node.lineno, inside, node.level, checkers)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside)
+            is_for = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            yield from walk(child, inside, checkers or (is_for and child not in node.orelse))
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None)
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), None, False)
 
 
 def circle_in(edges: dict[str, set[str]]) -> list[str] | None:
@@ -371,6 +376,8 @@ def violations(
                 found.append(f"{one} imports {one.target} inside {one.inside}(): put it at the top")
             if one.target.split(".")[0] != root:
                 top = one.target.split(".")[0]
+                if one.for_checkers and top == "typing_extensions":
+                    continue  # Checkers bring it along.
                 if unit_of(root, module) in core and top not in CORE_MAY_IMPORT:
                     found.append(f"{one} imports {top}, which the core doesn't depend on")
                 continue

@@ -1,4 +1,4 @@
-"""A misspelt option is found by type checkers, wherever it stands between a call and the engine."""
+"""Type checkers find a misspelt option, stages that don't fit, and deps of another type."""
 
 from __future__ import annotations
 
@@ -63,6 +63,69 @@ Pipeline(fetch, count)  # planted
 Pipeline(stage(fetch, limit=3), stage(count, limit=2))  # planted
 """
 
+DEPS = """
+from typing import Any, Protocol
+
+import harness
+from harness import Run, current_run
+from harness.agents import Agent
+from harness.models import Model
+
+
+class Database:
+    def rows(self) -> int:
+        return 3
+
+
+class Postgres(Database):
+    def vacuum(self) -> None: ...
+
+
+class HasRows(Protocol):
+    def rows(self) -> int: ...
+
+
+def works_with_any(run: Run) -> None: ...
+def works_with_database(run: Run[Database]) -> None: ...
+def works_with_rows(run: Run[HasRows]) -> int:
+    run.deps.vacuum()  # planted
+    return run.deps.rows()
+def needs_number(run: Run[int]) -> None: ...
+def agent_for_postgres(agent: Agent[str, Postgres]) -> None: ...
+
+
+async def main(model: Model, inherited: Run[Postgres]) -> None:
+    async with harness.open_run("typed", deps=Postgres()) as run:
+        run.deps.vacuum()
+        run.deps.vacum()  # planted
+        works_with_any(run)
+        works_with_database(run)
+        needs_number(run)  # planted
+    async with harness.open_run("any") as run_of_any:
+        needs_number(run_of_any)
+    current_run().deps.anything()
+    current_run(Database).deps.rows()
+    current_run(Database).deps.vacuum()  # planted
+    current_run(Database).deps = Database()  # planted
+    needs_number(current_run(Database))  # planted
+    works_with_rows(inherited)
+    widened: Run[Any] = current_run()
+    needs_number(widened)
+
+    agent = Agent("desk", model=model, deps_type=Database)
+    await agent.run("hello", deps=Postgres())
+    await agent.run("hello")
+    await agent.run("hello", deps=3)  # planted
+    agent.stream("hello", deps="a database")  # planted
+    agent_for_postgres(agent)
+    agent_for_any: Agent[str] = Agent("any", model=model)
+    await agent_for_any.run("hello", deps=3)
+    numbers = Agent("numbers", model=model, output_type=int, deps_type=Database)
+    length: int = (await numbers.run("hello")).output
+    agent_for_postgres(numbers)  # planted
+    Agent("wrong", model=model, deps_type=Database())  # planted
+"""
+
 CHECKERS = {
     "mypy": ["-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"],
     "pyright": ["-m", "pyright", "--pythonpath", sys.executable],
@@ -70,7 +133,7 @@ CHECKERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [PLANTED, MISFIT], ids=["options", "stages"])
+@pytest.mark.parametrize("planted", [PLANTED, MISFIT, DEPS], ids=["options", "stages", "deps"])
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_each_planted_mistake_is_found(checker: str, planted: str, tmp_path: Path) -> None:
     """And nothing else in the file: its other lines are right."""

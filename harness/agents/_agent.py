@@ -7,7 +7,7 @@ happens belongs to a run: history, usage, events, injected messages, cancellatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
@@ -26,12 +26,21 @@ from harness.runs._endings import cancelled_error
 
 OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
+if TYPE_CHECKING:
+    # Type checkers know it without its being installed. `Agent[str]` is `Agent[str, Any]`.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    DepsT_contra = TypeVarWithDefault("DepsT_contra", contravariant=True, default=Any)
+    OtherDepsT = TypeVarWithDefault("OtherDepsT", default=Any)
+else:
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
+    OtherDepsT = TypeVar("OtherDepsT")
 
 STREAM_BUFFER = 256
 """How many events may wait for a stream's reader before the agent waits for it between turns."""
 
 
-class Agent(Generic[OutputT]):
+class Agent(Generic[OutputT, DepsT_contra]):
     """A model with instructions and tools. Frozen: run it as often as you like, any number at once.
 
     An agent is also an async function of its prompt, so ``fan_out(agent, prompts)`` runs it on
@@ -40,12 +49,15 @@ class Agent(Generic[OutputT]):
     Args:
       name: For people: the name of its runs. Need not be unique.
       model: Who answers; see `harness.models`.
-      instructions: What the model is told first. tools: What the model may call: tools, or
-      functions that `tool` turns into tools.
+      instructions: What the model is told first.
+      tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
       output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
         such as ``list[str]``. The model is told, its answer is validated, and it is told once what
         doesn't fit. None for text.
+      deps_type: The class that the deps of its runs must be of, their own or inherited; checked
+        before the model is asked. None for any. To type checkers such an agent is an
+        ``Agent[str, Database]``.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -56,6 +68,7 @@ class Agent(Generic[OutputT]):
     __slots__ = (
         "__weakref__",
         "_setup",
+        "deps_type",
         "instructions",
         "max_turns",
         "model",
@@ -82,11 +95,14 @@ class Agent(Generic[OutputT]):
     output_type: Any
     """What an answer must be; None for text."""
 
+    deps_type: Any
+    """The class that the deps of its runs must be of; None for any."""
+
     _setup: Setup
 
     @overload
     def __init__(
-        self: Agent[str],
+        self: Agent[str, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -94,10 +110,11 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: None = None,
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[OtherT],
+        self: Agent[OtherT, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -105,10 +122,11 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: type[OtherT],
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[Any],
+        self: Agent[Any, OtherDepsT],
         name: str,
         *,
         model: Model,
@@ -116,6 +134,7 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -126,6 +145,7 @@ class Agent(Generic[OutputT]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        deps_type: Any = None,
     ) -> None:
         for argument, value in (("name", name), ("instructions", instructions)):
             if not isinstance(value, str):
@@ -143,6 +163,14 @@ class Agent(Generic[OutputT]):
                 f"Agent(model=...) takes a model with `complete` and `stream`, not {model!r}; "
                 "for a plain function there is harness.models.FunctionModel"
             )
+        if deps_type is not None:
+            try:
+                isinstance(None, deps_type)
+            except TypeError as error:
+                raise TypeError(
+                    f"Agent(deps_type=...) takes a class, not {deps_type!r} ({error}); None allows "
+                    "any deps"
+                ) from None
         check_count("Agent(max_turns=...)", max_turns, advice="the default is 10")
         made = _as_tools(name, tools)
         by_name = {one.name: one for one in made}
@@ -157,6 +185,7 @@ class Agent(Generic[OutputT]):
             descriptions=tuple(one.describe() for one in made),
             max_turns=max_turns,
             output=output,
+            deps_type=deps_type,
         )
         attributes: dict[str, Any] = {
             "name": name,
@@ -165,6 +194,7 @@ class Agent(Generic[OutputT]):
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
+            "deps_type": deps_type,
             "_setup": setup,
         }
         for attribute, set_to in attributes.items():
@@ -188,13 +218,18 @@ class Agent(Generic[OutputT]):
             self.tools,
             self.max_turns,
             self.output_type,
+            self.deps_type,
         )
 
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
 
     async def run(
-        self, prompt: str, *, deps: Any = None, conversation: Conversation | None = None
+        self,
+        prompt: str,
+        *,
+        deps: DepsT_contra | None = None,
+        conversation: Conversation | None = None,
     ) -> Reply[OutputT]:
         """Answer ``prompt``, in a run of its own below the current one.
 
@@ -209,7 +244,7 @@ class Agent(Generic[OutputT]):
           The reply; a partial one if this run, or one above it, was asked to stop.
 
         Raises:
-          TypeError: if an argument has the wrong type.
+          TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
           ValueError: if ``prompt`` is empty.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
           OutputError: if the answer doesn't fit `output_type` even after a repair turn; has
@@ -229,7 +264,7 @@ class Agent(Generic[OutputT]):
         self,
         prompt: str,
         *,
-        deps: Any = None,
+        deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
         buffer: int = STREAM_BUFFER,
     ) -> AgentStream[OutputT]:
@@ -267,7 +302,7 @@ class Agent(Generic[OutputT]):
         """Answer one item of a fan-out, a pipeline or a router, as `run` does."""
         return await self._run(item)
 
-    def with_model(self, model: Model) -> Agent[OutputT]:
+    def with_model(self, model: Model) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one except for its model.
 
         Args:
@@ -283,10 +318,11 @@ class Agent(Generic[OutputT]):
             tools=self.tools,
             max_turns=self.max_turns,
             output_type=self.output_type,
+            deps_type=self.deps_type,
         )
         return like_this
 
-    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT]:
+    def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one with other models, all the way down.
 
         Args:
@@ -310,6 +346,7 @@ class Agent(Generic[OutputT]):
             ],
             max_turns=self.max_turns,
             output_type=self.output_type,
+            deps_type=self.deps_type,
         )
         return like_this
 
@@ -410,6 +447,7 @@ def _make_again(
     tools: tuple[Tool, ...],
     max_turns: int,
     output_type: Any,
+    deps_type: Any = None,
 ) -> Agent[Any]:
     """Make an agent for ``copy`` and ``pickle``, which can't set frozen attributes."""
     return cls(
@@ -419,6 +457,7 @@ def _make_again(
         tools=tools,
         max_turns=max_turns,
         output_type=output_type,
+        deps_type=deps_type,
     )
 
 

@@ -27,6 +27,7 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent
 from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
+from harness._outside_trio import refuse_outside_trio
 from harness.agents._tool import TIMEOUT_SECONDS, OnError, Tool, check_tool_name
 from harness.errors import McpServerError, McpToolError
 from harness.runs import start_soon
@@ -102,6 +103,7 @@ async def open_mcp_tools(
         or not all(isinstance(name, str) for name in only)
     ):
         raise TypeError(f"open_mcp_tools(only=...) takes a list of names, not {only!r}")
+    refuse_outside_trio("open_mcp_tools() was called")
     connection = Connection(words, target)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:

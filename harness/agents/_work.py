@@ -40,7 +40,7 @@ from harness.models import (
     Usage,
 )
 from harness.models._messages import misfit_in
-from harness.runs import Run, RunLocal
+from harness.runs import Run, RunLocal, current_run
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
@@ -60,6 +60,7 @@ class Setup:
     descriptions: tuple[ToolDescription, ...]
     max_turns: int
     output: OutputType | None
+    deps_type: Any
 
 
 class Work:
@@ -134,6 +135,7 @@ class Work:
         """Be the body of ``run``, which is the current one.
 
         Raises:
+          TypeError: if the run's deps aren't what the agent works with.
           MaxTurnsError: if there is no answer after `Agent.max_turns` turns.
           OutputError: if the answer doesn't fit twice.
           ModelReplyError: if the model's reply makes no sense.
@@ -145,6 +147,8 @@ class Work:
         """
         _work.set(self)
         try:
+            if self._setup.deps_type is not None:
+                current_run(self._setup.deps_type)
             await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)

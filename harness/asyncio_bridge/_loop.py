@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import outcome
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness.asyncio_bridge._call import CANCEL_AGAIN_SECONDS, Call, current_call
 from harness.errors import AsyncioBridgeError
 from harness.runs._functions import check_callable, name_of
@@ -55,6 +56,7 @@ async def run_asyncio(
 
     Cancellation: as for `AsyncioLoop.run`.
     """
+    refuse_outside_trio(f"run_asyncio({name_of(fn)}) was called")
     async with open_asyncio() as loop:
         return await loop.run(fn, *args, **named)
 
@@ -104,6 +106,7 @@ class AsyncioLoop:
             raise RuntimeError(
                 "this asyncio loop was opened before; call open_asyncio() for each block"
             )
+        refuse_outside_trio("open_asyncio() was called")
         token = self._token = trio.lowlevel.current_trio_token()
         started, self._thread_ended = trio.Event(), trio.Event()
         # An empty context: what is set where the loop happens to be opened isn't every call's.
@@ -299,7 +302,8 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     if call is None or asyncio._get_running_loop() is not call.loop:
         raise RuntimeError(
             f"call_trio({name_of(fn)}) was called outside of what a run called in asyncio; it "
-            "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks"
+            "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks "
+            "(docs/asyncio.md shows how)"
         )
     check_callable("call_trio()", fn)
     context = contextvars.copy_context()

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import attrs
 
 from harness._content import same_content
+from harness._outside_trio import refuse_outside_trio
 from harness.fanin._groups import grouped, in_input_order
 from harness.fanout import Result, fan_out
 
@@ -96,6 +97,7 @@ async def resolve(
             f"not {key!r}"
         )
     asks = _asking(judge)
+    refuse_outside_trio("resolve() was called")
 
     async def decide(group: tuple[Hashable, list[Result[T]]]) -> Resolution[T]:
         name, answers = group

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._outside_trio import refuse_outside_trio
 from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
@@ -108,6 +109,7 @@ async def gather(
     Args:
       plan, items, work, new_job: As for `engine_for`.
     """
+    refuse_outside_trio(f"{plan.call}() was called")
     kept: list[Result[Any]] = []
     join = Join(plan.policy, plan.run_name, keeps_all=True)
     engine = engine_for(plan, items, join=join, sink=kept.append, work=work, new_job=new_job)

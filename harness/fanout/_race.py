@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import FanOutError
 from harness.fanout._drop import DROP
 from harness.fanout._fan_out import fan_out
@@ -43,6 +44,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
         raise ValueError("race() takes at least one async function, and got none")
     for fn in fns:
         check_function("race()", fn, items=0)
+    refuse_outside_trio("race() was called")
     try:
         results = await fan_out(
             _call,

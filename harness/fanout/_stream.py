@@ -17,6 +17,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import FanOutError, JournalError
 from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
@@ -111,6 +112,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         work: Work | None = None,
         new_job: Callable[[int, Any], Job] = Job,
     ) -> None:
+        self._call = plan.call
         self._name = plan.run_name
         self._join = Join(plan.policy, plan.run_name, keeps_all=plan.keep)
         self._engine = engine_for(
@@ -198,13 +200,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             raise RuntimeError(
                 f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
             )
-        try:
-            trio.lowlevel.current_task()
-        except RuntimeError:
-            raise RuntimeError(
-                f"the fan-out {self._name!r} was opened outside trio; open it in a function that "
-                "trio.run() runs"
-            ) from None
+        refuse_outside_trio(f"{self._call}() was called")
         self._nursery_block = trio.open_nursery()
         nursery = await self._nursery_block.__aenter__()
         try:

@@ -401,9 +401,8 @@ class Pipeline(Generic[In, Out]):
 
         Cancellation: as in any of the stages; nothing is left running.
         """
-        flow = _flows_of_calls.get(self)
         async with open_run(NAME) as run:
-            out: Out | Drop = await flow.call(item)
+            out: Out | Drop = await _flows_of_calls.get(self).call(item)
             return out
         raise cancelled_error(run)
 

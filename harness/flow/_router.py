@@ -257,9 +257,8 @@ class Router(Generic[In, Out]):
 
         Cancellation: as on the track; nothing is left running.
         """
-        routing = _routings_of_calls.get(self)
         async with open_run(NAME) as run:
-            value: Out = await routing.call(item)
+            value: Out = await _routings_of_calls.get(self).call(item)
             return value
         raise cancelled_error(run)
 

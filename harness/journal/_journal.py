@@ -15,6 +15,7 @@ import trio
 
 from harness._arguments import check_count
 from harness._clock_hold import ClockHold
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     JournalError,
     JournalFormatError,
@@ -487,6 +488,7 @@ def open_journal(
 
 @asynccontextmanager
 async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[Journal]:
+    refuse_outside_trio("open_journal() was called")
     owner = this_process()
     hold = ClockHold()
     hold.begin()

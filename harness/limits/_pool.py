@@ -17,6 +17,7 @@ from types import TracebackType
 
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import QuotaExhaustedError, RateLimitedError, ReservationError
 from harness.limits._limiter import Limiter
 from harness.limits._limiter_statistics import LimiterStatistics
@@ -198,6 +199,7 @@ class PoolReservation(Waiter):
                 "this reservation of a pool was entered before, and can be entered once; "
                 "ask the pool for another one"
             )
+        refuse_outside_trio("reserve() was entered")
         self._entered = True
         _waiting_for = "a provider of the pool"
         reservation = await self._pool.admit(self)

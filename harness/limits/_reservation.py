@@ -17,6 +17,7 @@ import trio
 from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import NestedReservationError, ReservationError
 from harness.limits._charges import Charge
 from harness.limits._dimension_meter import DimensionMeter
@@ -156,6 +157,7 @@ class Reservation(Waiter, AsyncWithOnly):
                 f"this reservation of {self.provider!r} is {stage.value}, and a reservation "
                 "can be entered once; ask the limiter for another one"
             )
+        refuse_outside_trio("reserve() was entered")
         outer = _innermost.get()
         if outer is not None:
             outer = _held_around(outer)

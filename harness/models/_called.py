@@ -29,6 +29,7 @@ from typing import Any
 
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness._words import repr_of
 from harness.errors import (
     BudgetExceeded,
@@ -128,6 +129,7 @@ class CalledModel(ABC):
         Cancellation: the request is abandoned, and its connection isn't used again. What it was
         expected to use stays charged.
         """
+        refuse_outside_trio(f"{type(self).__name__}.complete() was called")
         check_request(request, self)
         self.refuse_unless_ready()
         if self.limiter is None:
@@ -160,6 +162,7 @@ class CalledModel(ABC):
         Cancellation: the connection is closed, and not used again. What had come by then is
         charged.
         """
+        refuse_outside_trio(f"{type(self).__name__}.stream() was called")
         check_request(request, self)
         self.refuse_unless_ready()
         if self.limiter is None:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
 from harness.errors import (
     HarnessError,
@@ -91,6 +92,7 @@ class FallbackModel:
 
         Cancellation: those that were opened are closed again.
         """
+        refuse_outside_trio(f"model {self.name!r} was opened")
         async with AsyncExitStack() as stack:
             for member in self._members:
                 if isinstance(member.given, AbstractAsyncContextManager):
@@ -121,6 +123,7 @@ class FallbackModel:
 
         Cancellation: the request is abandoned, as by the model that was asked.
         """
+        refuse_outside_trio("FallbackModel.complete() was called")
         check_request(request, self)
         search = _Search(self.name, self._members, self.pool, request)
         while True:  # Ends: a failure takes a model out, and waits are bounded.
@@ -147,6 +150,7 @@ class FallbackModel:
 
         Cancellation: the stream is closed, as by the model that was asked.
         """
+        refuse_outside_trio("FallbackModel.stream() was called")
         check_request(request, self)
         search = _Search(self.name, self._members, self.pool, request)
         while True:  # Ends: a failure takes a model out, and waits are bounded.

@@ -24,6 +24,7 @@ import trio
 
 from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
 from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, ModelStatusError
 from harness.limits import Limiter
@@ -134,6 +135,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
             raise ModelNotOpenError(
                 f"model {self.name!r} is open already; open it once, around all that use it"
             )
+        refuse_outside_trio(f"model {self.name!r} was opened")
         self._server = await trio.to_thread.run_sync(self._load)
         self._places = trio.CapacityLimiter(self.concurrent)
         return self

@@ -20,6 +20,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import UnrecordedRequestError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
@@ -91,6 +92,7 @@ class RecordedModel(CalledModel):
 
         Cancellation: an incomplete answer isn't recorded.
         """
+        refuse_outside_trio("RecordedModel.complete() was called")
         if self._model is not None and self.limiter is None:
             return await self.ask_counted(request, NO_LIMIT)
         return await super().complete(request)

@@ -22,6 +22,7 @@ import trio
 
 from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import MissingApiKeyError, ModelNotOpenError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
@@ -122,6 +123,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
 
         Cancellation: the model isn't open.
         """
+        refuse_outside_trio(f"model {self.name!r} was opened")
         await trio.lowlevel.checkpoint()  # First: a cancel after opening would leave it open.
         if self._clients is not None:
             raise ModelNotOpenError(

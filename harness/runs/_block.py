@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from contextvars import Token
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import trio
 from trio.lowlevel import current_task, enable_ki_protection
@@ -24,12 +24,13 @@ from trio.lowlevel import current_task, enable_ki_protection
 from harness._arguments import check_seconds
 from harness._async_with import AsyncWithOnly
 from harness._budget import Budget
+from harness._outside_trio import outside_trio
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._calls import run_each_call
 from harness.runs._current import current
 from harness.runs._endings import add_note, is_only_cancelled, status_of, timed_out_error
 from harness.runs._observers import observers
-from harness.runs._run import Run
+from harness.runs._run import DepsT_co, Run
 from harness.runs._scopes import NO_SCOPE
 from harness.runs._tasks import belonging_scope, let_go_of_task
 from harness.runs._tree import token_here
@@ -37,6 +38,7 @@ from harness.runs._waiting import join_tasks
 from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+GivenT = TypeVar("GivenT")
 
 _getframe = sys._getframe
 
@@ -44,6 +46,28 @@ _paid_by_now = paid_by.get
 """Bound once: a method of an imported name is looked up, and bound, anew for each call."""
 
 
+@overload
+def open_run(
+    name: str,
+    *,
+    timeout: float | None = None,
+    deps: None = None,
+    tags: Mapping[str, Any] | None = None,
+    private: bool = False,
+    budget: Budget | None = None,
+    parent: Run | None = None,
+) -> RunBlock[Any]: ...
+@overload
+def open_run(
+    name: str,
+    *,
+    timeout: float | None = None,
+    deps: GivenT,
+    tags: Mapping[str, Any] | None = None,
+    private: bool = False,
+    budget: Budget | None = None,
+    parent: Run | None = None,
+) -> RunBlock[GivenT]: ...
 def open_run(
     name: str,
     *,
@@ -53,7 +77,7 @@ def open_run(
     private: bool = False,
     budget: Budget | None = None,
     parent: Run | None = None,
-) -> RunBlock:
+) -> RunBlock[Any]:
     """Open a run: ``async with harness.open_run("triage", timeout=60) as run:``.
 
     Inside the block, and in every task started there, `current_run` is this run. Whatever way
@@ -122,7 +146,7 @@ def open_run(
     return RunBlock(name, timeout, deps, tags, private)
 
 
-class RunBlock(AsyncWithOnly):
+class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
     """The block of one run; what `open_run` returns."""
 
     __slots__ = ("_deps", "_name", "_private", "_run", "_tags", "_timeout", "_token")
@@ -154,7 +178,7 @@ class RunBlock(AsyncWithOnly):
         return RunBlock(self._name, self._timeout, self._deps, self._tags, self._private)
 
     @enable_ki_protection
-    async def __aenter__(self) -> Run:
+    async def __aenter__(self) -> Run[DepsT_co]:
         """Begin the run; never a checkpoint."""
         frame = _getframe(1)
         if frame.f_code.co_flags & ASYNC_GENERATOR:
@@ -180,10 +204,10 @@ class RunBlock(AsyncWithOnly):
         try:
             task = current_task()
         except RuntimeError:
-            raise RuntimeError(
-                f"run {self._name!r} was opened outside trio; "
-                "open it in a function that trio.run() runs; or put @harness.open_run(...) above a "
-                "function, whose calls then own their state without trio"
+            raise outside_trio(
+                f"run {self._name!r} was opened",
+                instead="open it in a function that trio.run() runs, or put @harness.open_run(...) "
+                "above a function, whose calls then own their state without trio",
             ) from None
         parent = above = current.get()
         if parent is not None:
@@ -255,9 +279,10 @@ class RunBlock(AsyncWithOnly):
                 f"open_run({self._name!r}, {argument}=...) decorates {name}, which {why}: it is a "
                 f"plain function; make it async and call it in trio, or leave out {argument}="
             )
-        raise RuntimeError(
-            f"a function under @open_run({self._name!r}, {argument}=...) was called outside trio, "
-            f"where it {why}; call it in trio, or leave out {argument}="
+        raise outside_trio(
+            f"a function under @open_run({self._name!r}, {argument}=...) was called",
+            instead=f"it {why} there, so call it in a function that trio.run() runs, or leave out "
+            f"{argument}=",
         )
 
     @enable_ki_protection

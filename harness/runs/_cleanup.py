@@ -19,6 +19,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_seconds
+from harness._outside_trio import refuse_outside_trio
 from harness.runs._current import current
 from harness.runs._inner_scope import Around, inner_scope
 from harness.runs._run import CLEANUP_SECONDS, Run
@@ -108,6 +109,7 @@ class Cleanup:
     @enable_ki_protection
     def __enter__(self) -> trio.CancelScope:
         """Raise the shield; return its scope, whose deadline may be brought nearer."""
+        refuse_outside_trio("cleanup() was entered")
         self._run = run = _live_run()
         self._around = _enclosing_block()
         deadline, foreign_cancel_at = _clock(run, self._around, self._max_seconds)

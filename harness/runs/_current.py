@@ -3,29 +3,64 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextvars import ContextVar
+from typing import Any, TypeVar, overload
 
+from harness._outside_trio import PAGE, in_asyncio
+from harness._words import repr_of
 from harness.errors import NoRunError
 from harness.runs._frames import where_we_are
 from harness.runs._run import Run
+
+AskedT = TypeVar("AskedT")
 
 current: ContextVar[Run | None] = ContextVar("harness.current_run", default=None)
 """The run that code belongs to. The one place where runs are ambient."""
 
 
-def current_run() -> Run:
+@overload
+def current_run() -> Run[Any]: ...
+@overload
+def current_run(deps_type: type[AskedT], /) -> Run[AskedT]: ...
+def current_run(deps_type: Any = None, /) -> Run[Any]:
     """Return the run this code belongs to.
 
     In a task that outlived its run this is the run that ended; using it raises `RunEndedError`.
 
+    Args:
+      deps_type: The class that the run's `Run.deps` must be of; type checkers then know what they
+        are. None: whatever they are, and nothing is checked.
+
     Raises:
       NoRunError: outside of any run.
+      TypeError: if the run's deps are no ``deps_type``, or it is nothing that can be checked.
+      RunEndedError: with ``deps_type``, if the run has ended.
     """
     run = current.get()
     if run is None:
         raise no_run_error()
+    if deps_type is not None:
+        _check_deps(run, deps_type)
     return run
+
+
+def _check_deps(run: Run[Any], asked: Any) -> None:
+    deps = run.deps
+    name = getattr(asked, "__qualname__", None) or repr_of(asked)
+    try:
+        # Of `dict[str, int]` only `dict` can be checked.
+        fits = isinstance(deps, getattr(asked, "__origin__", asked))
+    except TypeError as error:
+        raise TypeError(
+            f"current_run({name}) can't check the deps of run {run.path!r}: {error}; for type "
+            f"checkers alone write `run: Run[{name}] = current_run()`"
+        ) from None
+    if not fits:
+        given = "has no deps" if deps is None else f"has {repr_of(deps)} as its deps"
+        raise TypeError(
+            f"run {run.path!r} {given}, but the code in it asks for an instance of {name}; give "
+            "it one, or a run above it, as in open_run(..., deps=...)"
+        )
 
 
 def current_run_or_none() -> Run | None:
@@ -53,8 +88,8 @@ def _advice(*, in_trio: bool) -> str:
             ". A task of a nursery outside of the run's block is the run's if it is started with "
             "harness.start_soon(nursery, fn, run=run)"
         )
-    elif (asyncio := sys.modules.get("asyncio")) and asyncio._get_running_loop() is not None:
-        advice = ". In asyncio only the decorator will do: the block needs trio"
+    elif in_asyncio():
+        advice = f". In asyncio only the decorator will do: the block needs trio; see {PAGE}"
     else:
         advice = (
             ". In a plain function only the decorator will do; a thread has the run of whoever "

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import trio
 
+from harness._outside_trio import outside_trio
 from harness._words import masked_repr_of
 from harness.runs._current import current
 from harness.runs._frames import describe_wait, is_plumbing, task_frames
@@ -43,9 +44,10 @@ def dump(run: Run | None = None, *, locals: bool = False) -> str:
     except RuntimeError:
         root = None
     if root is None:
-        raise RuntimeError(
-            "dump() shows the runs of the trio it is called in, and there is none here; call it "
-            "from a task, a signal handler, or with trio.from_thread.run_sync(harness.dump)"
+        raise outside_trio(
+            "dump(), which shows the runs of the trio it is called in, was called",
+            instead="call it in a function that trio.run() runs, in a signal handler, or with "
+            "trio.from_thread.run_sync(harness.dump)",
         )
     picture = _Picture(now=trio.current_time(), with_locals=locals)
     for task in _all_tasks(root):

@@ -119,6 +119,44 @@ def add_note(error: BaseException, run: Run) -> None:
         said = any(n == note or n.startswith(f"{note}/") for n in ours)
         if not said and len(ours) < NOTES_AT_MOST:
             error.add_note(note)
+    if type(error) in _OF_ASYNCIO_CODE:
+        with contextlib.suppress(Exception):
+            _point_to_asyncio(error, run)
+
+
+_OF_ASYNCIO_CODE: dict[type[BaseException], tuple[str, ...]] = {
+    RuntimeError: ("no running event loop", "There is no current event loop"),
+    TypeError: ("trio.run received unrecognized yield message",),
+    AttributeError: ("'NoneType' object has no attribute 'create_future'",),
+}
+"""How asyncio code fails in a trio task."""
+
+ASYNCIO_NOTE = (
+    "this is asyncio code, and trio runs it; call it with harness.asyncio_bridge "
+    "(docs/asyncio.md shows how)"
+)
+
+
+def _point_to_asyncio(error: BaseException, run: Run) -> None:
+    """Note on an error of asyncio code how to run that; on one of a fan-out's items, not on all.
+
+    Of an item that is tried again each attempt's error gets the note, as only the last is kept.
+    """
+    level = run._above
+    if level.tree.token is None or not str(error).startswith(_OF_ASYNCIO_CODE[type(error)]):
+        return
+    if ASYNCIO_NOTE not in getattr(error, "__notes__", ()):
+        # Above it, where the error may still get to, the note may be on a sibling's error.
+        above = level.above
+        while above is not None:
+            if hasattr(above, "pointed_for"):
+                return
+            above = above.above
+        item = run._item_index
+        if hasattr(level, "pointed_for") and (item is None or level.pointed_for != item):
+            return
+        try_note(error, ASYNCIO_NOTE)
+    level.pointed_for = run._item_index
 
 
 def cancelled_error(run: Run, partial: object = None) -> RunCancelled:

@@ -20,13 +20,14 @@ import math
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 import trio
 from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
+from harness._outside_trio import PAGE
 from harness.errors import RunEndedError
 from harness.runs import _identity
 from harness.runs._events import Delivery, Event, Subscription
@@ -82,13 +83,27 @@ _OWN_NUMBER: RunKey = _NotForked()
 """What a fan-out inside an item has its number among those of its name under."""
 
 
-class Run:
+if TYPE_CHECKING:
+    # Type checkers know it without its being installed. The default makes `Run` alone `Run[Any]`.
+    from typing_extensions import TypeVar
+
+    DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
+
+
+class Run(Generic[DepsT_co]):
     """A piece of work that owns its state. Made by `open_run`, never directly.
 
     The facts stay readable for ever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
     `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
     and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
     `RunEndedError`.
+
+    For type checkers ``Run[Database]`` is a run whose `deps` are a ``Database``. `open_run` returns
+    it when it is given such, and `current_run` when it is asked for such.
     """
 
     __slots__ = (
@@ -222,14 +237,15 @@ class Run:
         return self._tags
 
     @property
-    def deps(self) -> Any:
+    def deps(self) -> DepsT_co:
         """What the run was given to work with: its own, or its parent's.
 
         Raises:
           RunEndedError: if the run has ended.
         """
         self._refuse_if_ended("its deps are gone")
-        return self._deps
+        deps: DepsT_co = self._deps
+        return deps
 
     @property
     def status(self) -> RunStatus:
@@ -580,7 +596,7 @@ class Run:
             raise RuntimeError(
                 f"run {self.path!r} is the call of a plain function, or one outside trio, and owns "
                 f"state only, so {consequence}; decorate an async function and call it in trio for "
-                "a run that has tasks, a timeout and a cancel"
+                f"a run that has tasks, a timeout and a cancel ({PAGE} shows how)"
             )
 
     # Events -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, TypeVarTuple
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
+from harness._outside_trio import outside_trio
 from harness.runs._accounts import NOBODY, paid_by, payer_of
 from harness.runs._cleanup import enclosing_cleanup
 from harness.runs._current import current
@@ -175,10 +176,10 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
     token = None if run is None else run._above.tree.token
     token = token or token_here()
     if token is None:
-        raise RuntimeError(
-            f"run_sync_soon({fn!r}) was called outside trio and outside of any run of one, so "
-            "nothing says where to call it; start this thread with trio.to_thread.run_sync "
-            "from code that has a run"
+        raise outside_trio(
+            f"run_sync_soon({fn!r}) was called in no run and",
+            instead="start this thread with trio.to_thread.run_sync, from code with a run that "
+            "trio.run() runs, so that it is known where to call it",
         )
     context = contextvars.copy_context()
     token.run_sync_soon(lambda: context.run(fn, *args))

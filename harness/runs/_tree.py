@@ -68,7 +68,10 @@ class Tree:
 class Above:
     """The plain facts about what is above a run. All children of one run share one."""
 
-    __slots__ = ("above", "depth", "parent_id", "path", "tree")
+    __slots__ = ("above", "depth", "parent_id", "path", "pointed_for", "tree")
+
+    pointed_for: int | None
+    """The item whose error says how asyncio code is run, for all its siblings; unset before."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_key, check_seconds
+from harness._outside_trio import refuse_outside_trio
 from harness._root_errors import budget_refusals
 from harness.runs._functions import check_callable
 from harness.shared._flights import CutOff, Flight, Flights, RefusedForAnother, open_flights
@@ -309,6 +310,7 @@ async def open_cache(
                 f"open_cache(ttl={ttl:g}, refresh_after={refresh_after:g}) would never refresh "
                 "ahead: a value is gone after its ttl; choose a refresh_after below it"
             )
+    refuse_outside_trio("open_cache() was called")
     cache = Cache(
         ttl=math.inf if ttl is None else float(ttl),
         size=size,

@@ -22,6 +22,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_whole
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import CounterBoundsError
 
 
@@ -182,6 +183,7 @@ class Counter:
                 f"waiting for {n} on a counter whose maximum is {self._maximum} would never end; "
                 "wait for less, or make a counter with a higher maximum"
             )
+        refuse_outside_trio("Counter.wait_for() was called")
         await trio.lowlevel.checkpoint_if_cancelled()
         # Who finds the level reached still gives way to one in line who is awake because it is.
         if self._value >= n and self._awake is None:

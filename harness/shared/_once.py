@@ -25,6 +25,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_key
+from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words, repr_of
 from harness.errors import EffectUnknownError, JournalLockedError
 from harness.runs._functions import check_callable, not_awaitable_error, refuse_mismatch
@@ -396,6 +397,7 @@ async def open_once(
         )
     if on_error not in ("retry", "unknown"):
         raise ValueError(f'open_once(on_error=...) takes "retry" or "unknown", not {on_error!r}')
+    refuse_outside_trio("open_once() was called")
     once = Once(
         EffectsInMemory() if journal is None else journal, on_unknown=on_unknown, on_error=on_error
     )

@@ -18,6 +18,7 @@ import trio
 from trio.lowlevel import Task
 
 from harness._clock_hold import ClockHold
+from harness._outside_trio import refuse_outside_trio
 
 PATIENCE_SECONDS = 30.0
 """Real seconds without any task step, after which a clock that is held jumps all the same."""
@@ -34,6 +35,7 @@ def hold_clock() -> Iterator[None]:
     Raises:
       RuntimeError: outside trio.
     """
+    refuse_outside_trio("hold_clock() was entered")
     hold = ClockHold(PATIENCE_SECONDS)
     hold.begin()
     try:

@@ -598,3 +598,40 @@ def test_the_public_signatures_are_those_of_the_contract() -> None:
         "deps",
         "conversation",
     ]
+
+
+class Database:
+    def __repr__(self) -> str:
+        return "<a database>"
+
+
+async def test_an_agent_gets_deps_of_the_class_it_works_with() -> None:
+    @tool
+    async def look_up() -> str:
+        """Look it up."""
+        return f"found in {harness.current_run(Database).deps}"
+
+    call = ModelResponse(tool_calls=[ToolCall("1", "look_up", {})])
+    model = ScriptedModel([call, lambda request: request.messages[-1].content] * 2)
+    agent = Agent("desk", model=model, tools=[look_up], deps_type=Database)
+    assert (await agent.run("hello", deps=Database())).output == "found in <a database>"
+    async with harness.open_run("around", deps=Database()):  # Inherited ones will do.
+        assert (await copy.copy(agent)("hello")).output == "found in <a database>"
+
+
+@pytest.mark.parametrize("deps", [None, "a string"])
+async def test_an_agent_refuses_other_deps_before_its_model_is_asked(deps: Any) -> None:
+    model = ScriptedModel(["an answer"])
+    agent = Agent("desk", model=model, deps_type=Database).with_model(model)
+    with pytest.raises(TypeError, match=r"run 'desk' has .* instance of Database"):
+        await agent.run("hello", deps=deps)
+    with pytest.raises(TypeError, match=r"run 'desk' has .* instance of Database"):
+        async with agent.stream("hello", deps=deps) as stream:
+            async for _ in stream:
+                pass
+    assert (await Agent("free", model=model).run("hello", deps=deps)).output == "an answer"
+
+
+def test_deps_type_is_a_class() -> None:
+    with pytest.raises(TypeError, match=r"Agent\(deps_type=...\) takes a class, not 3"):
+        Agent("desk", model=ScriptedModel(["an answer"]), deps_type=3)  # type: ignore[call-overload]

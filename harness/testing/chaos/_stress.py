@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from harness._arguments import check_count
+from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words, repr_of
 from harness.fanout import Result, open_fan_out
 from harness.policies import BestEffort
@@ -75,6 +76,7 @@ async def assert_stable_under_load(
     check_count("assert_stable_under_load(rounds=...)", rounds, advice="how often to fill it")
     for factor in factors:
         check_count("assert_stable_under_load(factors=...)", factor, advice="such as (5, 10)")
+    refuse_outside_trio("assert_stable_under_load() was called")
     began = trio.current_time()
     alone = [await _ended(fn, item) for item in given]
     for item, before in zip(given, alone, strict=True):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness.testing.provider import _sockets
 from harness.testing.provider._answers import AnswerFunction
 from harness.testing.provider._core import Core, Incoming
@@ -222,6 +223,7 @@ async def open_provider(
     if not callable(answer):
         raise TypeError(f"answer must be a function from request to text, not {answer!r}")
     address = loopback_address(host)
+    refuse_outside_trio("open_provider() was called")
     core = Core(
         answer=answer,
         limits=build_limits(
