@@ -118,7 +118,13 @@ def _records(
     # A file's next read hardly waits, so there priorities can have more to choose from.
     holds_back = options.priority is not None and input_.size_bytes is not None
     lines = LineReader(input_.source, before_read_of_file if holds_back else before_read)
-    records = parse_records(lines, options.form, source=input_.name)
+    records = parse_records(
+        lines,
+        options.form,
+        source=input_.name,
+        delimiter=options.given_delimiter,
+        tell=partial(setattr, reading, "delimiter"),
+    )
     if not options.skip_bad:
         records = _stopping_at_bad(records, input_.name)
     records = selected(records, first=options.first, sample=options.sample, seed=options.seed)

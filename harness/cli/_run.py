@@ -102,6 +102,7 @@ async def run_batch(
         await _Batch(work, source, lines, display, report).run()
         nursery.cancel_scope.cancel()
     report.seconds = trio.current_time() - started_at
+    report.delimiter = reading.delimiter
     if work.limiter is not None:
         report.limits = work.limiter.statistics()
     return report

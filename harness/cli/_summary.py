@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from harness.cli._csv_header import COMMA, shown
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._journal import totals_in_words
@@ -67,6 +68,9 @@ class Report:
 
     output_is_complete: bool = True
     """Whether the output has what was written; a resumed batch replaces it when it is over."""
+
+    delimiter: str | None = None
+    """What separated the columns of the input, if that is CSV."""
 
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
@@ -130,6 +134,8 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if report.delimiter is not None and report.delimiter != COMMA:
+        lines.append(f"input: columns separated by {shown(report.delimiter)}")
     if report.hedges.started:
         lines.append(
             f"hedges: {report.hedges.started:,}, of which {report.hedges.won:,} answered first, "
@@ -172,6 +178,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
     tally = report.tally
     content = {
         **named,
+        "delimiter": report.delimiter,
         "items": tally.done,
         "ok": tally.ok,
         "failed": tally.failed,
