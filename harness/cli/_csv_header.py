@@ -7,7 +7,7 @@ row that would be a single column is tried with what else separates columns.
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,20 +17,42 @@ COMMA: Final = ","
 TAB: Final = "\t"
 
 _OTHERS = (";", TAB, "|")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"(?!")')
 
 
-def told_delimiter(lines: Sequence[str], columns: int) -> str:
-    """Return what separates the columns.
+def told_delimiter(text: str) -> str:
+    """Return what separates the columns of a first row, as it is written.
 
-    Args:
-      lines: The lines of the first row, read as separated by commas.
-      columns: How many columns it then has.
+    Of several the one that makes most columns; a comma before all others.
     """
-    if columns > 1:
+    counts = {delimiter: _columns(text, delimiter) for delimiter in (COMMA, *_OTHERS)}
+    if counts[COMMA] > 1:
         return COMMA
-    counts = {other: len(next(csv.reader(lines, delimiter=other))) for other in _OTHERS}
     most = max(counts, key=counts.__getitem__)
     return most if counts[most] > 1 else COMMA
+
+
+def _columns(text: str, delimiter: str) -> int:
+    """Return how many columns a delimiter makes; 0 if it would leave text behind a quoted one.
+
+    Python's reader takes such text for part of the column, and so takes every delimiter.
+    """
+    columns = 0
+    rest: str | None = text.rstrip("\r\n")
+    while rest is not None:
+        columns += 1
+        if not rest.startswith('"'):
+            _, separator, after = rest.partition(delimiter)
+            rest = after if separator else None
+            continue
+        quoted = _QUOTED.match(rest)
+        if quoted is None:
+            return columns  # Its closing quote is in another line.
+        after = rest[quoted.end() :]
+        if after and not after.startswith(delimiter):
+            return 0
+        rest = after[1:] if after else None
+    return columns
 
 
 def could_be_another(delimiter: str, columns: Sequence[str]) -> bool:
@@ -58,7 +80,7 @@ def column_names(row: Sequence[str], place: str) -> list[str]:
             "twice; give each column a name of its own"
         )
     taken = set(named)
-    names = []
+    names: list[str] = []
     for number, name in enumerate(row, 1):
         if not name.strip():
             name = f"column_{number}"

@@ -261,7 +261,7 @@ def _csv_records(
             if problem is not None:
                 raise InputError(f"{place}: {problem}")
             if delimiter is None:
-                delimiter = told_delimiter(texts.of_first_row or (), len(row))
+                delimiter = told_delimiter("".join(texts.of_first_row or ()))
                 rows = csv.reader(texts, delimiter=delimiter)
                 texts.again()
                 continue
