@@ -178,6 +178,7 @@ def _run_into_output(
         # Only to warn by, and --quiet wants no warnings.
         tokens_per_minute=None if options.quiet else options.tpm,
         ordered=options.ordered,
+        tracebacks=options.traceback,
         grace=options.grace,
         budget=options.budget,
     )
@@ -204,6 +205,7 @@ def _run_into_output(
                 raise
             raise interrupt from None
     report.output_is_complete = output.finish(complete=report.is_complete)
+    report.output_is_there = options.output == STANDARD_STREAM or Path(options.output).exists()
     return report
 
 

@@ -371,6 +371,10 @@ class BatchOptions:
     summary: str | None = option(
         "Also write the summary there, as JSON.", "FILE", type=click.Path()
     )
+    traceback: bool = flag(
+        "Add to each failed item's line where its error came from, without frames of harness, as "
+        "the field traceback; and show one of each kind of error at the end."
+    )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(
         "Show log records of this level and above, each with its run.",

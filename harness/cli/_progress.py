@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from harness.cli._limits import now_text
+from harness.cli._limits import now_forms, now_text
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
 from harness.limits import Limiter, LimiterStatistics
@@ -24,6 +24,8 @@ _BAR_INTERVAL_SECONDS = 0.25
 _FIRST_LINE_SECONDS = 1.0
 _MAX_LINE_INTERVAL_SECONDS = 30.0
 _PACE_SECONDS = 30.0
+_BAR_COLUMNS = 11
+"""What the words leave to the bar, on terminals that are not narrower than they can be."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +50,9 @@ class Progressed:
     per_second: float
     """How many items ended per second of late."""
 
+    kept_to_come: int = 0
+    """Items still to come whose results the journal has: they take no time."""
+
     limits: LimiterStatistics | None = None
     """The state of the limits, if there are any."""
 
@@ -56,16 +61,40 @@ class Progressed:
         """How long the rest takes at this pace, where that can be told."""
         if self.expected is None or not self.per_second:
             return None
-        return (self.expected - self.done) / self.per_second
+        return max(0, self.expected - self.done - self.kept_to_come) / self.per_second
 
     def __str__(self) -> str:
-        of = "" if self.expected is None else f" of {'' if self.certain else '~'}{self.expected:,}"
-        left = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
         limits = "" if self.limits is None else f"; {now_text(self.limits)}"
-        return (
-            f"{self.done:,}{of} done, {self.failed:,} failed, {self.in_flight:,} in flight, "
-            f"{rate(self.per_second)}{left}{limits}"
+        return f"{self._forms()[0]}{limits}"
+
+    def lines(self, width: int) -> list[str]:
+        """Return it in lines of at most ``width`` characters, as much as they have room for."""
+        lines = [first_that_fits(width, self._forms())]
+        if self.limits is not None:
+            lines.append(first_that_fits(width, now_forms(self.limits)))
+        return lines
+
+    def _forms(self) -> list[str]:
+        """Return all of it in words, and then shorter and shorter."""
+        expected = (
+            None if self.expected is None else f"{'' if self.certain else '~'}{self.expected:,}"
         )
+        left = None if self.seconds_left is None else clock(self.seconds_left)
+        failed, pace = f"{self.failed:,} failed", rate(self.per_second)
+        short = f"{self.done:,}{'' if expected is None else f'/{expected}'}"
+        rest = [] if left is None else [left]
+        return [
+            f"{self.done:,}{'' if expected is None else f' of {expected}'} done, {failed}, "
+            f"{self.in_flight:,} in flight, {pace}{'' if left is None else f', {left} left'}",
+            ", ".join((short, failed, f"{self.in_flight:,} in flight", pace, *rest)),
+            ", ".join((short, failed, *rest)),
+            short,
+        ]
+
+
+def first_that_fits(width: int, forms: Sequence[str]) -> str:
+    """Return the first of ``forms`` that has no more than ``width`` characters, or the last."""
+    return next((form for form in forms if len(form) <= width), forms[-1])
 
 
 def clock(seconds: float) -> str:
@@ -134,6 +163,7 @@ async def show_progress(
     reading: Reading,
     *,
     clock: Callable[[], float],
+    kept_to_come: Callable[[], int] = lambda: 0,
     limiter: Limiter | None = None,
 ) -> None:
     """Show progress until cancelled.
@@ -153,7 +183,8 @@ async def show_progress(
                 in_flight=tally.running,
                 expected=reading.expected(),
                 certain=reading.total is not None,
-                per_second=pace.per_second(clock(), tally.done),
+                per_second=pace.per_second(clock(), tally.done_now),
+                kept_to_come=max(0, kept_to_come()),
                 limits=None if limiter is None else limiter.statistics(),
             )
         )
@@ -215,9 +246,13 @@ class _Bar:
             self._task,
             completed=progressed.done,
             total=progressed.expected,
-            description=str(progressed),
+            description="\n".join(progressed.lines(self._text_width)),
         )
         self._progress.refresh()
+
+    @property
+    def _text_width(self) -> int:
+        return max(1, self._progress.console.width - _BAR_COLUMNS)
 
     def say(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
