@@ -47,6 +47,7 @@ from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, agent_in, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
+from harness.fanout._watch import NOBODY, watched_by
 from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
@@ -197,7 +198,7 @@ def _run_into_output(
         run = partial(_read_and_run, options, work, read, reading, name, open_lines, display)
         try:
             # An agent may change it, and the paths of the options are relative to it.
-            with chdir("."):
+            with chdir("."), watched_by(NOBODY):
                 report = trio.run(run)
         except BaseExceptionGroup as group:
             interrupt = first_of(group, KeyboardInterrupt)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from harness._pace import Pace, first_that_fits, forms
 from harness.cli._limits import now_forms, now_text
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
@@ -23,7 +23,6 @@ from harness.limits import Limiter, LimiterStatistics
 _BAR_INTERVAL_SECONDS = 0.25
 _FIRST_LINE_SECONDS = 1.0
 _MAX_LINE_INTERVAL_SECONDS = 30.0
-_PACE_SECONDS = 30.0
 _BAR_COLUMNS = 11
 """What the words leave to the bar, on terminals that are not narrower than they can be."""
 
@@ -76,56 +75,15 @@ class Progressed:
 
     def _forms(self) -> list[str]:
         """Return all of it in words, and then shorter and shorter."""
-        expected = (
-            None if self.expected is None else f"{'' if self.certain else '~'}{self.expected:,}"
+        certainly = "" if self.certain else "~"
+        return forms(
+            done=self.done,
+            failed=self.failed,
+            in_flight=self.in_flight,
+            expected=None if self.expected is None else f"{certainly}{self.expected:,}",
+            per_second=self.per_second,
+            seconds_left=self.seconds_left,
         )
-        left = None if self.seconds_left is None else clock(self.seconds_left)
-        failed, pace = f"{self.failed:,} failed", rate(self.per_second)
-        short = f"{self.done:,}{'' if expected is None else f'/{expected}'}"
-        rest = [] if left is None else [left]
-        return [
-            f"{self.done:,}{'' if expected is None else f' of {expected}'} done, {failed}, "
-            f"{self.in_flight:,} in flight, {pace}{'' if left is None else f', {left} left'}",
-            ", ".join((short, failed, f"{self.in_flight:,} in flight", pace, *rest)),
-            ", ".join((short, failed, *rest)),
-            short,
-        ]
-
-
-def first_that_fits(width: int, forms: Sequence[str]) -> str:
-    """Return the first of ``forms`` that has no more than ``width`` characters, or the last."""
-    return next((form for form in forms if len(form) <= width), forms[-1])
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as people write it: ``0:07``, ``12:30``, ``3:05:00``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def rate(per_second: float) -> str:
-    """Return a rate in the unit that needs no zeros in front: ``120/s``, ``2.5/s``, ``9/min``."""
-    if per_second >= 10:
-        return f"{per_second:,.0f}/s"
-    return f"{per_second:.1f}/s" if per_second >= 0.5 else f"{per_second * 60:.0f}/min"
-
-
-class Pace:
-    """How fast items end, over the last half minute."""
-
-    def __init__(self) -> None:
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def per_second(self, now: float, done: int) -> float:
-        """Note that ``done`` items have ended by ``now``, and return the rate."""
-        marks = self._marks
-        marks.append((now, done))
-        # One mark from before the window stays, so that the window is full.
-        while len(marks) > 2 and marks[1][0] <= now - _PACE_SECONDS:
-            marks.popleft()
-        since, done_then = marks[0]
-        return (done - done_then) / (now - since) if now > since else 0.0
 
 
 class Display(Protocol):

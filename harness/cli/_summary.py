@@ -9,12 +9,12 @@ from typing import Any
 
 import attrs
 
+from harness._pace import rate
 from harness.cli._csv_header import COMMA, shown
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._journal import totals_in_words
 from harness.cli._limits import as_json, end_text
-from harness.cli._progress import rate
 from harness.cli._tally import Tally
 from harness.fanout import Hedges, Totals
 from harness.limits import LimiterStatistics

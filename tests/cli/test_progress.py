@@ -10,14 +10,12 @@ import trio
 from rich.console import Console
 from trio.testing import MockClock
 
+from harness._pace import Pace, clock, rate
 from harness.cli._progress import (
-    Pace,
     Progressed,
     _Bar,
     _progress_bar,
-    clock,
     open_display,
-    rate,
     show_progress,
 )
 from harness.cli._source import Reading
