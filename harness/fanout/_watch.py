@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
-
-import attrs
+from typing import NamedTuple, Protocol
 
 
-@attrs.frozen(kw_only=True)
-class Counts:
-    """How far a fan-out has come."""
+class Counts(NamedTuple):
+    """How far a fan-out has come. Not made by attrs, which shows in ``import harness``."""
 
     total: int | None
     """How many items there are; None if that isn't known."""
