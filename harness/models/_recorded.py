@@ -20,6 +20,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from harness._arguments import says_near_options
 from harness.errors import UnrecordedRequestError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
@@ -47,6 +48,7 @@ _recording: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
 """What is recorded around the code here: models, and the keys of requests."""
 
 
+@says_near_options
 class RecordedModel(CalledModel):
     """A model that replays a cassette and, if it has a model to ask, records what isn't there.
 
