@@ -1,7 +1,10 @@
 """Run many agents at once, and trust every result. Built on trio."""
 
+from typing import TYPE_CHECKING
+
 from harness import errors
 from harness._budget import Budget
+from harness._lazy import lazy
 from harness.fanout import Result, Results, fan_out, open_fan_out, race
 from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
 from harness.runs import (
@@ -18,6 +21,11 @@ from harness.runs import (
     run_sync_soon,
     start_soon,
 )
+
+if TYPE_CHECKING:
+    from harness._progress import progress
+else:
+    __getattr__, __dir__ = lazy(extras={"rich": "progress"})
 
 __all__ = [
     "Attempt",
@@ -43,6 +51,7 @@ __all__ = [
     "observing",
     "open_fan_out",
     "open_run",
+    "progress",
     "race",
     "run_sync_soon",
     "start_soon",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> float:
@@ -99,3 +104,66 @@ def check_fraction(name: str, value: Any, *, advice: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"{name} takes a number from 0 to 1, not {value!r}; {advice}")
     return float(value)
+
+
+# Misspelt options -------------------------------------------------------------------------------
+
+
+def says_near_options(cls: type[_T]) -> type[_T]:
+    """Have a class name the nearest option where it is called with one that it doesn't have.
+
+    A decorator, outside of attrs' own. The call costs a frame more, which is little for what is
+    made once and used for many items.
+    """
+    takes: Callable[..., None] = cls.__init__
+
+    @functools.wraps(takes)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            takes(self, *arguments, **options)
+        except TypeError:
+            words = _unknown_option(cls.__name__, takes, options)
+            if words is None:
+                raise
+            raise TypeError(words) from None
+
+    setattr(cls, "__init__", __init__)  # noqa: B010  # mypy refuses the plain assignment.
+    return cls
+
+
+def _unknown_option(name: str, takes: Callable[..., None], options: Iterable[str]) -> str | None:
+    """Say which of ``options`` there isn't, and what was meant; None if there are all."""
+    parameters = inspect.signature(takes).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    known = [
+        one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ][1:]
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is None:
+        return None
+    near = _nearest(unknown, known)
+    what = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}"
+    return f"{name}() has no option {unknown!r}; {what}"
+
+
+def _nearest(option: str, known: Sequence[str]) -> str | None:
+    """Return what ``option`` is short for, or misspells; None if nothing is near."""
+    for name in known:
+        if option == "".join(word[:1] for word in name.split("_")):
+            return name
+    begun = [name for name in known if name.startswith(option)]
+    if len(begun) == 1:
+        return begun[0]
+    likeness = {name: _likeness(option, name) for name in known}
+    nearest = max(known, key=likeness.__getitem__, default="")
+    return nearest if likeness.get(nearest, 0) >= 0.5 else None
+
+
+def _likeness(one: str, other: str) -> float:
+    """Return how many pairs of letters two names share, from 0 to 1.
+
+    `difflib` does it better, and would show in ``import harness``.
+    """
+    pairs = [{name[at : at + 2] for at in range(len(name) - 1)} for name in (one, other)]
+    return 2 * len(pairs[0] & pairs[1]) / max(1, len(pairs[0]) + len(pairs[1]))

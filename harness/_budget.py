@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from harness._arguments import check_count, check_dollars
+from harness._arguments import check_count, check_dollars, says_near_options
 
 _ADVICE = "None is for no limit, 0 spends nothing"
 
@@ -21,6 +21,7 @@ def _check_cost_usd(instance: object, attribute: object, value: Any) -> None:
         check_dollars("Budget(cost_usd=...)", value, advice=_ADVICE)
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class Budget:
     """What a run and all runs below it may spend together: ``open_run("x", budget=Budget(...))``.

@@ -82,6 +82,11 @@ BUDGETS = (
     ("fan_out with a journal, CPU time beyond one without / plain SQLite", "≤ 8 ×"),
     ("fan_out of 10 ms items at limit 100, with / without a journal", "–"),
     ("fan_out of 100 ms items at limit 100, with / without a journal", "≤ 1.05 ×"),
+    ("harness --help", "≤ 0.4 s"),
+    ("harness batch --help", "≤ 0.4 s"),
+    ("a completion of an option", "≤ 0.4 s"),
+    ("harness batch to its first item, over bare trio", "≤ 0.8 s"),
+    ("the same with a journal", "≤ 0.8 s"),
 )
 """What the design promises, and how the table words it."""
 

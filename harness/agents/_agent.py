@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 from harness.agents._conversation import Conversation
 from harness.agents._delegation import DelegateTool, delegate_tool
 from harness.agents._output import read_output_type
@@ -40,6 +40,7 @@ STREAM_BUFFER = 256
 """How many events may wait for a stream's reader before the agent waits for it between turns."""
 
 
+@says_near_options
 class Agent(Generic[OutputT, DepsT_contra]):
     """A model with instructions and tools. Frozen: run it as often as you like, any number at once.
 

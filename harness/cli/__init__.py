@@ -11,10 +11,15 @@ from collections.abc import Sequence
 
 __all__ = ["main"]
 
+_INTERRUPTED = 130
+
 _EXTRA = frozenset(("click", "rich"))
 
 try:
     from harness.cli._app import run_app
+except KeyboardInterrupt:
+    # It takes a part of a second, in which somebody may see the mistake in what they typed.
+    raise SystemExit(_INTERRUPTED) from None
 except ImportError as _error:
     if (_error.name or "").partition(".")[0] not in _EXTRA:
         raise

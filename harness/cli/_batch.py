@@ -47,6 +47,7 @@ from harness.cli._summary import Report, summary_text, write_summary
 from harness.cli._target import Target, agent_in, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
+from harness.fanout._watch import NOBODY, watched_by
 from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
@@ -118,7 +119,13 @@ def _records(
     # A file's next read hardly waits, so there priorities can have more to choose from.
     holds_back = options.priority is not None and input_.size_bytes is not None
     lines = LineReader(input_.source, before_read_of_file if holds_back else before_read)
-    records = parse_records(lines, options.form, source=input_.name)
+    records = parse_records(
+        lines,
+        options.form,
+        source=input_.name,
+        delimiter=options.given_delimiter,
+        tell=partial(setattr, reading, "delimiter"),
+    )
     if not options.skip_bad:
         records = _stopping_at_bad(records, input_.name)
     records = selected(records, first=options.first, sample=options.sample, seed=options.seed)
@@ -172,6 +179,7 @@ def _run_into_output(
         # Only to warn by, and --quiet wants no warnings.
         tokens_per_minute=None if options.quiet else options.tpm,
         ordered=options.ordered,
+        tracebacks=options.traceback,
         grace=options.grace,
         budget=options.budget,
     )
@@ -190,7 +198,7 @@ def _run_into_output(
         run = partial(_read_and_run, options, work, read, reading, name, open_lines, display)
         try:
             # An agent may change it, and the paths of the options are relative to it.
-            with chdir("."):
+            with chdir("."), watched_by(NOBODY):
                 report = trio.run(run)
         except BaseExceptionGroup as group:
             interrupt = first_of(group, KeyboardInterrupt)
@@ -198,6 +206,7 @@ def _run_into_output(
                 raise
             raise interrupt from None
     report.output_is_complete = output.finish(complete=report.is_complete)
+    report.output_is_there = options.output == STANDARD_STREAM or Path(options.output).exists()
     return report
 
 

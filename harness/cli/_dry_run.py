@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from harness.cli._csv_header import COMMA, shown
 from harness.cli._limits import long_wait_text
 from harness.cli._option_table import plan_of
 from harness.cli._options import BatchOptions
@@ -38,7 +39,7 @@ def describe(
         [
             f"would run {options.target}{_with_model(options)}",
             f"  on      {_amount(options, reading)} of {options.input} "
-            f"({_FORMAT_NAMES[options.form]})",
+            f"({_FORMAT_NAMES[options.form]}{_separated(reading)})",
             f"  with    {', '.join(plan_of(options))}",
             f"  into    {options.output}, {order}",
             *_journal(options, known),
@@ -48,6 +49,12 @@ def describe(
             "nothing was run",
         ]
     )
+
+
+def _separated(reading: Reading) -> str:
+    if reading.delimiter is None or reading.delimiter == COMMA:
+        return ""
+    return f" separated by {shown(reading.delimiter)}"
 
 
 def _with_model(options: BatchOptions) -> str:

@@ -18,6 +18,11 @@ import attrs
 
 from harness.cli._errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # Windows has none, and refuses no second writer.
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -127,17 +132,63 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
 def open_output(path: str, *, overwrite: bool, stdout: TextIO) -> BinaryIO:
     """Create ``path`` for writing, or return what ``stdout`` writes to for ``-``.
 
+    A file is locked until it is closed, so that no second session empties it meanwhile.
+
     Raises:
-      InputError: if it can't be created, or was created by somebody else in the meantime.
+      InputError: if it can't be created, was created by somebody else in the meantime, or is
+        written by another session; then nothing in it has changed.
     """
     if path == STANDARD_STREAM:
         return _standard_output(stdout)
     try:
-        special = Path(path).exists() and not Path(path).is_file()
+        if Path(path).exists() and not Path(path).is_file():
+            return cast(BinaryIO, open(path, "wb", buffering=0))
         # "x" refuses a file that appeared since it was checked.
-        return cast(BinaryIO, open(path, "wb" if overwrite or special else "xb", buffering=0))
+        mode = "wb" if overwrite else "xb"
+        raw = open(path, mode, buffering=0, opener=_open_as_it_is)  # noqa: SIM115  # Handed out.
+        file = cast(BinaryIO, raw)
     except (OSError, ValueError) as error:
         raise InputError(f"the output {path!r} can't be written: {_reason(error)}") from error
+    try:
+        _lock(file, path)
+        file.truncate(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def check_not_written(path: str) -> None:
+    """Refuse a file that another session writes.
+
+    Raises:
+      InputError: if one does.
+    """
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  # Else an error of the block is caught.
+    except OSError:
+        return  # Then it can't be written, which whoever does will tell.
+    with file:
+        _lock(file, path)
+
+
+def _open_as_it_is(path: str, flags: int) -> int:
+    """Open a file without emptying it: somebody may be writing it."""
+    return os.open(path, flags & ~os.O_TRUNC, 0o666)
+
+
+def _lock(file: BinaryIO | io.FileIO, path: str) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            f"the file {path!r} is being written by another session; wait until that is over, or "
+            "give another name"
+        ) from error
+    except OSError:
+        pass  # Not every network disk has locks.
 
 
 def _standard_output(stdout: TextIO) -> BinaryIO:

@@ -37,6 +37,16 @@ def now_text(limits: LimiterStatistics) -> str:
     return f"limits: {', '.join(parts)}"
 
 
+def now_forms(limits: LimiterStatistics) -> list[str]:
+    """Return how far the limits are used now, and then shorter and shorter."""
+    waiting = f"{limits.waiting:,} waiting"
+    forms = [now_text(limits)]
+    if limits.use:
+        name, use = max(limits.use.items(), key=lambda one: one[1])
+        forms.append(f"limits: {name} {use:.0%}, {waiting}")
+    return [*forms, waiting]
+
+
 def end_text(limits: LimiterStatistics) -> str:
     """Return what the limits did to a batch that is over, for its summary."""
     used = ", ".join(

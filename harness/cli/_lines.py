@@ -1,7 +1,7 @@
 """Cut a stream of bytes into lines, without ever holding more than one long line.
 
-Only the newline byte ends a line. ``str.splitlines`` would also cut at characters such as U+2028
-that stand inside JSON strings and CSV fields.
+Only the newline byte ends a line; for CSV a lone carriage return does too. ``str.splitlines`` would
+also cut at characters such as U+2028, which JSON strings and CSV fields may contain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ByteSource(Protocol):
 class LineReader:
     """The lines of a byte stream, without their newlines; None in place of one that is too long.
 
-    To be iterated once. A byte order mark at the start is left out.
+    To be iterated once, or read once `with_ends`. A byte order mark at the start is left out.
     """
 
     number: int
@@ -64,7 +64,32 @@ class LineReader:
                 self.bytes_read += len(line) + 1
                 yield line
         if size:
-            yield self._line(begun, size, newline=0)
+            yield self._line(begun, size)
+
+    def with_ends(self) -> Iterator[bytes | None]:
+        r"""Yield the lines with what ends them: ``\n``, ``\r\n`` or ``\r``.
+
+        None in place of one that is too long, as in ``__iter__``.
+        """
+        begun: list[bytes] = []
+        size = 0
+        last = b""  # The last byte so far: a ``\r`` there may be half of a ``\r\n``.
+        for chunk in self._chunks():
+            if last == b"\r" and chunk[:1] != b"\n":
+                yield self._line(begun, size)
+                begun, size = [], 0
+            lines = chunk.splitlines(keepends=True)
+            for place, line in enumerate(lines, 1):
+                begun.append(line)
+                size += len(line)
+                if size > MAX_LINE_BYTES:
+                    begun.clear()
+                last = line[-1:]
+                if last == b"\n" or (last == b"\r" and place < len(lines)):
+                    yield self._line(begun, size)
+                    begun, size, last = [], 0, b""
+        if size:
+            yield self._line(begun, size)
 
     def _chunks(self) -> Iterator[bytes]:
         first = True
@@ -83,7 +108,7 @@ class LineReader:
                     chunk = chunk[len(_BYTE_ORDER_MARK) :]
             yield chunk
 
-    def _line(self, pieces: list[bytes], size: int, *, newline: int) -> bytes | None:
+    def _line(self, pieces: list[bytes], size: int, *, newline: int = 0) -> bytes | None:
         self.number += 1
         self.bytes_read += size + newline
         return b"".join(pieces) if size <= MAX_LINE_BYTES else None

@@ -82,6 +82,16 @@ def tokens(given: str) -> int | str:
     return int(number)
 
 
+def delimiter(given: str) -> str:
+    """Take the one character that separates the columns of CSV; a tab may be spelt out."""
+    character = "\t" if given in ("tab", "\\t") else given
+    if len(character) == 1 and character not in '"\r\n\0 ':
+        return character
+    raise click.BadParameter(
+        f"{given!r} can't separate columns; give one character, such as ';', or tab"
+    )
+
+
 def _number(given: str) -> float:
     """Return what reads as a number, NaN for what doesn't."""
     try:

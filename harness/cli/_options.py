@@ -14,9 +14,9 @@ from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS
 from harness.cli._option_table import Facts, Refusal, argument, command, flag, option
-from harness.cli._option_values import FILE, count, dollars, hedge, seconds, tokens
+from harness.cli._option_values import FILE, count, delimiter, dollars, hedge, seconds, tokens
 from harness.cli._record_fields import KEY, PRIORITY, PROMPT, TOKENS
-from harness.cli._records import Format, format_of
+from harness.cli._records import Format, delimiter_of, format_of
 from harness.policies import Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
@@ -97,9 +97,22 @@ class BatchOptions:
     )
     format: Format | None = option(
         "Format of the input: a JSON value per line, CSV with a first row of names, or plain "
-        "lines. By default the suffix decides (.jsonl, .ndjson, .csv, else lines).",
+        "lines. By default the suffix decides (.jsonl, .ndjson, .csv, .tsv, else lines).",
         type=click.Choice(["jsonl", "csv", "lines"]),
         is_setting=True,
+    )
+    delimiter: str | None = option(
+        "What separates the columns of CSV: one character, or tab. By default the first row "
+        "decides: a comma, else a semicolon, tab or |. In .tsv it is a tab.",
+        "CHARACTER",
+        read=delimiter,
+        refusals=[
+            _refused(
+                lambda options, facts: facts.form != "csv",
+                "{option} is for CSV, and the input is read as {options.form}; leave it out, or "
+                "say --format csv",
+            )
+        ],
     )
     key: str | None = option(
         "The field that names a record; each value may be there once. By default records are "
@@ -358,6 +371,10 @@ class BatchOptions:
     summary: str | None = option(
         "Also write the summary there, as JSON.", "FILE", type=click.Path()
     )
+    traceback: bool = flag(
+        "Add to each failed item's line where its error came from, without frames of harness, as "
+        "the field traceback; and show one of each kind of error at the end."
+    )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(
         "Show log records of this level and above, each with its run.",
@@ -374,6 +391,11 @@ class BatchOptions:
         if self.format is not None:
             return self.format
         return "lines" if self.input == STANDARD_STREAM else format_of(self.input)
+
+    @property
+    def given_delimiter(self) -> str | None:
+        """What separates the columns of CSV, as is said or the input's name says; else None."""
+        return delimiter_of(self.input) if self.delimiter is None else self.delimiter
 
     @property
     def journal_shown(self) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from harness.cli._files import STANDARD_STREAM, open_output
+from harness.cli._files import STANDARD_STREAM, check_not_written, open_output
 from harness.cli._writer import LineWriter
 
 UNFINISHED = ".part"
@@ -57,6 +57,8 @@ class Output:
         overwrite = self._overwrite or self._part is not None
         created = path != STANDARD_STREAM and (self._part is not None or not Path(path).exists())
         if self._part is not None:
+            if Path(self._path).exists():
+                check_not_written(self._path)
             self._part.unlink(missing_ok=True)
         file = open_output(path, overwrite=overwrite, stdout=stdout)
         if self._part is not None:

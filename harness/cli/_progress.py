@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from harness.cli._limits import now_text
+from harness._pace import Pace, first_that_fits, forms
+from harness.cli._limits import now_forms, now_text
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
 from harness.limits import Limiter, LimiterStatistics
@@ -23,7 +23,8 @@ from harness.limits import Limiter, LimiterStatistics
 _BAR_INTERVAL_SECONDS = 0.25
 _FIRST_LINE_SECONDS = 1.0
 _MAX_LINE_INTERVAL_SECONDS = 30.0
-_PACE_SECONDS = 30.0
+_BAR_COLUMNS = 11
+"""What the words leave to the bar, on terminals that are not narrower than they can be."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +49,9 @@ class Progressed:
     per_second: float
     """How many items ended per second of late."""
 
+    kept_to_come: int = 0
+    """Items still to come whose results the journal has: they take no time."""
+
     limits: LimiterStatistics | None = None
     """The state of the limits, if there are any."""
 
@@ -56,47 +60,30 @@ class Progressed:
         """How long the rest takes at this pace, where that can be told."""
         if self.expected is None or not self.per_second:
             return None
-        return (self.expected - self.done) / self.per_second
+        return max(0, self.expected - self.done - self.kept_to_come) / self.per_second
 
     def __str__(self) -> str:
-        of = "" if self.expected is None else f" of {'' if self.certain else '~'}{self.expected:,}"
-        left = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
         limits = "" if self.limits is None else f"; {now_text(self.limits)}"
-        return (
-            f"{self.done:,}{of} done, {self.failed:,} failed, {self.in_flight:,} in flight, "
-            f"{rate(self.per_second)}{left}{limits}"
+        return f"{self._forms()[0]}{limits}"
+
+    def lines(self, width: int) -> list[str]:
+        """Return it in lines of at most ``width`` characters, as much as they have room for."""
+        lines = [first_that_fits(width, self._forms())]
+        if self.limits is not None:
+            lines.append(first_that_fits(width, now_forms(self.limits)))
+        return lines
+
+    def _forms(self) -> list[str]:
+        """Return all of it in words, and then shorter and shorter."""
+        certainly = "" if self.certain else "~"
+        return forms(
+            done=self.done,
+            failed=self.failed,
+            in_flight=self.in_flight,
+            expected=None if self.expected is None else f"{certainly}{self.expected:,}",
+            per_second=self.per_second,
+            seconds_left=self.seconds_left,
         )
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as people write it: ``0:07``, ``12:30``, ``3:05:00``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def rate(per_second: float) -> str:
-    """Return a rate in the unit that needs no zeros in front: ``120/s``, ``2.5/s``, ``9/min``."""
-    if per_second >= 10:
-        return f"{per_second:,.0f}/s"
-    return f"{per_second:.1f}/s" if per_second >= 0.5 else f"{per_second * 60:.0f}/min"
-
-
-class Pace:
-    """How fast items end, over the last half minute."""
-
-    def __init__(self) -> None:
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def per_second(self, now: float, done: int) -> float:
-        """Note that ``done`` items have ended by ``now``, and return the rate."""
-        marks = self._marks
-        marks.append((now, done))
-        # One mark from before the window stays, so that the window is full.
-        while len(marks) > 2 and marks[1][0] <= now - _PACE_SECONDS:
-            marks.popleft()
-        since, done_then = marks[0]
-        return (done - done_then) / (now - since) if now > since else 0.0
 
 
 class Display(Protocol):
@@ -134,6 +121,7 @@ async def show_progress(
     reading: Reading,
     *,
     clock: Callable[[], float],
+    kept_to_come: Callable[[], int] = lambda: 0,
     limiter: Limiter | None = None,
 ) -> None:
     """Show progress until cancelled.
@@ -153,7 +141,8 @@ async def show_progress(
                 in_flight=tally.running,
                 expected=reading.expected(),
                 certain=reading.total is not None,
-                per_second=pace.per_second(clock(), tally.done),
+                per_second=pace.per_second(clock(), tally.done_now),
+                kept_to_come=max(0, kept_to_come()),
                 limits=None if limiter is None else limiter.statistics(),
             )
         )
@@ -215,9 +204,13 @@ class _Bar:
             self._task,
             completed=progressed.done,
             total=progressed.expected,
-            description=str(progressed),
+            description="\n".join(progressed.lines(self._text_width)),
         )
         self._progress.refresh()
+
+    @property
+    def _text_width(self) -> int:
+        return max(1, self._progress.console.width - _BAR_COLUMNS)
 
     def say(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)

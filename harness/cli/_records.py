@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from types import MappingProxyType
@@ -18,6 +19,15 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
 
+from harness.cli._csv_header import (
+    COMMA,
+    NUL_PROBLEM,
+    TAB,
+    column_names,
+    could_be_another,
+    shown,
+    told_delimiter,
+)
 from harness.cli._errors import InputError
 from harness.cli._lines import MAX_LINE_BYTES, LineReader
 
@@ -25,9 +35,9 @@ Format: TypeAlias = Literal["jsonl", "csv", "lines"]
 """How the records of an input are written."""
 
 _FORMATS_BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
-    {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+    {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "csv"}
 )
-_SPREADSHEETS = (".tsv", ".xls", ".xlsx", ".ods", ".parquet", ".arrow", ".feather")
+_SPREADSHEETS = (".xls", ".xlsx", ".ods", ".parquet", ".arrow", ".feather")
 _NO_RECORDS = frozenset((".json", ".db", ".sqlite", ".pdf", ".gz", ".bz2", ".xz", ".zip", ".zst"))
 _EXCERPT_CHARACTERS = 40
 
@@ -79,19 +89,33 @@ def format_of(path: str) -> Format:
     return _FORMATS_BY_SUFFIX.get(suffix, "lines")
 
 
-def parse_records(lines: LineReader, form: Format, *, source: str) -> Iterator[Record]:
+def delimiter_of(path: str) -> str | None:
+    """Return what the name of a CSV file says of what separates its columns; None: nothing."""
+    return TAB if PurePath(path).suffix.lower() == ".tsv" else None
+
+
+def parse_records(
+    lines: LineReader,
+    form: Format,
+    *,
+    source: str,
+    delimiter: str | None = None,
+    tell: Callable[[str], None] = lambda delimiter: None,
+) -> Iterator[Record]:
     """Yield the records of ``lines``, those that can't be read with a `problem`.
 
     Args:
       lines: Where the input is read from, line by line.
       form: How it is written.
       source: What to call the input in errors.
+      delimiter: What separates the columns of CSV; None: what its first row says.
+      tell: Is told what does, once the first row of CSV is read.
 
     Raises:
       InputError: if a CSV file's first row can't name its columns.
     """
     if form == "csv":
-        return _csv_records(lines, source)
+        return _csv_records(lines, source, delimiter, tell)
     return _line_records(lines, _json_value if form == "jsonl" else _text_value)
 
 
@@ -110,6 +134,8 @@ def _line_records(lines: LineReader, parse: Callable[[str], Any]) -> Iterator[Re
             problem = _TOO_LONG
         elif not raw.strip():
             continue
+        elif lines.number == 1 and raw[:2].count(0) == 1:
+            problem = NUL_PROBLEM
         else:
             try:
                 value = parse(raw.decode())
@@ -159,11 +185,32 @@ class _CsvLines(Iterator[str]):
 
     def __init__(self, lines: LineReader) -> None:
         self._lines = lines
-        self._iterator = iter(lines)
+        self._iterator = lines.with_ends()
+        self._again: deque[str] = deque()
         self.problem: str | None = None
         self.ended = False
+        self.of_first_row: list[str] | None = []
+        """The lines of the first row; None once nobody needs them any more."""
 
     def __next__(self) -> str:
+        if self._again:
+            return self._again.popleft()
+        text = self._next()
+        if self.of_first_row is not None:
+            self.of_first_row.append(text)
+        return text
+
+    @property
+    def next_line(self) -> int:
+        """The number of the line that comes next."""
+        return self._lines.number + 1 - len(self._again)
+
+    def again(self) -> None:
+        """Hand over the lines of the first row once more."""
+        self._again.extend(self.of_first_row or ())
+        self.of_first_row = None
+
+    def _next(self) -> str:
         try:
             raw = next(self._iterator)
         except StopIteration:
@@ -173,23 +220,27 @@ class _CsvLines(Iterator[str]):
             self.problem = _TOO_LONG
             return "\n"
         try:
-            return raw.decode() + "\n"
+            return raw.decode()
         except UnicodeDecodeError as error:
             # The row goes on, so that the next one begins where it should.
             self.problem = _not_utf8(error, self._lines.number)
-            return raw.decode(errors="replace") + "\n"
+            return raw.decode(errors="replace")
 
 
-def _csv_records(lines: LineReader, source: str) -> Iterator[Record]:
+def _csv_records(
+    lines: LineReader, source: str, delimiter: str | None, tell: Callable[[str], None]
+) -> Iterator[Record]:
     # A setting of the whole process. Its default, 128 KiB, is less than a long document.
     csv.field_size_limit(MAX_LINE_BYTES)
     texts = _CsvLines(lines)
-    rows = csv.reader(texts)
+    is_told = delimiter is None
+    rows = csv.reader(texts, delimiter=delimiter or COMMA)
     columns: list[str] | None = None
+    hint = ""
     index = 0
     while True:
         texts.problem = None
-        line = lines.number + 1
+        line = texts.next_line
         row: list[str] = []
         try:
             row = next(rows)
@@ -200,31 +251,34 @@ def _csv_records(lines: LineReader, source: str) -> Iterator[Record]:
         else:
             problem = texts.problem
             if not row and problem is None:
+                if texts.of_first_row:
+                    texts.of_first_row.clear()
                 continue
             if texts.ended:  # The reader asked for more: it is inside of quotes.
                 problem = "a quoted field begins in this row and is never closed; add the quote"
         if columns is None:
-            columns = _checked_columns(row, problem, source, line)
+            place = f"{source}, line {line}"
+            if problem is not None:
+                raise InputError(f"{place}: {problem}")
+            if delimiter is None:
+                delimiter = told_delimiter("".join(texts.of_first_row or ()))
+                rows = csv.reader(texts, delimiter=delimiter)
+                texts.again()
+                continue
+            texts.of_first_row = None
+            columns = column_names(row, place)
+            if is_told and could_be_another(delimiter, columns):
+                hint = f" (separated by {shown(delimiter)}; --delimiter says otherwise)"
+            tell(delimiter)
             continue
         if problem is None and len(row) != len(columns):
             problem = (
-                f"expected {len(columns)} columns, as in the first row, but this one has {len(row)}"
+                f"expected {len(columns)} columns, as in the first row, but this one has "
+                f"{len(row)}{hint}"
             )
         value = None if problem else dict(zip(columns, row, strict=True))
         yield Record(index, line, value, str(index), problem)
         index += 1
-
-
-def _checked_columns(row: list[str], problem: str | None, source: str, line: int) -> list[str]:
-    if problem is None:
-        twice = sorted({name for name in row if row.count(name) > 1})
-        if not twice:
-            return row
-        problem = (
-            f"the first row names the columns, and {', '.join(map(repr, twice))} is there twice; "
-            "give each column a name of its own"
-        )
-    raise InputError(f"{source}, line {line}: {problem}")
 
 
 # Problems --------------------------------------------------------------------------------------

@@ -6,12 +6,18 @@ from typing import Any
 
 from harness.cli._json_value import encode_text
 from harness.cli._records import Record
+from harness.cli._traceback import traceback_of
 from harness.errors import JournaledError
 from harness.fanout import Result
 
 
-def result_line(result: Result[str]) -> bytes:
-    """Return the line for ``result``, whose item is a record and whose value is JSON text."""
+def result_line(result: Result[str], *, with_traceback: bool = False) -> bytes:
+    """Return the line for ``result``, whose item is a record and whose value is JSON text.
+
+    Args:
+      result: How the item ended.
+      with_traceback: Whether the line has one more field, where its error came from.
+    """
     record: Record = result.item
     key = "null" if record.key is None else encode_text(record.key)
     if result.status == "ok":
@@ -21,8 +27,14 @@ def result_line(result: Result[str]) -> bytes:
     return (
         f'{{"key": {key}, "index": {record.index}, "status": "{result.status}", '
         f'"value": {value}, "error": {error}, "attempts": {calls_of(result)}, '
-        f'"seconds": {result.seconds:.6f}}}\n'
+        f'"seconds": {result.seconds:.6f}{_traceback_field(result) if with_traceback else ""}}}\n'
     ).encode()
+
+
+def _traceback_field(result: Result[str]) -> str:
+    record: Record = result.item
+    text = None if record.problem is not None else traceback_of(result.error)
+    return f', "traceback": {"null" if text is None else encode_text(text)}'
 
 
 def calls_of(result: Result[Any]) -> int:

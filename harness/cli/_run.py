@@ -66,6 +66,9 @@ class Work:
     grace: float
     """Seconds for what is in flight, when the batch is stopped."""
 
+    tracebacks: bool = False
+    """Whether each failed item's line has a traceback, and the summary one of each kind."""
+
     by_priority: bool = False
     """Whether the most urgent of the records read ahead is started first."""
 
@@ -95,20 +98,30 @@ async def run_batch(
 
     Cancellation: cancels what is in flight; what had ended is written.
     """
-    report = Report(Tally())
+    report = Report(Tally(with_tracebacks=work.tracebacks))
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_show, display, report.tally, reading, work.limiter)
+        nursery.start_soon(_show, display, report.tally, reading, lines, work.limiter)
         await _Batch(work, source, lines, display, report).run()
         nursery.cancel_scope.cancel()
     report.seconds = trio.current_time() - started_at
+    report.delimiter = reading.delimiter
     if work.limiter is not None:
         report.limits = work.limiter.statistics()
     return report
 
 
-async def _show(display: Display, tally: Tally, reading: Reading, limiter: Limiter | None) -> None:
-    await show_progress(display, tally, reading, clock=trio.current_time, limiter=limiter)
+async def _show(
+    display: Display, tally: Tally, reading: Reading, lines: ResultLines, limiter: Limiter | None
+) -> None:
+    await show_progress(
+        display,
+        tally,
+        reading,
+        clock=trio.current_time,
+        kept_to_come=lambda: lines.kept_missing,
+        limiter=limiter,
+    )
 
 
 class _Batch:
@@ -219,7 +232,8 @@ class _Batch:
         """Count and write a result, and return whether the output can take more."""
         if self._report.output_error is not None:
             return False
-        line, is_kept = result_line(result), self._is_kept(result)
+        line = result_line(result, with_traceback=self._work.tracebacks)
+        is_kept = self._is_kept(result)
         if not await self._write(partial(self._lines.write, line, is_kept=is_kept)):
             return False
         self._report.tally.add(result)

@@ -46,6 +46,9 @@ class Reading:
     total: int | None = None
     """How many there are, once that is certain."""
 
+    delimiter: str | None = None
+    """What separates the columns, once the first row of CSV was read."""
+
     def expected(self) -> int | None:
         """Return how many records there will be: certain, extrapolated, or None if unknown."""
         if self.total is not None:

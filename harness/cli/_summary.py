@@ -9,16 +9,22 @@ from typing import Any
 
 import attrs
 
+from harness._pace import rate
+from harness.cli._csv_header import COMMA, shown
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._journal import totals_in_words
 from harness.cli._limits import as_json, end_text
-from harness.cli._progress import rate
 from harness.cli._tally import Tally
 from harness.fanout import Hedges, Totals
 from harness.limits import LimiterStatistics
 
 _KINDS_SHOWN = 5
+
+_ASYNCIO = (
+    "no running event loop: the function uses asyncio, and a batch runs it on trio; call what "
+    "needs asyncio with: await harness.asyncio_bridge.run_asyncio(function, record)"
+)
 
 
 @attrs.define(eq=False)
@@ -61,12 +67,18 @@ class Report:
     cut_short: bool = False
     """Whether a failed item or the budget ended it, maybe before all of the input was read."""
 
+    output_is_there: bool = True
+    """Whether there is an output at all; one that got no line is taken away again."""
+
     kept_missing: int = 0
     """How many results of the journal were not written: of records that the input doesn't have, or
     that were not read any more."""
 
     output_is_complete: bool = True
     """Whether the output has what was written; a resumed batch replaces it when it is over."""
+
+    delimiter: str | None = None
+    """What separated the columns of the input, if that is CSV."""
 
     hedges: Hedges = attrs.field(factory=Hedges)
     """The attempts that were started beside late ones, and what they brought."""
@@ -96,8 +108,8 @@ class Report:
 
     @property
     def items_per_second(self) -> float:
-        """How many items ended per second, over the whole batch."""
-        return self.tally.done / self.seconds if self.seconds > 0 else 0.0
+        """How many items ended per second, over the session; what the journal had isn't counted."""
+        return self.tally.done_now / self.seconds if self.seconds > 0 else 0.0
 
 
 def summary_text(report: Report, *, output: str, journal: str | None = None) -> str:
@@ -130,6 +142,10 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if tally.missed_asyncio:
+        lines.append(_ASYNCIO)
+    if report.delimiter is not None and report.delimiter != COMMA:
+        lines.append(f"input: columns separated by {shown(report.delimiter)}")
     if report.hedges.started:
         lines.append(
             f"hedges: {report.hedges.started:,}, of which {report.hedges.won:,} answered first, "
@@ -146,10 +162,12 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
     elif report.interrupted or (report.over_budget is not None and journal is not None):
         why = "interrupted" if report.interrupted else "unfinished"
         lines.append(f"{why}: run the same command with --resume to go on; {journal} has the rest")
-    if report.output_is_complete:
-        lines.append(f"results: {'standard output' if output == STANDARD_STREAM else output}")
-    else:
+    if not report.output_is_complete:
         lines.append(f"results: {journal} has them; {output} is written when the batch is over")
+    elif report.output_is_there:
+        lines.append(f"results: {'standard output' if output == STANDARD_STREAM else output}")
+    for kind, (key, text) in tally.tracebacks.items():
+        lines += [f"\nthe first {kind}, of {key}:", text]
     return "\n".join(lines)
 
 
@@ -172,6 +190,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
     tally = report.tally
     content = {
         **named,
+        "delimiter": report.delimiter,
         "items": tally.done,
         "ok": tally.ok,
         "failed": tally.failed,

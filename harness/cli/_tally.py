@@ -10,12 +10,17 @@ import attrs
 
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
+from harness.cli._traceback import traceback_of
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
 """Error types past this many are counted together; a function could make a type per item."""
 
 _EXAMPLES_KEPT = 3
+
+_TRACEBACKS_KEPT = 5
+
+_ASYNCIO_WORDS = ("no running event loop", "no current event loop", "unknown async library")
 
 
 @attrs.define(eq=False)
@@ -55,10 +60,24 @@ class Tally:
     examples: list[tuple[int, str]] = attrs.Factory(list)
     """Of the items that failed the first few in the input: their index, and their error."""
 
+    with_tracebacks: bool = False
+    """Whether `tracebacks` are kept."""
+
+    tracebacks: dict[str, tuple[str, str]] = attrs.Factory(dict)
+    """Of each type of error, the first few of them: an item's key, and its traceback."""
+
+    missed_asyncio: bool = False
+    """Whether an item failed as its function wants the event loop of asyncio."""
+
     @property
     def done(self) -> int:
         """How many items have ended."""
         return self.ok + self.not_ok
+
+    @property
+    def done_now(self) -> int:
+        """How many items have ended in this session."""
+        return self.done - self.kept
 
     @property
     def not_ok(self) -> int:
@@ -87,9 +106,21 @@ class Tally:
         self.error_kinds[kind] += 1
         record: Record = result.item
         self.unreadable += record.problem is not None
+        if self.with_tracebacks and kind not in self.tracebacks:
+            self._keep_traceback(kind, record, result.error)
+        if not self.missed_asyncio and kind in ("RuntimeError", "AsyncLibraryNotFoundError"):
+            text = error_text(result.error)
+            self.missed_asyncio = any(words in text for words in _ASYNCIO_WORDS)
         if len(self.examples) < _EXAMPLES_KEPT or record.index < self.examples[-1][0]:
             insort(self.examples, (record.index, _example(record, result.error)))
             del self.examples[_EXAMPLES_KEPT:]
+
+    def _keep_traceback(self, kind: str, record: Record, error: BaseException | None) -> None:
+        if record.problem is not None or len(self.tracebacks) >= _TRACEBACKS_KEPT:
+            return
+        text = traceback_of(error)
+        if text is not None:
+            self.tracebacks[kind] = f"{record.key}", text
 
 
 def _example(record: Record, error: BaseException | None) -> str:

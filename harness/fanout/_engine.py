@@ -44,6 +44,7 @@ from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
+from harness.fanout._watch import NOBODY, Counts, Watch, watching
 from harness.policies import FailFast
 from harness.runs import Run
 from harness.runs._cleanup import shielded_from
@@ -115,6 +116,9 @@ class Engine:
         """Whether a reader waits for a result and there is none for it; told by the stream."""
         self.started = 0
         """How many items were started, or were done without a start."""
+        self.failed = 0
+        """How many items failed or timed out in this session."""
+        self._watch: Watch | None = None
         self.over = False
         """Whether nothing more is pulled or started. What is in flight may go on."""
         self.run: Run  # Since `begin`, like the next; the two after them since `drive`.
@@ -154,6 +158,10 @@ class Engine:
         self.run = run
         self.base = contextvars.copy_context()
         self._shielded_from = shielded_from()
+        self._watch = watching.get()
+        if self._watch is not None:
+            self.base.run(watching.set, NOBODY)
+            self._watch.begun(self._plan.run_name, self)
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
@@ -214,6 +222,8 @@ class Engine:
             if isinstance(source, SyncSource):
                 self._close_sync(source)
             self._work.end()
+            if self._watch is not None:
+                self._watch.over(self)
             if self._ledger is None:  # Else that has still to give back what it begun.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
@@ -256,6 +266,12 @@ class Engine:
             waiting=self._feed.waiting,
             waiting_by_priority=self._feed.depths(),
         )
+
+    def counts(self) -> Counts:
+        """Return how far it has come, for who watches. May be called in any thread."""
+        in_flight = self.in_flight
+        done = max(0, self.started - in_flight)
+        return Counts(total=self._source.size, done=done, failed=self.failed, in_flight=in_flight)
 
     def never_started(self) -> NeverStarted | None:
         """Return the results of the items of a sequence that were never pulled, to be looked at."""
@@ -495,6 +511,7 @@ class Engine:
     def _judge(self, result: Result[Any]) -> None:
         """Hold a result against the policy. A success need not come here unless those count."""
         if result.failed:
+            self.failed += 1
             self.base.run(self._join.add, result)  # It may ask the caller's ``critical``.
         else:
             self._cut_short = self._cut_short or result.status == "cancelled"

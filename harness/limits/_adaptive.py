@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import trio
 
+from harness._arguments import says_near_options
 from harness.limits._aimd import Aimd
 from harness.limits._numbers import checked_amount, checked_count
 
 
+@says_near_options
 class AdaptiveCapacity:
     """A concurrency limit that finds itself: ``Limiter(concurrent=AdaptiveCapacity())``.
 

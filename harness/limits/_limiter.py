@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import trio
 
+from harness._arguments import says_near_options
 from harness.errors import LimiterRunError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, planned_charge
@@ -26,6 +27,7 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import stated_profile, stated_rates
 
 
+@says_near_options
 class Limiter(Grants):
     """A provider's limits, shared by every task that calls it.
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import anthropic
 
+from harness._arguments import says_near_options
 from harness.limits import Limiter
 from harness.models._anthropic_messages import AnthropicMessages
 from harness.models._price import Price
 from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, SdkModel
 
 
+@says_near_options
 class AnthropicModel(SdkModel):
     """One of Anthropic's models, opened with ``async with``.
 

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
+from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
 from harness.errors import (
@@ -48,6 +49,7 @@ FallbackEntry: TypeAlias = "Model | tuple[Limiter, Model]"
 """A model that has a limiter, or a limiter with the model it is for."""
 
 
+@says_near_options
 class FallbackModel:
     """Ask the first of several models that works and has room.
 

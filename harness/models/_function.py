@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from harness._arguments import says_near_options
 from harness._words import repr_of
 from harness.errors import ModelReplyError
 from harness.limits import Limiter
@@ -16,6 +17,7 @@ from harness.models._price import Price
 from harness.runs._functions import refuse_mismatch
 
 
+@says_near_options
 class FunctionModel(CalledModel):
     """A model that answers with what a function returns.
 

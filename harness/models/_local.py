@@ -22,7 +22,7 @@ from typing import Any
 
 import trio
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
@@ -50,6 +50,7 @@ xllamacpp: Any = import_module("xllamacpp")
 _QUIET = -1
 
 
+@says_near_options
 class LocalModel(CalledModel, AsyncWithOnly):
     """A model from a GGUF file, computed in this process; opened with ``async with``.
 

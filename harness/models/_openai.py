@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import openai
 
+from harness._arguments import says_near_options
 from harness.limits import Limiter
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
@@ -17,6 +18,7 @@ from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, 
 _OWN_HOSTS = ("openai.com", "azure.com")
 
 
+@says_near_options
 class OpenAIModel(SdkModel):
     """A model of OpenAI, or of a server with the same interface; opened with ``async with``.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from harness._arguments import check_dollars
+from harness._arguments import check_dollars, says_near_options
 from harness.models._messages import Usage
 
 _TOKENS = 1_000_000
@@ -18,6 +18,7 @@ def _check_usd(instance: object, attribute: attrs.Attribute[Any], value: object)
     check_dollars(f"Price({attribute.name}=...)", value, advice="0 if they are free")
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class Price:
     """What a provider charges for a model's tokens. Prices aren't built in: they change."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import UnrecordedRequestError
 from harness.limits import Limiter
@@ -48,6 +49,7 @@ _recording: ContextVar[tuple[tuple[object, str], ...]] = ContextVar(
 """What is being recorded around the current code: models, and the keys of requests."""
 
 
+@says_near_options
 class RecordedModel(CalledModel):
     """A model that replays a cassette and, given a model to ask, records what isn't there.
 

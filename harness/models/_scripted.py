@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from harness._arguments import check_seconds
+from harness._arguments import check_seconds, says_near_options
 from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
 from harness.limits import Limiter
@@ -32,6 +32,7 @@ ScriptedReply: TypeAlias = (
 or async."""
 
 
+@says_near_options
 class ScriptedModel(CalledModel):
     """A model that gives the replies of a script, in order, to each history from the start.
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 from harness.policies._fields import seconds
 from harness.policies._hedge import Hedge
 from harness.policies._retry import Retry
@@ -61,6 +61,7 @@ def _check_tokens(instance: object, attribute: object, value: Any) -> None:
     check_count("Attempt(tokens=...)", value, advice="or give a function of the item", least=0)
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class Attempt:
     """What happens to one item, from its first attempt to its final result."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-from harness._arguments import check_fraction, check_seconds
+from harness._arguments import check_fraction, check_seconds, says_near_options
 from harness.policies._fields import fraction
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class Hedge:
     """Start a second attempt for a straggler; the first answer wins, the other is cancelled.

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 
 
 def _check_critical(instance: object, attribute: object, value: Any) -> None:
@@ -33,6 +33,7 @@ class FailFast:
     """The first failure cancels the rest, and comes out as a `FanOutError`."""
 
 
+@says_near_options
 @attrs.frozen
 class BestEffort:
     """Failures are recorded beside the successes; nothing is raised for an item."""

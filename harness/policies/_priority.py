@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 
 
 def _check_function(instance: object, attribute: object, value: Any) -> None:
@@ -24,6 +24,7 @@ def _check_lookahead(instance: object, attribute: object, value: Any) -> None:
     )
 
 
+@says_near_options
 @attrs.frozen
 class Priority:
     """Start the item with the largest number first, among those that were read ahead.

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_near_options
 from harness._root_errors import root_errors
 from harness.errors import BudgetExceeded, EffectUnknownError, QuotaExhaustedError
 from harness.policies._fields import fraction, seconds
@@ -53,6 +53,7 @@ def _check_on(instance: object, attribute: object, value: Any) -> None:
         )
 
 
+@says_near_options
 @attrs.frozen
 class Retry:
     """Try again after a failure, with growing delays.

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from trio.lowlevel import disable_ki_protection
 
+from harness._arguments import says_near_options
 from harness.runs._current import current, current_run, no_run_error
 from harness.runs._run import Run
 
@@ -20,6 +21,7 @@ T = TypeVar("T")
 _current_run = current.get
 
 
+@says_near_options
 class RunLocal(Generic[T]):
     """One value per run, made fresh by ``factory`` when a run first asks for it.
 

@@ -21,7 +21,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness._arguments import check_whole
+from harness._arguments import check_whole, says_near_options
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import CounterBoundsError
 
@@ -62,6 +62,7 @@ class _Waiter:
     thread_id: int
 
 
+@says_near_options
 class Counter:
     """A whole number that runs share: atomic, bounded, and awaitable.
 

@@ -84,6 +84,45 @@ def test_csv_rows_reach_the_function_as_dicts() -> None:
     assert {"id": "1", "text": "one"} in column("value")
 
 
+def test_separator_that_the_first_row_tells_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was guessed has to be seen, by people and by programs."""
+    Path("in.csv").write_text("id;text\n1;one, two\n")
+    assert batch("echo", "--summary", "sum.json") == 0
+    assert column("value") == [{"id": "1", "text": "one, two"}]
+    assert "input: columns separated by ';'\n" in capsys.readouterr().err
+    assert json.loads(Path("sum.json").read_text())["delimiter"] == ";"
+    assert batch("echo", "--dry-run", "--overwrite") == 0
+    assert "(CSV separated by ';')" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["tab", "\\t", "\t"])
+def test_separator_may_be_given(given: str) -> None:
+    Path("in.csv").write_text("a,b\tc\n1\t2\n")
+    assert batch("echo", "--delimiter", given) == 0
+    assert column("value") == [{"a,b": "1", "c": "2"}]
+
+
+def test_tsv_has_tabs_whatever_its_first_row_has() -> None:
+    Path("in.tsv").write_text("a,b\tc\n1\t2\n")
+    assert batch("echo", source="in.tsv") == 0
+    assert column("value") == [{"a,b": "1", "c": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--delimiter", ",,"], "one character"),
+        (["--delimiter", '"'], "one character"),
+        (["--delimiter", ";", "--format", "lines"], "--delimiter is for CSV"),
+    ],
+)
+def test_separator_that_cannot_be_one_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert batch("echo", *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_jsonl_values_reach_the_function_as_they_are() -> None:
     Path("in.jsonl").write_text('{"a": [1]}\nnull\n"text"\n')
     assert batch("echo", "--ordered", source="in.jsonl") == 0
@@ -212,6 +251,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "input": "in.csv",
         "output": "out.jsonl",
         "journal": None,
+        "delimiter": ",",
         "items": 3,
         "ok": 2,
         "failed": 1,
@@ -401,7 +441,8 @@ def test_function_that_exits_ends_the_batch_and_is_named(
     assert batch("leaves", "--summary", "sum.json") == 1
     said = capsys.readouterr().err
     assert "Error: the function raised SystemExit(7)\n" in said
-    assert "results: out.jsonl\n" in said
+    assert "results:" not in said, "there are none, so there is no file"
+    assert not Path("out.jsonl").exists()
     assert "no records" not in said
     summary = json.loads(Path("sum.json").read_text())
     assert summary["function_error"] == "the function raised SystemExit(7)"

@@ -647,6 +647,66 @@ def test_a_second_session_that_is_refused_changes_nothing_of_the_first(folder: P
     assert not (folder / "out.jsonl.part").exists()
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    # SQLite's index of the write-ahead log is shared memory, in which readers note that they read.
+    return {one.name: one.read_bytes() for one in folder.glob("*.*") if one.suffix != ".db-shm"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "batch agent.py:echo --input in.csv --key id --journal run.db --output out.jsonl --resume"
+        " --overwrite --summary sum.json",
+        "batch agent.py:echo --input in.csv --key id --journal run.db --output new.jsonl --resume",
+        "journal retry run.db --failed",
+        "journal retry run.db 1",
+        "journal forget run.db 1",
+        "journal forget run.db --batch batch",
+        "journal vacuum run.db",
+        "journal vacuum run.db --older-than 1",
+        "journal backup run.db out.jsonl",
+        "journal export run.db --output run.db --overwrite",
+        "journal export run.db --output out.jsonl",
+    ],
+)
+async def test_a_second_session_of_any_command_is_refused_without_a_trace(
+    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a running one every file stays as it is, to the byte."""
+    assert await trio.to_thread.run_sync(batch, "--summary", "sum.json") == 1
+    capsys.readouterr()
+    async with open_journal("run.db"):
+        before = files_in(folder)
+        assert await trio.to_thread.run_sync(main, words.split()) == 2
+        assert files_in(folder) == before
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks on files")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "batch agent.py:echo --input in.csv --output out.jsonl --overwrite",
+        "batch agent.py:echo --input in.csv --output out.jsonl --overwrite --summary sum.json",
+        "batch agent.py:echo --input in.csv --key id --journal new.db --output out.jsonl --resume",
+        "journal export run.db --output out.jsonl --overwrite",
+    ],
+)
+def test_an_output_that_another_session_writes_is_refused(
+    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--overwrite`` emptied it under the hands of whoever wrote it, and both wrote on."""
+    assert batch() == 1
+    with Output("out.jsonl", overwrite=True, anew=False).open(sys.stdout) as writer:
+        writer._write(b"a line\n")
+        assert main(words.split()) == 2
+        assert Path("out.jsonl").read_bytes() == b"a line\n"
+    assert not Path("sum.json").exists()
+    assert not Path("out.jsonl.part").exists()
+    assert "is being written by another session" in capsys.readouterr().err
+    assert main(words.split()) in (0, 1)
+
+
 def test_an_output_that_somebody_took_away_is_not_said_to_be_there(folder: Path) -> None:
     """Whoever has another journal and the same output makes a file of their own."""
     ours = Output("out.jsonl", overwrite=False, anew=True)

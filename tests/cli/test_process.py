@@ -117,6 +117,19 @@ def test_interruption_keeps_what_ended_and_what_is_in_flight(number: signal.Sign
 
 
 @pytest.mark.slow
+def test_interruption_of_the_import_of_the_users_module_ends_quietly() -> None:
+    """A model that is loaded there may take a minute, and its frames tell nobody anything."""
+    Path("agent.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    with batch("nap", *inputs(0), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 130
+        assert said(process).strip() == ""
+    assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.slow
 def test_second_interruption_ends_at_once_and_keeps_whole_lines() -> None:
     with batch("nap", *inputs(0, 0, *[600] * 1_000), "--grace", "600") as process:
         until(lambda: line_count() == 2)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pytest
 import trio
+from rich.console import Console
 from trio.testing import MockClock
 
-from harness.cli._progress import Pace, Progressed, clock, open_display, rate, show_progress
+from harness._pace import Pace, clock, rate
+from harness.cli._progress import (
+    Progressed,
+    _Bar,
+    _progress_bar,
+    open_display,
+    show_progress,
+)
 from harness.cli._source import Reading
 from harness.cli._tally import Tally
+from harness.limits import Limiter
 
 
 def progressed(**given: object) -> Progressed:
@@ -33,6 +43,45 @@ def test_what_is_extrapolated_says_so_and_what_is_unknown_is_left_out() -> None:
     assert "120 of ~3,080 done" in str(progressed(certain=False))
     assert str(progressed(expected=None)) == "120 done, 3 failed, 50 in flight, 10/s"
     assert "left" not in str(progressed(per_second=0.0))
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 20])
+async def test_bar_and_limits_fit_the_terminal(width: int) -> None:
+    """A line that wraps is drawn again below itself, four times a second."""
+    limiter = Limiter(
+        "batch",
+        requests_per_minute=10,
+        input_tokens_per_minute=10,
+        output_tokens_per_minute=10,
+        concurrent=3,
+    )
+    shown = progressed(
+        done=1_234_567,
+        failed=12_345,
+        in_flight=1_000,
+        expected=10_234_567,
+        certain=False,
+        limits=limiter.statistics(),
+    )
+    console = Console(file=io.StringIO(), width=width, height=10, force_terminal=True)
+    with _progress_bar(console) as progress:
+        bar = _Bar(progress)
+        bar.show(shown)
+        for column in progress.get_renderables():
+            rows = console.render_lines(column, pad=False)
+            assert len(rows) == 2
+            assert all(sum(part.cell_length for part in row) <= width for row in rows)
+        words = str(progress.tasks[0].description)
+    assert words.startswith("1,234,567")
+    assert all(len(line) <= max(width - 11, 21) for line in words.splitlines())
+    assert "waiting" in words
+
+
+def test_what_the_journal_has_takes_no_time() -> None:
+    """A batch that goes on would else seem to be done in no time, or never."""
+    shown = progressed(done=20, expected=1_000, kept_to_come=900, per_second=10.0)
+    assert shown.seconds_left == 8
+    assert progressed(done=20, expected=30, kept_to_come=900).seconds_left == 0
 
 
 @pytest.mark.parametrize(
@@ -109,6 +158,24 @@ async def test_progress_is_shown_until_cancelled(autojump_clock: MockClock) -> N
     assert (first.done, first.failed, first.in_flight) == (40, 10, 7)
     assert first.per_second == 20
     assert first.seconds_left == 3
+
+
+async def test_rate_is_of_what_this_session_does(autojump_clock: MockClock) -> None:
+    """A journal gives back thousands at once: no rate that anybody could count on."""
+    display, tally, reading = Recorder(), Tally(ok=1_000, kept=1_000), Reading(total=2_000)
+    with trio.move_on_after(3):
+        async with trio.open_nursery() as nursery:
+
+            async def show() -> None:
+                await show_progress(
+                    display, tally, reading, clock=trio.current_time, kept_to_come=lambda: 960
+                )
+
+            nursery.start_soon(show)
+            await trio.sleep(1)
+            tally.ok += 20
+    assert display.shown[0][1].per_second == 10
+    assert display.shown[0][1].seconds_left == 2
 
 
 def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

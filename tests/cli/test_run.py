@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import re
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -120,6 +122,69 @@ async def test_line_has_these_fields(autojump_clock: MockClock) -> None:
     names = "key index status value error attempts seconds"
     assert " ".join(ran.lines[0]) == names
     assert ran.report.exit_status == 0
+
+
+async def test_traceback_has_the_users_frames_and_those_of_what_they_call() -> None:
+    """The dozen frames between a batch and its function are the same for every item."""
+
+    async def looks_up(value: str) -> object:
+        try:
+            return {"c": 1}[value]
+        except KeyError as error:
+            raise ValueError("no such thing") from error
+
+    ran = await run(looks_up, ["a", "b"], tracebacks=True)
+    text = ran.lines[0]["traceback"]
+    assert re.findall(r"in (\w+)\n", text) == ["looks_up", "looks_up"]
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert "direct cause" in text
+    assert "\nValueError: no such thing\n" in text
+    said = summary_text(ran.report, output="-")
+    assert said.count("Traceback") == 2, "one of each kind, and its cause"
+    assert "the first ValueError, of 0:\n" in said
+
+
+async def test_traceback_of_a_group_has_no_frames_of_harness_either() -> None:
+    async def fails(value: int) -> None:
+        raise ZeroDivisionError(value)
+
+    async def fans_out(value: int) -> None:
+        await harness.fan_out(fails, [value])
+
+    text = (await run(fans_out, [1], tracebacks=True)).lines[0]["traceback"]
+    assert set(re.findall(r"in (\w+)\n", text)) == {"fans_out", "fails"}
+
+
+async def test_traceback_that_cannot_be_made_is_no_reason_to_lose_a_line() -> None:
+    class OddError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async def fails(value: int) -> None:
+        raise OddError
+
+    ran = await run(fails, [1], tracebacks=True)
+    assert "OddError" in ran.lines[0]["traceback"]
+
+
+async def test_record_that_cannot_be_read_and_item_that_is_ok_have_no_traceback() -> None:
+    ran = await run(nap, [Record(0, 1, None, "0", "odd"), 0.0], tracebacks=True)
+    assert [line["traceback"] for line in ran.lines] == [None, None]
+    assert not ran.report.tally.tracebacks
+
+
+async def test_function_that_wants_asyncio_is_told_what_to_do() -> None:
+    """Each item says the same, and none of them what to write instead."""
+
+    async def wants_asyncio(value: int) -> None:
+        asyncio.get_running_loop()
+
+    ran = await run(wants_asyncio, [1])
+    assert "await harness.asyncio_bridge.run_asyncio(function, record)" in summary_text(
+        ran.report, output="-"
+    )
+    ran = await run(nap, ["no running event loop"])
+    assert "asyncio_bridge" not in summary_text(ran.report, output="-")
 
 
 async def test_lines_come_as_items_end_or_in_order(autojump_clock: MockClock) -> None:

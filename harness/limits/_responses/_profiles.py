@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 
+from harness._arguments import says_near_options
+
 MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
 MONTH_SECONDS = 30 * DAY_SECONDS
@@ -20,6 +22,7 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping))
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class ProviderProfile:
     """How one provider limits its users."""

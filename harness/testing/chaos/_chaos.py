@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from harness._arguments import check_fraction, check_whole
+from harness._arguments import check_fraction, check_whole, says_near_options
 from harness.errors import NoRunError
 from harness.runs import current_run_or_none
 from harness.runs._functions import check_callable
@@ -57,6 +57,7 @@ class ChaosStatistics:
         return self.calls - self.delayed - self.failed - self.cancelled
 
 
+@says_near_options
 class Chaos:
     """What goes wrong with the calls of what it wraps::
 

@@ -17,6 +17,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from harness._arguments import says_near_options
+
 FateKind: TypeAlias = Literal["answer", "error", "cut", "malformed", "hang"]
 
 Latency: TypeAlias = float | tuple[float, float] | Callable[[float], float]
@@ -31,6 +33,7 @@ _FIRST_ERROR_STATUS, _LAST_ERROR_STATUS = 400, 599
 _DRAW_BYTES = 6
 
 
+@says_near_options
 @attrs.frozen(kw_only=True)
 class Storm:
     """A time in which every request gets the same error."""
@@ -79,6 +82,7 @@ def _storms(storms: Iterable[Storm]) -> tuple[Storm, ...]:
     return tuple(storms)
 
 
+@says_near_options
 @attrs.frozen
 class Faults:
     """What goes wrong, how often, and how long answers take.

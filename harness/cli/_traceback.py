@@ -1,0 +1,55 @@
+"""Show where an error came from, in the user's own frames.
+
+Between a batch and the function that failed there are a dozen frames of harness and trio, the same
+ones for every item. They say nothing about the error, so they are left out; also of what caused it,
+and of the errors in a group.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import outcome
+import trio
+
+from harness.errors import JournaledError
+
+_MOST_CHARACTERS = 20_000
+
+# A compiled module has no file that could be shown anyway.
+_LEFT_OUT = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep
+    for file in (os.path.dirname(__file__), trio.__file__, outcome.__file__)
+)
+
+
+def traceback_of(error: BaseException | None) -> str | None:
+    """Return the traceback of an item's error as Python prints it, without frames of harness.
+
+    Returns:
+      None if there is none: no error, or one that a former session recorded without it.
+    """
+    if error is None or isinstance(error, JournaledError):
+        return None
+    try:
+        shown = traceback.TracebackException.from_exception(error)
+        _leave_out(shown, set())
+        text = "".join(shown.format())
+    except Exception as broken:  # What an error does when it is asked for its words.
+        return f"(its traceback can't be shown: {type(broken).__name__})"
+    if len(text) > _MOST_CHARACTERS:
+        half = _MOST_CHARACTERS // 2
+        text = f"{text[:half]}\n[...]\n{text[-half:]}"
+    return text.rstrip("\n")
+
+
+def _leave_out(shown: traceback.TracebackException, seen: set[int]) -> None:
+    if id(shown) in seen:
+        return
+    seen.add(id(shown))
+    theirs = [frame for frame in shown.stack if not frame.filename.startswith(_LEFT_OUT)]
+    shown.stack = traceback.StackSummary.from_list(theirs)
+    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
+        if other is not None:
+            _leave_out(other, seen)

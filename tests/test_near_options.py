@@ -1,0 +1,92 @@
+"""An option that there isn't is refused with the one that was meant."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import harness
+from harness import agents, limits, models, policies, shared, testing
+from harness._arguments import says_near_options
+from harness.testing import provider
+
+
+@pytest.mark.parametrize(
+    ("call", "misspelt", "meant"),
+    [
+        (lambda **given: limits.Limiter("api", **given), "rpm", "requests_per_minute"),
+        (lambda **given: limits.Limiter("api", **given), "tpm", "tokens_per_minute"),
+        (lambda **given: limits.Limiter("api", **given), "max_concurrent", "concurrent"),
+        (limits.AdaptiveCapacity, "minimun", "minimum"),
+        (limits.ProviderProfile, "named", "name"),
+        (policies.Attempt, "timout", "timeout"),
+        (policies.Attempt, "retries", "retry"),
+        (policies.Retry, "max_attempts", "attempts"),
+        (policies.Hedge, "percentil", "percentile"),
+        (policies.BestEffort, "criticals", "critical"),
+        (policies.Priority, "look_ahead", "lookahead"),
+        (harness.Budget, "costs_usd", "cost_usd"),
+        (harness.RunLocal, "factories", "factory"),
+        (shared.Counter, "initail", "initial"),
+        (lambda **given: agents.Agent("desk", **given), "instruction", "instructions"),
+        (lambda **given: models.OpenAIModel("gpt", **given), "api_keys", "api_key"),
+        (
+            lambda **given: models.AnthropicModel("claude", **given),
+            "max_token",
+            "max_output_tokens",
+        ),
+        (models.LocalModel, "paths", "path"),
+        (models.FunctionModel, "names", "name"),
+        (models.ScriptedModel, "reply", "replies"),
+        (models.RecordedModel, "paths", "path"),
+        (models.FallbackModel, "nam", "name"),
+        (models.Price, "input_usd", "input_usd_per_million_tokens"),
+        (testing.Chaos, "seeds", "seed"),
+        (provider.Faults, "seeds", "seed"),
+        (provider.Storm, "status_code", "status"),
+    ],
+)
+def test_the_nearest_option_is_named(call: Callable[..., Any], misspelt: str, meant: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(**{misspelt: 1})
+    assert f"has no option {misspelt!r}; did you mean {meant!r}?" in str(caught.value)
+
+
+def test_where_nothing_is_near_all_there_are_are_named() -> None:
+    with pytest.raises(TypeError, match=r"Hedge\(\) has no option 'zzz'; it takes after, percent"):
+        policies.Hedge(zzz=1)  # type: ignore[call-arg]
+
+
+@says_near_options
+@attrs.frozen
+class Kettle:
+    """Boils."""
+
+    litres: float = 1.0
+
+    def __attrs_post_init__(self) -> None:
+        if self.litres < 0:
+            raise TypeError("a kettle holds something")
+
+
+def test_other_errors_are_as_they_were() -> None:
+    """Those of the class itself, and those of Python about what is right in name."""
+    with pytest.raises(TypeError, match=r"^a kettle holds something$"):
+        Kettle(litres=-1)
+    with pytest.raises(TypeError, match="positional argument"):
+        Kettle(1, 2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing"):
+        limits.Limiter()  # type: ignore[call-arg]
+
+
+def test_class_is_as_it_was() -> None:
+    """Its signature, what a type checker sees, copies and pickles."""
+    assert list(inspect.signature(Kettle).parameters) == ["litres"]
+    kettle: Kettle = Kettle(litres=2)
+    assert attrs.evolve(kettle, litres=3) == Kettle(3)
+    assert pickle.loads(pickle.dumps(kettle)) == kettle
