@@ -179,8 +179,8 @@ class Attempts(Generic[JobT, AttemptT]):
         return None if self._closing() or too_late(delay) else delay
 
 
-async def nap(seconds: float, run: Run) -> bool:
-    """Sleep before a retry; return False if a stop of ``run`` woke it up.
+async def nap(seconds: float, *runs: Run) -> bool:
+    """Sleep before a retry; return False if a stop of any of ``runs`` woke it up.
 
     Checkpoint: always.
 
@@ -188,11 +188,13 @@ async def nap(seconds: float, run: Run) -> bool:
     """
     _waiting_for = f"its next attempt, in {seconds:.1f} s"
     with trio.CancelScope() as scope:
-        run._add_stop_notice(scope.cancel)
+        for run in runs:
+            run._add_stop_notice(scope.cancel)
         try:
             await trio.sleep(seconds)
         finally:
-            run._drop_stop_notice(scope.cancel)
+            for run in runs:
+                run._drop_stop_notice(scope.cancel)
     return not scope.cancelled_caught
 
 

@@ -42,7 +42,7 @@ from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
-from harness.policies import FailFast
+from harness.policies import Decision, FailFast
 from harness.runs import Run
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
@@ -96,7 +96,8 @@ class Engine:
         self._work = work
         self._ledger = ledger
         self._join = join
-        self._counts_successes = join.counts_successes
+        self._counts_successes = False
+        """Whether the policy hears of successes; known once it has begun."""
         self.hand_on = sink
         """Gives a result to whoever asked for it."""
         self.limit = plan.limit
@@ -170,10 +171,11 @@ class Engine:
     async def _drive(self) -> None:
         _waiting_for: object = self.in_words
         source = self._source
-        if source.size is not None:
-            self._join.expect(source.size)
-        self.cut = self.cut or self._join.why
-        self._stopped = self.run._stop_words()
+        self.base.run(self._join.begin, source.size)
+        self._counts_successes = self._join.counts_successes
+        if self._join.decision is Decision.CANCEL:
+            self.cut = self.cut or self._join.why
+        self._stopped = self.run._stop_words() or self._join.why
         if self.cut or self._stopped:
             self.start_no_more()
         try:
@@ -429,6 +431,10 @@ class Engine:
         if self._join.why is None:
             self.start_next()
             return False
+        if self._join.decision is Decision.STOP:
+            self._wind_down()
+            self.start_next()  # Of what is in flight, somebody may wait for the others.
+            return False
         self.start_no_more()
         if self.cut is not None:
             return False
@@ -437,8 +443,8 @@ class Engine:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy needs nothing more."""
-        return self._join.why is not None
+        """Whether the policy needs nothing more, not even what is in flight."""
+        return self._join.decision is Decision.CANCEL
 
     def kept(self, result: Result[Any]) -> None:
         """Count an item that is done without being run.
@@ -448,23 +454,34 @@ class Engine:
         """
         self.started += 1
         if self._counts_successes:
-            self._join.add(result)
-            if self._join.why is not None:
-                self.start_no_more()
-                self._cut_soon(self._join.why)
+            # In a copy: a feed is asked in the context itself, and asks for this.
+            self.base.copy().run(self._join.add_kept, result)
+            self._heed()
 
     def _record(self, result: Result[Any]) -> None:
-        """Take the result of an item that was not started."""
-        self._judge(result)
+        """Take the result of an item that was not started; of those no policy hears."""
         self.hand_on(result)
 
     def _judge(self, result: Result[Any]) -> None:
         """Hold a result against the policy. A success need not come here unless those count."""
-        if result.failed:
-            self.base.run(self._join.add, result)  # It may ask the caller's ``critical``.
-        else:
-            self._cut_short = self._cut_short or result.status == "cancelled"
-            self._join.add(result)
+        self._cut_short = self._cut_short or result.status == "cancelled"
+        self.base.run(self._join.add, result)  # A judge may be the caller's own.
+
+    def _heed(self) -> None:
+        """Do as the policy decided while nobody's item was ending."""
+        if self._join.decision is Decision.STOP:
+            self._wind_down()
+        elif self._join.why is not None:
+            self.start_no_more()
+            self._cut_soon(self._join.why)
+
+    def _wind_down(self) -> None:
+        """Let what is in flight end, and start nothing more, because the policy says so."""
+        if self._stopped is None:
+            # Those that wait for a retry are woken as by a stop. Of this run alone: what is in
+            # flight ends undisturbed, with all that it started itself.
+            for notice in tuple(self.run._on_stop or ()):
+                notice()
 
     async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
@@ -510,7 +527,7 @@ class Engine:
 
     def _stop(self) -> None:
         """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
-        self._stopped = self.run._halt_words()
+        self._stopped = self.run._halt_words() or self._join.why
         self.start_no_more()
         if self._owner is not None:
             self._owner.interrupt()
@@ -536,9 +553,9 @@ class Engine:
         """Note that the source has been read to its end."""
         self._exhausted = True
         self.start_no_more()
-        self._join.expect(self._feed.pulled)
-        if self._join.why is not None:
-            self._cut_soon(self._join.why)
+        if self._source.size is None:
+            self._join.expect(self._feed.pulled)
+            self._heed()
 
     def source_failed(self, error: Exception) -> None:
         """Note that the source can't be read further."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -26,7 +26,7 @@ from harness.fanout._plan import attempt_for
 from harness.fanout._tries import ONE_ATTEMPT, Tries
 from harness.flow._gate import Walker
 from harness.policies import Attempt
-from harness.runs import current_run
+from harness.runs import Run, current_run
 from harness.runs._endings import set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
@@ -127,10 +127,23 @@ class InItsRun:
         return function(error)
 
 
+class Closing(Protocol):
+    """Whose items a function is called for."""
+
+    @property
+    def run(self) -> Run:
+        """The run that the items are below."""
+        ...
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
+
 class Calls:
     """Calls one function, for all items of one flow."""
 
-    __slots__ = ("_attempts", "_each", "_items", "function", "what")
+    __slots__ = ("_attempts", "_each", "_host", "_items", "function", "what")
 
     def __init__(
         self,
@@ -143,11 +156,13 @@ class Calls:
         self.function = function
         self._each = each
         self._items = 0
+        self._host: Closing | None = None
+        """Whose items it is called for; None if those come from calls."""
         self._attempts: Attempts[Tries, OwnScope] = Attempts(
             function,
             InItsRun(what, function),
             items_started=lambda: self._items,
-            closing=lambda: current_run().stopping,
+            closing=self.closing,
         )
 
     @property
@@ -202,7 +217,18 @@ class Calls:
     async def another_try(self, plan: Attempt, tries: Tries, failure: Exception) -> bool:
         """Wait as long as is right before the next try; return False if there is to be none."""
         delay = self._attempts.delay_seconds(plan, tries, failure)
-        return delay is not None and await nap(delay, current_run())
+        if delay is None:
+            return False
+        above = () if self._host is None else (self._host.run,)
+        return await nap(delay, current_run(), *above)
+
+    def belong_to(self, host: Closing | None) -> None:
+        """Make no further attempt once ``host`` is closing; None for nobody in particular."""
+        self._host = host
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        return current_run().stopping or (self._host is not None and self._host.closing())
 
     async def fall_back(self, plan: Attempt, item: Any, failure: Exception, walker: Walker) -> Any:
         """Return what the fallback gives for an item that failed finally; without one, raise."""
