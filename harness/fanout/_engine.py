@@ -128,6 +128,9 @@ class Engine:
         """In words, why what is in flight is cut short; None as long as it isn't."""
         self._stopped: str | None = None
         """In words, why the run was stopped or cancelled; None as long as it wasn't."""
+        order = plan.order
+        self._ended = None if order is None or order.serial_by is None else feed.ended
+        """Hears of each job that has ended, where others wait for that."""
         self._skipped: ItemSkipped | None = None
         self._passed_over = 0
         """Items that were taken out of the source after the end, only to be skipped."""
@@ -406,6 +409,8 @@ class Engine:
           Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         self.in_flight -= 1
+        if self._ended is not None:
+            self._ended(job)
         ledger, attempts = self._ledger, job.attempts
         if ledger is not None:
             status, value, attempts = ledger.decide(job, status, value)

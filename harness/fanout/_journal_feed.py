@@ -129,6 +129,10 @@ class JournalFeed:
         """Let the clerk begin it."""
         self._records.news.set()
 
+    def ended(self, job: Job) -> None:
+        """Let the next one of its key go ahead."""
+        self.room.ended(job.index)
+
     def end(self, why: Exception) -> None:
         """Note why an async source gives no more; what it gave is still started."""
         self._end = why

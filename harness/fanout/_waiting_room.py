@@ -46,6 +46,9 @@ class WaitingRoom:
         self._limit = limit
         self._to_begin: deque[JournaledJob] = deque()
         self._lookahead = None if priority is None else Lookahead(_of_met(priority))
+        self._serial = priority is not None and priority.serial_by is not None
+        self._numbers: dict[int, int] = {}
+        """What the look-ahead calls those that were taken from it, by index; with keys only."""
         self._beginning = 0
         self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
@@ -146,6 +149,11 @@ class WaitingRoom:
             if job is not self.suspect:
                 self.begun.append(job)
 
+    def ended(self, index: int) -> None:
+        """Let the next one of an item's key go ahead; only with keys."""
+        if self._lookahead is not None and index in self._numbers:
+            self._lookahead.ended(self._numbers.pop(index))
+
     def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
         """Take out all that wait, but for what is being begun.
 
@@ -167,10 +175,12 @@ class WaitingRoom:
     def _next(self) -> JournaledJob | None:
         if self._lookahead is None:
             return self._to_begin.popleft() if self._to_begin else None
-        if not self._lookahead.waiting:
+        if not self._lookahead.ready:
             return None
         waiting = self._lookahead.take()
         job: JournaledJob = waiting.item
+        if self._serial:
+            self._numbers[job.index] = waiting.index
         job.problem = waiting.problem
         return job
 
@@ -198,5 +208,9 @@ class Mean:
 
 def _of_met(priority: Priority) -> Priority:
     """Return the priority of items for what was met of them."""
-    function = priority.function
-    return attrs.evolve(priority, function=lambda job: function(job.item))
+    function, serial_by = priority.function, priority.serial_by
+    return attrs.evolve(
+        priority,
+        function=None if function is None else lambda job: function(job.item),
+        serial_by=None if serial_by is None else lambda job: serial_by(job.item),
+    )
