@@ -2,7 +2,7 @@
 
 from harness import errors
 from harness._budget import Budget
-from harness.fanout import Result, Results, fan_out, open_fan_out, race
+from harness.fanout import Limit, Result, Results, fan_out, open_fan_out, race
 from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
 from harness.runs import (
     Event,
@@ -27,6 +27,7 @@ __all__ = [
     "FailFast",
     "FirstSuccess",
     "Hedge",
+    "Limit",
     "LogFilter",
     "Quorum",
     "Result",

@@ -37,6 +37,7 @@ from harness.fanout._feed import Feed
 from harness.fanout._job import Job
 from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
+from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
@@ -100,10 +101,11 @@ class Engine:
         """Whether the policy hears of successes; known once it has begun."""
         self.hand_on = sink
         """Gives a result to whoever asked for it."""
-        self.limit = plan.limit
+        self.limit = plan.first_limit
         """How many items may be in flight."""
         self.window = plan.room
         """How many may be in flight, on their way to a journal, or unread."""
+        self._changing_limit = plan.changing_limit
         self.in_flight = 0
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
@@ -194,6 +196,8 @@ class Engine:
                     nursery.cancel_scope.deadline = self.run._cut_at
                 if self._ledger is not None:
                     self._ledger.begin(self)
+                if isinstance(self._changing_limit, Limit):
+                    self._changing_limit._watch(self._limit_changed)
                 if isinstance(source, AsyncSource):
                     self._owner = SourceOwner(source, self._feed, self.base)
                     self.base.run(nursery.start_soon, self._owner.own, self)
@@ -205,6 +209,8 @@ class Engine:
         finally:
             # A traceback is worded later, when these words no longer hold.
             _waiting_for = None
+            if isinstance(self._changing_limit, Limit):
+                self._changing_limit._unwatch(self._limit_changed)
             self.start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
@@ -279,6 +285,8 @@ class Engine:
 
     def start_next(self) -> None:
         """Start what there is room for: an item has ended, or a reader took a result."""
+        if self._changing_limit is not None:
+            self._look_at_limit(self._changing_limit)
         if not self.over and self.in_flight < self.limit:
             self.base.run(self._fill)
         if self._owner is not None:
@@ -287,6 +295,19 @@ class Engine:
             self._ledger.looked()
         if self._looked is not None:
             self._looked()
+
+    def _look_at_limit(self, changing: ChangingLimit) -> None:
+        if changing.limit != self.limit:
+            self.limit = changing.limit
+            self.window = self._plan.room_for(self.limit)
+
+    def _limit_changed(self) -> None:
+        """Start what there is room for now, in a task: the caller may be about to start an item."""
+        if not self.over:
+            self.nursery.start_soon(self._look, name="change of the limit")
+
+    async def _look(self) -> None:
+        self.start_next()
 
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""

@@ -11,6 +11,7 @@ from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
+from harness.fanout._limit import ChangingLimit
 from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._tries import ONE_ATTEMPT
@@ -29,7 +30,7 @@ async def fan_out(
     items: Iterable[ItemT] | AsyncIterable[ItemT],
     *,
     policy: JoinPolicy = FAIL_FAST,
-    limit: int = LIMIT,
+    limit: int | ChangingLimit = LIMIT,
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
@@ -49,7 +50,8 @@ async def fan_out(
         fan-out ends early.
       policy: When the fan-out is over, and whether it succeeded: `FailFast` (the default),
         `BestEffort`, `Quorum`, `FirstSuccess`, or a `harness.policies.JoinPolicy` of your own.
-      limit: Items in flight at most.
+      limit: Items in flight at most: a number, a `harness.Limit` that you change while it runs, or
+        what else has a ``limit`` that changes, such as a `harness.limits.AdaptiveCapacity`.
       within: Seconds after which the whole ends with what is there.
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.

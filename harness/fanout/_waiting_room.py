@@ -43,7 +43,8 @@ class WaitingRoom:
     """The items of one fan-out that wait."""
 
     def __init__(self, *, limit: int, window: float, priority: Priority | None) -> None:
-        self._limit = limit
+        self.limit = limit
+        """How many items may be in flight, as of the last look."""
         self._to_begin: deque[JournaledJob] = deque()
         self._lookahead = None if priority is None else Lookahead(_of_met(priority))
         self._serial = priority is not None and priority.serial_by is not None
@@ -121,7 +122,7 @@ class WaitingRoom:
         """
         if self.suspect is not None:
             return []
-        room = min(self._limit - in_flight, max(0, places))
+        room = min(self.limit - in_flight, max(0, places))
         ahead = self._ahead()
         if room > len(self.begun):
             ahead = min(ahead, AHEAD_OF_AN_EMPTY_SLOT)
@@ -192,7 +193,7 @@ class WaitingRoom:
         item, record = self.item_seconds.value, self.record_seconds.value
         if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
             return 0
-        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self._limit)
+        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self.limit)
 
 
 class Mean:

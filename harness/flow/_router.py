@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Generic, TypeVar, overload
 
 from harness.errors import RunCancelled, UnknownTrackError
-from harness.fanout import FanOutStream, Results
+from harness.fanout import ChangingLimit, FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
 from harness.flow._routing import Routing
@@ -136,7 +136,7 @@ class Router(Generic[In, Out]):
         items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        limit: int = LIMIT,
+        limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,
@@ -188,7 +188,7 @@ class Router(Generic[In, Out]):
         items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        limit: int = LIMIT,
+        limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,
