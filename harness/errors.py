@@ -92,6 +92,10 @@ class QuorumError(HarnessError):
     """Too few items succeeded, and too few were left for that to change."""
 
 
+class TooManyFailuresError(HarnessError):
+    """More items failed than ``BestEffort(max_failures=...)`` allows."""
+
+
 class OutputsFailedError(HarnessError):
     """A stage gave several outputs for an item, and not all of them have a value.
 

@@ -295,8 +295,12 @@ def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
                     target, name = f"{source}.{name}", None
                 yield Import(module, target, name, node.lineno, inside, node.level, checkers)
         for child in ast.iter_child_nodes(node):
-            is_for = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            yield from walk(child, inside, checkers or (is_for and child not in node.orelse))
+            is_for = (
+                isinstance(node, ast.If)
+                and ast.unparse(node.test) == "TYPE_CHECKING"
+                and child not in node.orelse
+            )
+            yield from walk(child, inside, checkers or is_for)
 
     yield from walk(ast.parse(path.read_text(encoding="utf-8")), None, False)
 

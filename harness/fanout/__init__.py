@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness._lazy import lazy
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
+from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
@@ -30,6 +31,7 @@ else:
 
 __all__ = [
     "DROP",
+    "ChangingLimit",
     "Drop",
     "Ending",
     "Entry",
@@ -38,6 +40,7 @@ __all__ = [
     "FanOutStatistics",
     "FanOutStream",
     "Hedges",
+    "Limit",
     "Priority",
     "Result",
     "ResultStatus",

@@ -182,8 +182,13 @@ class Attempts(Generic[JobT, AttemptT]):
 
 
 @enable_ki_protection
-async def nap(seconds: float, run: Run) -> bool:
-    """Sleep before a retry; return False if a stop of ``run`` woke it up.
+async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
+    """Sleep before a retry; return False if the end of any of ``runs`` woke it up.
+
+    Args:
+      seconds: How long.
+      closing: Whether no further attempt is to be started; asked when a run is stopped.
+      runs: Who tells of that.
 
     Checkpoint: always.
 
@@ -194,14 +199,16 @@ async def nap(seconds: float, run: Run) -> bool:
     with trio.CancelScope() as scope:
 
         def stop() -> None:
-            if run._halt_words(shielded) is not None:
+            if closing():
                 scope.cancel()
 
-        run._add_stop_notice(stop)
+        for run in runs:
+            run._add_stop_notice(stop)
         try:
             await trio.sleep(seconds)
         finally:
-            run._drop_stop_notice(stop)
+            for run in runs:
+                run._drop_stop_notice(stop)
     return not scope.cancelled_caught
 
 

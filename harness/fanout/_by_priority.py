@@ -50,12 +50,13 @@ class ByPriority:
         """Return the most urgent item, after reading ahead in a plain source."""
         if self._iterator is not None and self._end is None:
             self._read_ahead(self._iterator, room)
-        if self._lookahead.waiting:
+        if self._lookahead.ready:
             one = self._lookahead.take()
             job = self._new_job(one.index, one.item)
             job.problem = one.problem
             return job
-        if self._end is not None and self._iterator is not None:
+        # Those that still wait, if any, are behind one of their key, which is in flight.
+        if self._end is not None and self._iterator is not None and not self._lookahead.waiting:
             raise ended(self._end)
         return None
 
@@ -67,6 +68,10 @@ class ByPriority:
     def put(self, item: Any) -> None:
         """Take an item, and ask for its priority."""
         self._lookahead.put(item)
+
+    def ended(self, job: Job) -> None:
+        """Let the next one of its key go ahead."""
+        self._lookahead.ended(job.index)
 
     def came(self, room: Room) -> None:
         """Start what has come: at once if the choice can't get better, else when it is quiet."""

@@ -38,14 +38,15 @@ from harness.fanout._feed import Feed
 from harness.fanout._job import Job
 from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
+from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._never_started import NeverStarted
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
-from harness.fanout._watch import NOBODY, Counts, Watch, watching
-from harness.policies import FailFast
+from harness.fanout._watch import NOBODY, Counts, watching
+from harness.policies import Decision, FailFast
 from harness.runs import Run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
@@ -100,13 +101,15 @@ class Engine:
         self._work = work
         self._ledger = ledger
         self._join = join
-        self._counts_successes = join.counts_successes
+        self._counts_successes = False
+        """Whether the policy hears of successes; known once it has begun."""
         self.hand_on = sink
         """Gives a result to whoever asked for it."""
-        self.limit = plan.limit
+        self.limit = plan.first_limit
         """How many items may be in flight."""
         self.window = plan.room
         """How many may be in flight, on their way to a journal, or unread."""
+        self._changing_limit = plan.changing_limit
         self.in_flight = 0
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
@@ -118,7 +121,6 @@ class Engine:
         """How many items were started, or were done without a start."""
         self.failed = 0
         """How many items failed or timed out in this session."""
-        self._watch: Watch | None = None
         self.over = False
         """Whether nothing more is pulled or started. What is in flight may go on."""
         self.run: Run  # Since `begin`, like the next; the two after them since `drive`.
@@ -136,7 +138,9 @@ class Engine:
         """In words, why what is in flight is cut short; None as long as it isn't."""
         self._stopped: str | None = None
         """In words, why the run was stopped or cancelled; None as long as it wasn't."""
-        self._skipped: ItemSkipped | None = None
+        order = plan.order
+        self._ended = None if order is None or order.serial_by is None else feed.ended
+        """Hears of each job that has ended, where others wait for that."""
         self._passed_over = 0
         """Items that were taken out of the source after the end, only to be skipped."""
         self._exhausted = False
@@ -158,10 +162,9 @@ class Engine:
         self.run = run
         self.base = contextvars.copy_context()
         self._shielded_from = shielded_from()
-        self._watch = watching.get()
-        if self._watch is not None:
+        if (watch := watching.get()) is not None:
             self.base.run(watching.set, NOBODY)
-            self._watch.begun(self._plan.run_name, self)
+            watch.begun(self._plan.run_name, self)
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
@@ -185,10 +188,11 @@ class Engine:
     async def _drive(self) -> None:
         _waiting_for: object = self.in_words
         source = self._source
-        if source.size is not None:
-            self._join.expect(source.size)
-        self.cut = self.cut or self._join.why
-        self._stopped = self.run._stop_words(self._shielded_from)
+        self.base.run(self._join.begin, source.size)
+        self._counts_successes = self._join.counts_successes
+        if self._join.decision is Decision.CANCEL:
+            self.cut = self.cut or self._join.why
+        self._stopped = self.run._stop_words(self._shielded_from) or self._join.why
         if self.cut or self._stopped:
             self.start_no_more()
         try:
@@ -204,6 +208,8 @@ class Engine:
                     nursery.cancel_scope.deadline = self.run._cut_at
                 if self._ledger is not None:
                     self._ledger.begin(self)
+                if isinstance(self._changing_limit, Limit):
+                    self._changing_limit._watch(self._limit_changed)
                 if isinstance(source, AsyncSource):
                     self._owner = SourceOwner(source, self._feed, self.base)
                     self.base.run(nursery.start_soon, self._owner.own, self)
@@ -218,12 +224,14 @@ class Engine:
         finally:
             # A traceback is worded later, when these words no longer hold.
             _waiting_for = None
+            if isinstance(self._changing_limit, Limit):
+                self._changing_limit._unwatch(self._limit_changed)
             self.start_no_more()
             if isinstance(source, SyncSource):
                 self._close_sync(source)
             self._work.end()
-            if self._watch is not None:
-                self._watch.over(self)
+            if (watch := watching.get()) is not None:
+                watch.over(self)
             if self._ledger is None:  # Else that has still to give back what it begun.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
@@ -322,6 +330,8 @@ class Engine:
 
     def start_next(self) -> None:
         """Start what there is room for: an item has ended, or a reader took a result."""
+        if self._changing_limit is not None:
+            self._look_at_limit(self._changing_limit)
         if not self.over and self.in_flight < self.limit:
             self.base.run(self._fill)
         if self._owner is not None:
@@ -330,6 +340,19 @@ class Engine:
             self._ledger.looked()
         if self._looked is not None:
             self._looked()
+
+    def _look_at_limit(self, changing: ChangingLimit) -> None:
+        if changing.limit != self.limit:
+            self.limit = changing.limit
+            self.window = self._plan.room_for(self.limit)
+
+    def _limit_changed(self) -> None:
+        """Start what there is room for now, in a task: the caller may be about to start an item."""
+        if not self.over:
+            self.nursery.start_soon(self._look, name="change of the limit")
+
+    async def _look(self) -> None:
+        self.start_next()
 
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""
@@ -454,6 +477,8 @@ class Engine:
           Whether this decided the fan-out: the caller's task then has to `settle`.
         """
         self.in_flight -= 1
+        if self._ended is not None:
+            self._ended(job)
         ledger, attempts = self._ledger, job.attempts
         if ledger is not None:
             status, value, attempts = ledger.decide(job, status, value)
@@ -479,6 +504,10 @@ class Engine:
         if self._join.why is None:
             self.start_next()
             return False
+        if self._join.decision is Decision.STOP:
+            self._wind_down()
+            self.start_next()  # Of what is in flight, somebody may wait for the others.
+            return False
         self.start_no_more()
         if self.cut is not None:
             return False
@@ -487,8 +516,8 @@ class Engine:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy needs nothing more."""
-        return self._join.why is not None
+        """Whether the policy needs nothing more, not even what is in flight."""
+        return self._join.decision is Decision.CANCEL
 
     def kept(self, result: Result[Any]) -> None:
         """Count an item that is done without being run.
@@ -498,24 +527,35 @@ class Engine:
         """
         self.started += 1
         if self._counts_successes:
-            self._join.add(result)
-            if self._join.why is not None:
-                self.start_no_more()
-                self._cut_soon(self._join.why)
+            # In a copy: a feed is asked in the context itself, and asks for this.
+            self.base.copy().run(self._join.add_kept, result)
+            self._heed()
 
     def _record(self, result: Result[Any]) -> None:
-        """Take the result of an item that was not started."""
-        self._judge(result)
+        """Take the result of an item that was not started; of those no policy hears."""
         self.hand_on(result)
 
     def _judge(self, result: Result[Any]) -> None:
         """Hold a result against the policy. A success need not come here unless those count."""
-        if result.failed:
-            self.failed += 1
-            self.base.run(self._join.add, result)  # It may ask the caller's ``critical``.
-        else:
-            self._cut_short = self._cut_short or result.status == "cancelled"
-            self._join.add(result)
+        self.failed += result.failed
+        self._cut_short = self._cut_short or result.status == "cancelled"
+        self.base.run(self._join.add, result)  # A judge may be the caller's own.
+
+    def _heed(self) -> None:
+        """Do as the policy decided while nobody's item was ending."""
+        if self._join.decision is Decision.STOP:
+            self._wind_down()
+        elif self._join.why is not None:
+            self.start_no_more()
+            self._cut_soon(self._join.why)
+
+    def _wind_down(self) -> None:
+        """Let what is in flight end, and start nothing more, because the policy says so."""
+        if self._stopped is None:
+            # Those that wait for a retry are woken as by a stop. Of this run alone: what is in
+            # flight ends undisturbed, with all that it started itself.
+            for notice in tuple(self.run._on_stop or ()):
+                notice()
 
     async def settle(self) -> None:
         """Cancel what is in flight, once everybody who was woken in this step has been heard."""
@@ -539,11 +579,9 @@ class Engine:
                 job.key = self.base.copy().run(_ask, self._plan.key, job.item)
             except Exception:
                 pass  # It has no key then; its index says which it is.
-        if self._skipped is None:
-            # One for all, since they differ in nothing.
-            self._skipped = ItemSkipped(f"the item was never started: {self._why_skipped()}")
+        skipped = ItemSkipped(f"the item was never started: {self._why_skipped()}")
         now = trio.current_time()
-        return Result(job.index, job.key, job.item, None, "skipped", self._skipped, 0, now, now)
+        return Result(job.index, job.key, job.item, None, "skipped", skipped, 0, now, now)
 
     def _why_skipped(self) -> str:
         return self.why_cut() or "the fan-out was over before its turn"
@@ -563,7 +601,7 @@ class Engine:
 
     def _stop(self) -> None:
         """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
-        words = self.run._halt_words(self._shielded_from)
+        words = self.run._halt_words(self._shielded_from) or self._join.why
         if words is None:
             return  # It is for what is outside of the cleanup block that this is in.
         self._stopped = words
@@ -592,9 +630,9 @@ class Engine:
         """Note that the source has been read to its end."""
         self._exhausted = True
         self.start_no_more()
-        self._join.expect(self._feed.pulled)
-        if self._join.why is not None:
-            self._cut_soon(self._join.why)
+        if self._source.size is None:
+            self._join.expect(self._feed.pulled)
+            self._heed()
 
     def source_failed(self, error: Exception) -> None:
         """Note that the source can't be read further."""

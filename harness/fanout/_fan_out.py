@@ -13,6 +13,7 @@ from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
+from harness.fanout._limit import ChangingLimit
 from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._tries import ONE_ATTEMPT
@@ -31,7 +32,7 @@ async def fan_out(
     items: Iterable[ItemT] | AsyncIterable[ItemT],
     *,
     policy: JoinPolicy = FAIL_FAST,
-    limit: int = LIMIT,
+    limit: int | ChangingLimit = LIMIT,
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,
@@ -50,14 +51,16 @@ async def fan_out(
       items: Any iterable or async iterable; pulled only as there is room, and closed early if the
         fan-out ends early.
       policy: When the fan-out is over, and whether it succeeded: `FailFast` (the default),
-        `BestEffort`, `Quorum` or `FirstSuccess`.
-      limit: Items in flight at most.
+        `BestEffort`, `Quorum`, `FirstSuccess`, or a `harness.policies.JoinPolicy` of your own.
+      limit: Items in flight at most: a number, a `harness.Limit` that you change while it runs, or
+        what else has a ``limit`` that changes, such as a `harness.limits.AdaptiveCapacity`.
       within: Seconds after which the whole ends with what is there.
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.
       key: The item's key, for results, names and dumps; by default its index.
       priority: A function that returns a number for an item, or a `Priority`: of the items that
-        were read ahead, the one with the largest number is started first.
+        were read ahead, the one with the largest number is started first. ``Priority(serial_by=)``
+        runs items of one key one after the other.
       journal: Where it is recorded what each item ended as, so that a later call goes on where
         this one ended, however it ended. Needs ``key``; see `harness.journal.open_journal`.
       name: The fan-out's name, and that of its batch in the journal; by default the function's.

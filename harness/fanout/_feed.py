@@ -82,6 +82,9 @@ class Feed(Protocol):
     def came(self, room: Room) -> None:
         """See to it that the item which was just put is started in its turn."""
 
+    def ended(self, job: Job) -> None:
+        """Hear that a job has ended, before `next` is asked; only with ``serial_by``."""
+
     def end(self, why: Exception) -> None:
         """Note why an async source gives no more: `Exhausted`, or what it raised."""
 
@@ -133,6 +136,9 @@ class InOrder:
     def came(self, room: Room) -> None:
         """Start it."""
         room.start_next()
+
+    def ended(self, job: Job) -> None:
+        """Do nothing: nobody waits here for another item."""
 
     def end(self, why: Exception) -> None:
         """Do nothing: nobody waits here for the end."""

@@ -235,7 +235,7 @@ class ItemWork:
         try:
             delay = self._delay_seconds(job, error)
             job.failure = status, error
-            if delay is not None and await nap(delay, self._run):
+            if delay is not None and await nap(delay, self._host.closing, self._run):
                 job.before = job.attempts
                 self._start_task(self.carry, job)
                 return None

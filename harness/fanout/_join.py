@@ -1,71 +1,115 @@
-"""Hold a fan-out's results against its policy, and say when it is decided.
+"""Let the judge of a fan-out hear its results, and say what that means for the fan-out.
 
-Plain counting, without a clock or an `await`. What it doesn't know is how many more items will
-come; the engine tells it as soon as it does.
+The judge is somebody else's code, of the caller's or of `harness.policies`: it may raise, or answer
+nonsense. Either ends the fan-out, with an entry in its error, and no result is lost.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from harness._words import repr_of
+from harness._words import error_in_words, repr_of
 from harness.errors import FanOutError, QuorumError
 from harness.fanout._result import Result, Results, by_index, fan_out_error
-from harness.policies import BestEffort, FailFast, FirstSuccess, JoinPolicy, Quorum
+from harness.policies import Decision, JoinPolicy, Judge
 from harness.runs._endings import try_note
 
 FAILURES_IN_STREAM_ERROR = 1_000
-"""Failures that a stream keeps for the error of a quorum; it is flat for a million items."""
+"""Failures that a stream keeps for its error; it is flat for a million items."""
+
+
+_GO_ON = Decision.GO_ON
+"""Looked up once: that takes a while in an enumeration, and is asked for each item."""
 
 
 class Join:
-    """The state of one fan-out's policy."""
+    """One fan-out's side of its policy.
+
+    All methods but `error` are to be called in the context of the fan-out's call.
+    """
 
     def __init__(self, policy: JoinPolicy, run_path: str, *, keeps_all: bool) -> None:
         self.policy: JoinPolicy = policy
         self.run_path: str = run_path
         self.keeps_all: bool = keeps_all
         """Whether the results are kept anyway, so that remembering failures costs nothing more."""
+        self.decision = Decision.GO_ON
         self.why: str | None = None
         """In words, why nothing more is needed; None until that is so."""
         self.broken: bool = False
-        """Whether the policy can't be met any more."""
+        """Whether the fan-out was ended by its policy with an error to tell."""
+        self.counts_successes: bool = False
+        """Whether a success can decide anything; if not, it needn't be added. Since `begin`."""
+        self.broken_by_failure: bool = False
+        """Whether that was at an item that failed. A quorum can be missed for other reasons."""
+        self._judge: Judge | None = None
         self._failures: list[Result[Any]] = []
         self._failure_count = 0
-        self._ok = 0
-        self._ended = 0
-        self._total: int | None = None
         self._extra: list[Exception] = []
+        """What the policy itself raised."""
 
-    @property
-    def counts_successes(self) -> bool:
-        """Whether a success can decide anything; if not, it needn't be added."""
-        return self._needed is not None
+    def begin(self, total: int | None) -> None:
+        """Have the policy begin; nothing has been started.
 
-    @property
-    def broken_by_failure(self) -> bool:
-        """Whether an item failed that must not. A quorum can be missed for other reasons."""
-        return self.broken and self._needed is None
+        Args:
+          total: How many items there are; None if that isn't known yet.
+        """
+        try:
+            judge = self.policy.begin(total)
+            if not isinstance(judge, Judge):
+                raise TypeError(_not_returned("begin()", "a Judge", judge))
+            self.counts_successes = bool(judge.hears_successes)
+        except Exception as error:
+            self._raised(error, f"raised by begin() of the policy {repr_of(self.policy)}")
+            return
+        self._judge = judge
+        if total is not None:
+            self.expect(total)
 
     def add(self, result: Result[Any]) -> None:
-        """Take one result into account."""
-        self._ended += 1
-        if result.status == "ok":
-            self._ok += 1
-        elif result.failed and self._counts(result):
+        """Take one result into account. A success need not come here unless those count."""
+        if result.status == "skipped":
+            return
+        judge = self._judge
+        asked = _GO_ON
+        if judge is not None and (self.counts_successes or result.status != "ok"):
+            try:
+                asked = judge.heard(result)
+                if asked is _GO_ON and result.status == "ok":
+                    return
+                if type(asked) is not Decision:
+                    raise TypeError(_not_returned("heard()", "a Decision", asked))
+            except Exception as error:
+                asked = Decision.CANCEL
+                what = f"for item {repr_of(result.key)}, which ended as {result.status}"
+                self._raised(error, f"raised by the policy {repr_of(self.policy)} {what}")
+        if result.failed and (judge is None or judge.lists_failures or asked is not _GO_ON):
             self._failure_count += 1
             if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
                 self._failures.append(result)
-            if isinstance(self.policy, (FailFast, BestEffort)):
-                why = f"item {repr_of(result.key)} failed, and the policy is {repr_of(self.policy)}"
-                self._decide(why, True)
-        self._look_at_quorum()
+        if asked is not _GO_ON:
+            self._decide(asked, result)
+
+    def add_kept(self, result: Result[Any]) -> None:
+        """Take into account what a journal has of an earlier session."""
+        if self._judge is not None and self._judge.hears_kept:
+            self.add(result)
 
     def expect(self, total: int) -> None:
         """Note how many items there are in all."""
-        self._total = total
-        self._look_at_quorum()
+        if self._judge is None:
+            return
+        try:
+            asked = self._judge.total_known(total)
+            if type(asked) is not Decision:
+                raise TypeError(_not_returned("total_known()", "a Decision", asked))
+        except Exception as error:
+            self._raised(error, f"raised by total_known() of the policy {repr_of(self.policy)}")
+        else:
+            if asked is not _GO_ON:
+                self._decide(asked, None)
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
         """Return what the policy has to say in the end; None if it is met.
@@ -73,53 +117,70 @@ class Join:
         Args:
           results: Gives all that was done; asked only if there is an error.
         """
-        if self._needed is not None and self._ok < self._needed:
-            plural = "success was" if self._needed == 1 else "successes were"
-            of = "" if self._total is None else f" of {self._total:,} items"
-            entry = QuorumError(
-                f"{self._needed:,} {plural} needed{of}; {self._ended:,} ended, and "
-                f"{self._ok:,} of those succeeded"
-            )
-            what = f"run {self.run_path!r} reached {self._ok:,} of {self._needed:,} successes"
-            return fan_out_error(what, self._in_order(), results(), others=[entry])
-        if not self.broken:
+        verdict = self._verdict()
+        failures = sorted(self._failures, key=by_index)
+        others = list(self._extra)
+        if verdict is not None and not any(one.error is verdict for one in failures):
+            others.append(verdict)
+        if verdict is None and not others:
             return None
-        count = self._failure_count
-        what = f"{count:,} {'item' if count == 1 else 'items'} of run {self.run_path!r} failed"
-        return fan_out_error(what, self._in_order(), results(), others=self._extra)
+        count, path = self._failure_count, repr_of(self.run_path)
+        items = f"{count:,} {'item' if count == 1 else 'items'}"
+        if not others:
+            return fan_out_error(f"{items} of run {path} failed", failures, results())
+        what = f"run {path}: {error_in_words(others[0])}"
+        if count:
+            what += f"; {items} failed"
+        return fan_out_error(what, failures, results(), others=others)
 
-    def _in_order(self) -> list[Result[Any]]:
-        return sorted(self._failures, key=by_index)
-
-    @property
-    def _needed(self) -> int | None:
-        if isinstance(self.policy, Quorum):
-            return self.policy.k
-        return 1 if isinstance(self.policy, FirstSuccess) else None
-
-    def _counts(self, result: Result[Any]) -> bool:
-        if not isinstance(self.policy, BestEffort):
-            return True
-        if self.policy.critical is None:
-            return False
+    def _verdict(self) -> Exception | None:
+        """Ask the judge what there is to raise."""
+        if self._judge is None:
+            return None
         try:
-            return bool(self.policy.critical(result.item))
+            verdict: Any = self._judge.end()
+            if verdict is not None and not isinstance(verdict, Exception):
+                raise TypeError(_not_returned("end()", "an Exception or None", verdict))
         except Exception as error:
-            # Whether it is critical can't be known, and carrying on could hide that for hours.
-            try_note(error, f"raised by critical() for item {repr_of(result.key)}, which failed")
-            self._extra.append(error)
-            return True
+            self._raised(error, f"raised by end() of the policy {repr_of(self.policy)}")
+            return None
+        return verdict
 
-    def _look_at_quorum(self) -> None:
-        needed = self._needed
-        if needed is None:
+    def _raised(self, error: Exception, note: str) -> None:
+        """Note an error of the policy's own. Whoever raised it isn't asked again.
+
+        Carrying on without a judge could hide for hours that nobody looks at the results.
+        """
+        try_note(error, note)
+        self._extra.append(error)
+        self._judge = None
+        self._decide(Decision.CANCEL, None)
+
+    def _decide(self, asked: Decision, result: Result[Any] | None) -> None:
+        if self.decision is Decision.CANCEL or self.decision is asked:
             return
-        if self._ok >= needed:
-            self._decide(f"{needed:,} {'item' if needed == 1 else 'items'} succeeded", False)
-        elif self._total is not None and self._ok + self._total - self._ended < needed:
-            self._decide(f"{needed:,} successes can't be reached any more", True)
-
-    def _decide(self, why: str, broken: bool) -> None:
+        self.decision = asked
+        judge = self._judge
+        if judge is None:
+            why = f"its policy raised {error_in_words(self._extra[0])}"
+        elif not (why := judge.why):
+            at = "" if result is None else f" at item {repr_of(result.key)}"
+            why = f"its policy {repr_of(self.policy)} decided so{at}"
         if self.why is None:
             self.why = why
-            self.broken = broken
+        verdict = self._verdict()
+        self.broken = verdict is not None or bool(self._extra)
+        self.broken_by_failure = (
+            self.broken
+            and result is not None
+            and result.failed
+            and not isinstance(verdict, QuorumError)
+        )
+
+
+def _not_returned(method: str, wanted: str, got: object) -> str:
+    """Return the words for a method of a policy that returned something else."""
+    if inspect.iscoroutine(got):
+        got.close()
+        return f"{method} of a policy is a plain function, and returned a coroutine; write def"
+    return f"{method} of a policy must return {wanted}, and returned {repr_of(got)}"

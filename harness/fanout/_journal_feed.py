@@ -55,11 +55,11 @@ class JournalFeed:
         self._records = records
         self._content = content
         self.pulled = 0
-        self.room = WaitingRoom(limit=plan.limit, window=plan.room, priority=plan.order)
+        self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
         """The items between their look-up and their start."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
-        self._unwritten_at_most = min(plan.room, 2 * plan.limit)
+        self._room_at_most = plan.room
         self._end: Exception | None = None
         """Why the source gives no more: `Exhausted`, or the error that it raised."""
 
@@ -76,7 +76,7 @@ class JournalFeed:
     def next(self, room: Room) -> Job | None:
         """Return an item whose attempt is on disk."""
         waiting = self.room
-        if room.unwritten < self._unwritten_at_most:
+        if room.unwritten < min(self._room_at_most, 2 * room.limit):
             suspect = waiting.suspect
             if suspect is not None:
                 if suspect.is_begun and not room.in_flight:
@@ -128,6 +128,10 @@ class JournalFeed:
     def came(self, room: Room) -> None:
         """Let the clerk begin it."""
         self._records.news.set()
+
+    def ended(self, job: Job) -> None:
+        """Let the next one of its key go ahead."""
+        self.room.ended(job.index)
 
     def end(self, why: Exception) -> None:
         """Note why an async source gives no more; what it gave is still started."""
@@ -198,6 +202,7 @@ class JournalFeed:
     def _begin(self, room: Room) -> None:
         """Record attempts at the next items."""
         waiting = self.room
+        waiting.limit = room.limit
         chosen = waiting.next_to_begin(in_flight=room.in_flight, places=room.places())
         if not chosen:
             return

@@ -17,6 +17,7 @@ import attrs
 from harness._arguments import check_count, check_seconds
 from harness.fanout._feed import Feed
 from harness.fanout._ledger import Ledger
+from harness.fanout._limit import ADVICE, ChangingLimit, Limit
 from harness.fanout._source import Source
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, FailFast, JoinPolicy, Priority
@@ -76,8 +77,8 @@ class Plan:
 
     policy: JoinPolicy = FAIL_FAST
 
-    limit: int = LIMIT
-    """How many items may be in flight when it begins."""
+    limit: int | ChangingLimit = LIMIT
+    """As given; see `first_limit`."""
 
     within: float | None = None
 
@@ -132,15 +133,29 @@ class Plan:
         return self.each if self.key is None and isinstance(self.each, Attempt) else None
 
     @property
+    def first_limit(self) -> int:
+        """How many items may be in flight when it begins."""
+        return self.limit if isinstance(self.limit, int) else self.limit.limit
+
+    @property
+    def changing_limit(self) -> ChangingLimit | None:
+        """What says how many there may be later; None if that stays as it is."""
+        return None if isinstance(self.limit, int) else self.limit
+
+    @property
     def room(self) -> float:
-        """How many items may be pulled whose results nobody has read."""
+        """How many items may be pulled whose results nobody has read, with its first limit."""
+        return self.room_for(self.first_limit)
+
+    def room_for(self, limit: int) -> float:
+        """Return how many items may be pulled whose results nobody has read, with this limit."""
         if self.window is not None:
             return self.window
         if not self.streamed:
             return math.inf
         if self.usual_room is not None:
             return self.usual_room
-        return self.limit + max(self.limit, 0 if self.order is None else self.order.lookahead)
+        return limit + max(limit, 0 if self.order is None else self.order.lookahead)
 
     def attempt_for(self, item: Any) -> Attempt:
         """Return what happens to an item.
@@ -153,11 +168,11 @@ class Plan:
 
     def _check_counts(self) -> None:
         check_policy(f"{self.call}(policy=...)", self.policy)
-        check_count(
-            f"{self.call}(limit=...)",
-            self.limit,
-            advice="say how many items may be in flight at once",
-        )
+        changes = isinstance(self.limit, ChangingLimit) and not isinstance(self.limit, type)
+        what = f"the limit of {self.limit!r}" if changes else f"{self.call}(limit=...)"
+        least = 0 if isinstance(self.limit, Limit) else 1
+        first: object = self.limit.limit if isinstance(self.limit, ChangingLimit) else self.limit
+        check_count(what, first if changes else self.limit, advice=ADVICE, least=least)
         if self.within is not None:
             check_seconds(f"{self.call}(within=...)", self.within, advice="None is for no limit")
         if self.window is not None:

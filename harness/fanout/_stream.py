@@ -23,6 +23,7 @@ from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
+from harness.fanout._limit import ChangingLimit
 from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._snapshot import FanOutStatistics
@@ -43,7 +44,7 @@ def open_fan_out(
     items: Iterable[ItemT] | AsyncIterable[ItemT],
     *,
     policy: JoinPolicy = FAIL_FAST,
-    limit: int = LIMIT,
+    limit: int | ChangingLimit = LIMIT,
     within: float | None = None,
     each: Attempt | Callable[[ItemT], Attempt] = ONE_ATTEMPT,
     key: Callable[[ItemT], Any] | None = None,

@@ -43,9 +43,13 @@ class WaitingRoom:
     """The items of one fan-out that wait."""
 
     def __init__(self, *, limit: int, window: float, priority: Priority | None) -> None:
-        self._limit = limit
+        self.limit = limit
+        """How many items may be in flight, as of the last look."""
         self._to_begin: deque[JournaledJob] = deque()
         self._lookahead = None if priority is None else Lookahead(_of_met(priority))
+        self._serial = priority is not None and priority.serial_by is not None
+        self._numbers: dict[int, int] = {}
+        """What the look-ahead calls those that were taken from it, by index; with keys only."""
         self._beginning = 0
         self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
@@ -118,7 +122,7 @@ class WaitingRoom:
         """
         if self.suspect is not None:
             return []
-        room = min(self._limit - in_flight, max(0, places))
+        room = min(self.limit - in_flight, max(0, places))
         ahead = self._ahead()
         if room > len(self.begun):
             ahead = min(ahead, AHEAD_OF_AN_EMPTY_SLOT)
@@ -146,6 +150,11 @@ class WaitingRoom:
             if job is not self.suspect:
                 self.begun.append(job)
 
+    def ended(self, index: int) -> None:
+        """Let the next one of an item's key go ahead; only with keys."""
+        if self._lookahead is not None and index in self._numbers:
+            self._lookahead.ended(self._numbers.pop(index))
+
     def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
         """Take out all that wait, but for what is being begun.
 
@@ -167,10 +176,12 @@ class WaitingRoom:
     def _next(self) -> JournaledJob | None:
         if self._lookahead is None:
             return self._to_begin.popleft() if self._to_begin else None
-        if not self._lookahead.waiting:
+        if not self._lookahead.ready:
             return None
         waiting = self._lookahead.take()
         job: JournaledJob = waiting.item
+        if self._serial:
+            self._numbers[job.index] = waiting.index
         job.problem = waiting.problem
         return job
 
@@ -182,7 +193,7 @@ class WaitingRoom:
         item, record = self.item_seconds.value, self.record_seconds.value
         if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
             return 0
-        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self._limit)
+        return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self.limit)
 
 
 class Mean:
@@ -198,5 +209,9 @@ class Mean:
 
 def _of_met(priority: Priority) -> Priority:
     """Return the priority of items for what was met of them."""
-    function = priority.function
-    return attrs.evolve(priority, function=lambda job: function(job.item))
+    function, serial_by = priority.function, priority.serial_by
+    return attrs.evolve(
+        priority,
+        function=None if function is None else lambda job: function(job.item),
+        serial_by=None if serial_by is None else lambda job: serial_by(job.item),
+    )

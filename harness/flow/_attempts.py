@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
@@ -27,7 +27,7 @@ from harness.fanout._plan import attempt_for
 from harness.fanout._tries import ONE_ATTEMPT, Tries
 from harness.flow._gate import Walker
 from harness.policies import Attempt
-from harness.runs import current_run
+from harness.runs import Run, current_run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error, set_context, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
@@ -135,23 +135,54 @@ class InItsRun:
         return function(error)
 
 
-class _Count:
-    """How many items came to a function."""
+class Closing(Protocol):
+    """Whose items a function is called for."""
 
-    __slots__ = ("started",)
+    @property
+    def run(self) -> Run:
+        """The run that the items are below."""
+        ...
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
+    def why_cut(self) -> str | None:
+        """Return in words why that is so; None if it isn't."""
+        ...
+
+
+class _Around:
+    """What the calls of one function have around them: how many items came, and whose they are."""
+
+    __slots__ = ("host", "started")
 
     def __init__(self) -> None:
         self.started = 0
+        self.host: Closing | None = None
+        """Whose items it is called for; None if those come from calls."""
 
+    def why_closing(self, run: Run, shielded: str | None) -> str | None:
+        """Return in words why an item of ``run`` is not to be tried again; None if it may be.
 
-def _is_stopping() -> bool:
-    return current_run()._stop_words(shielded_from()) is not None
+        Args:
+          run: The item's.
+          shielded: What `shielded_from` says in its task; this may be asked in another one.
+        """
+        words = run._stop_words(shielded)
+        if words is None and self.host is not None and self.host.closing():
+            words = self.host.why_cut() or "no further attempt is made"
+        return words
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        return self.why_closing(current_run(), shielded_from()) is not None
 
 
 class Calls:
     """Calls one function, for all items of one flow."""
 
-    __slots__ = ("_attempts", "_count", "_each", "function", "what")
+    __slots__ = ("_around", "_attempts", "_each", "function", "what")
 
     def __init__(
         self,
@@ -163,12 +194,12 @@ class Calls:
         """What the function is, in words such as ``stage 'parse'``."""
         self.function = function
         self._each = each
-        self._count = _Count()
+        self._around = _Around()
         self._attempts: Attempts[Tries, OwnScope] = Attempts(
             function,
             InItsRun(what, function),
-            counted=self._count,
-            closing=_is_stopping,
+            counted=self._around,
+            closing=self._around.closing,
         )
 
     @property
@@ -203,7 +234,7 @@ class Calls:
         Cancellation: no attempt is left alive.
         """
         plan = self.plan_for(item)
-        self._count.started += 1
+        self._around.started += 1
         tries = Tries()
         try:
             while True:
@@ -229,7 +260,8 @@ class Calls:
           RunCancelled: then. So the item is cancelled, and has not failed.
         """
         run = current_run()
-        if tries.owed and (words := run._stop_words(shielded_from())) is not None:
+        words = self._around.why_closing(run, shielded_from()) if tries.owed else None
+        if words is not None:
             error = cancelled_error(run)
             error.reason = words
             raise error from failure
@@ -237,7 +269,19 @@ class Calls:
     async def another_try(self, plan: Attempt, tries: Tries, failure: Exception) -> bool:
         """Wait as long as is right before the next try; return False if there is to be none."""
         delay = self._attempts.delay_seconds(plan, tries, failure)
-        return delay is not None and await nap(delay, current_run())
+        if delay is None:
+            return False
+        around, run, shielded = self._around, current_run(), shielded_from()
+        above = () if around.host is None else (around.host.run,)
+        return await nap(delay, lambda: around.why_closing(run, shielded) is not None, run, *above)
+
+    def belong_to(self, host: Closing | None) -> None:
+        """Make no further attempt once ``host`` is closing; None for nobody in particular."""
+        self._around.host = host
+
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        return self._around.closing()
 
     async def fall_back(self, plan: Attempt, item: Any, failure: Exception, walker: Walker) -> Any:
         """Return what the fallback gives for an item that failed finally; without one, raise."""

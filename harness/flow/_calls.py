@@ -43,6 +43,10 @@ class CallHost:
     def why_cut(self) -> None:
         """Return None: it never is."""
 
+    def closing(self) -> bool:
+        """Return False: whether its caller is stopping, a call asks of its run."""
+        return False
+
     def more_may_come(self) -> bool:
         """Return False: a call is one item."""
         return False

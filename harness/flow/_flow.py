@@ -60,6 +60,10 @@ class Host(Protocol):
         """Return in words why that is so; None if it isn't."""
         ...
 
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        ...
+
     def more_may_come(self) -> bool:
         """Return whether items may still start that are not on their way yet."""
         ...
@@ -137,6 +141,7 @@ class Flow:
                     meter=station.meter,
                 )
                 station.calls = station.batches.calls
+            station.calls.belong_to(host)
         first = self._stations[0]
         if first.batches is None:
             first.gate = host
@@ -173,6 +178,7 @@ class Flow:
         self.counts = lambda: NOTHING_IN_FLIGHT
         self._host = CALLS
         for station in self._stations:
+            station.calls.belong_to(None)
             if station.gate is not None and not isinstance(station.gate, Gate):
                 station.gate = None
         self._way = ()

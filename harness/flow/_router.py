@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from trio.lowlevel import enable_ki_protection
 
 from harness.errors import UnknownTrackError
-from harness.fanout import FanOutStream, Results
+from harness.fanout import ChangingLimit, FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
 from harness.flow._routing import Routing
@@ -139,7 +139,7 @@ class Router(Generic[In, Out]):
         items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        limit: int = LIMIT,
+        limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,
@@ -191,7 +191,7 @@ class Router(Generic[In, Out]):
         items: Iterable[In] | AsyncIterable[In],
         *,
         policy: JoinPolicy = FAIL_FAST,
-        limit: int = LIMIT,
+        limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
         name: str | None = None,

@@ -12,7 +12,7 @@ from trio.lowlevel import disable_ki_protection
 from harness._words import error_in_words
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
-from harness.flow._attempts import Calls, NotAsync
+from harness.flow._attempts import Calls, Closing, NotAsync
 from harness.flow._calls import calling
 from harness.flow._gate import Gate, Walker
 from harness.flow._places import note_place
@@ -25,12 +25,11 @@ from harness.flow._statistics import (
     sum_of_hedges,
 )
 from harness.flow._track import Track
-from harness.runs import current_run
 from harness.runs._endings import is_only_cancelled, set_context, try_note
 from harness.runs._functions import name_of
 
 
-class Crashing(Protocol):
+class Crashing(Closing, Protocol):
     """What can end everything under way."""
 
     def crash(self, error: NotAsync) -> None:
@@ -134,6 +133,8 @@ class Routing:
     def begin(self, host: Crashing) -> None:
         """Let an engine start the items, and take the time from now on."""
         self.crash = host.crash
+        for line in self._lines.values():
+            line.calls.belong_to(host)
         self.clock.start()
 
     def left(self, walker: Walker) -> None:
@@ -161,7 +162,7 @@ class Routing:
             raise
         except Exception as error:
             escalate = line.given.escalate
-            if escalate is None or current_run().stopping:
+            if escalate is None or line.calls.closing():
                 raise
             failure = error
         line.escalated += 1
@@ -214,6 +215,8 @@ class Routing:
         self.clock.stop()
         self.counts = lambda: NOTHING_IN_FLIGHT
         self.crash = lambda error: None
+        for line in self._lines.values():
+            line.calls.belong_to(None)
 
     def statistics(self, counts: FanOutStatistics | None = None) -> RouterStatistics:
         """Return what happened on each track so far."""

@@ -141,6 +141,10 @@ class Walks:
         """Return in words why that is so; None if it isn't."""
         return self._engine.why_cut()
 
+    def closing(self) -> bool:
+        """Return whether no further attempt is to be started."""
+        return self._engine.closing()
+
     def more_may_come(self) -> bool:
         """Return whether an item may still set out: one that isn't pulled, or is only started.
 

@@ -4,9 +4,11 @@ from harness.policies._attempt import Attempt, ReservingLimiter
 from harness.policies._hedge import Hedge
 from harness.policies._join import (
     BestEffort,
+    Decision,
     FailFast,
     FirstSuccess,
     JoinPolicy,
+    Judge,
     Quorum,
 )
 from harness.policies._priority import Priority
@@ -16,10 +18,12 @@ from harness.policies._retry_after import is_rate_limit, retry_after_seconds
 __all__ = [
     "Attempt",
     "BestEffort",
+    "Decision",
     "FailFast",
     "FirstSuccess",
     "Hedge",
     "JoinPolicy",
+    "Judge",
     "Priority",
     "Quorum",
     "ReservingLimiter",

@@ -32,16 +32,16 @@ def check_policy(call: str, policy: object) -> None:
     Raises:
       TypeError: if ``policy`` is anything else, such as a class where an instance belongs.
     """
-    if isinstance(policy, JoinPolicy):
-        return
-    if isinstance(policy, type) and issubclass(policy, JoinPolicy):
+    if isinstance(policy, type) and hasattr(policy, "begin"):
         example = "Quorum(3)" if policy is Quorum else f"{policy.__name__}()"
         raise TypeError(
             f"{call} takes a policy, not the class {policy.__name__}; write policy={example}"
         )
-    raise TypeError(
-        f"{call} takes FailFast(), BestEffort(), Quorum(k) or FirstSuccess(), not {policy!r}"
-    )
+    if not isinstance(policy, JoinPolicy):
+        raise TypeError(
+            f"{call} takes FailFast(), BestEffort(), Quorum(k), FirstSuccess() or a JoinPolicy of "
+            f"your own, with a method begin(total), not {policy!r}"
+        )
 
 
 def as_priority(call: str, given: Any) -> Priority:

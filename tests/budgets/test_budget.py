@@ -61,7 +61,7 @@ def test_a_budget_is_a_value() -> None:
         with pytest.raises((TypeError, ValueError), match=r"Budget\(cost_usd=\.\.\.\)"):
             harness.Budget(cost_usd=amount)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a Budget, not 5"):
-        harness.open_run("x", budget=5)  # type: ignore[arg-type]
+        harness.open_run("x", budget=5)  # type: ignore[call-overload]
 
 
 # Reserve and settle -----------------------------------------------------------------------------

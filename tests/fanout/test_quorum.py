@@ -200,4 +200,5 @@ async def test_the_words_of_a_missed_quorum_count_needs_endings_and_successes(
     [quorum] = [entry for entry in caught.value.exceptions if isinstance(entry, QuorumError)]
     assert "3 successes were needed of 4 items" in str(quorum)
     assert "1 of those succeeded" in str(quorum)
-    assert "reached 1 of 3 successes" in str(caught.value)
+    assert "3 successes were needed of 4 items; 4 ended" in str(caught.value)
+    assert "2 items failed; the first is item 1: Boom: -2" in str(caught.value)

@@ -495,7 +495,7 @@ async def test_the_childs_own_endings_are_its_own(autojump_clock: MockClock) -> 
 
 async def test_a_parent_that_cant_be_one_is_refused() -> None:
     with pytest.raises(TypeError, match=r"parent=\.\.\.\) takes a run"):
-        harness.open_run("request", parent="server")  # type: ignore[arg-type]
+        harness.open_run("request", parent="server")  # type: ignore[call-overload]
     async with harness.open_run("server") as server:
         pass
     with pytest.raises(RunEndedError):

@@ -240,7 +240,6 @@ async def test_a_function_that_just_returns_is_a_good_answer_for_an_adaptive_cap
     assert after - began == pytest.approx(ended - after, rel=0.1)
 
 
-@pytest.mark.xfail(strict=True, reason="BestEffort(max_failures=...) is to come; changes.md")
 async def test_a_batch_whose_every_item_fails_stops_by_itself() -> None:
     """With a wrong key all of 3,000 items were tried, twice each."""
     calls: list[int] = []

@@ -1,0 +1,69 @@
+"""A limit that can change while a fan-out runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from harness._arguments import check_count
+
+ADVICE = "say how many items may be in flight at once"
+
+
+@runtime_checkable
+class ChangingLimit(Protocol):
+    """How many items may be in flight now; such as a `harness.limits.AdaptiveCapacity`.
+
+    Looked at whenever an item ends or a result is read.
+    """
+
+    @property
+    def limit(self) -> int:
+        """The limit as of now."""
+        ...
+
+
+class Limit:
+    """A limit that you change by hand: ``limit=Limit(100)``, then ``limit.change(20)``.
+
+    Several fan-outs may be given the same one; each may then have so many items in flight.
+    """
+
+    __slots__ = ("_limit", "_notices")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = check_count("Limit(limit)", limit, advice=ADVICE)
+        self._notices: dict[Callable[[], None], None] = {}
+
+    @property
+    def limit(self) -> int:
+        """How many items may be in flight now."""
+        return self._limit
+
+    def change(self, limit: int) -> None:
+        """Let so many items be in flight from now on.
+
+        More are started at once. With fewer, nothing is cancelled: what is in flight ends, and
+        nothing is started until there is room. To be called in trio's thread.
+
+        Args:
+          limit: The new limit; 0 starts nothing more until it is changed again.
+
+        Raises:
+          TypeError: if it is no whole number.
+          ValueError: if it is negative.
+        """
+        self._limit = check_count("Limit.change(limit)", limit, advice=ADVICE, least=0)
+        for notice in tuple(self._notices):
+            notice()
+
+    def _watch(self, notice: Callable[[], None]) -> None:
+        """Have ``notice`` called at each change."""
+        self._notices[notice] = None
+
+    def _unwatch(self, notice: Callable[[], None]) -> None:
+        """Have it called no more."""
+        self._notices.pop(notice, None)
+
+    def __repr__(self) -> str:
+        return f"Limit({self._limit})"
