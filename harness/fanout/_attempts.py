@@ -22,7 +22,6 @@ from harness.fanout._result import Hedges
 from harness.fanout._tries import Tries, too_late
 from harness.policies import Attempt, Hedge
 from harness.runs import Run
-from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
 
 JobT = TypeVar("JobT", bound=Tries)
@@ -195,7 +194,6 @@ async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
     Cancellation: nothing is left behind.
     """
     _waiting_for = f"its next attempt, in {seconds:.1f} s"
-    shielded = shielded_from()
     with trio.CancelScope() as scope:
 
         def stop() -> None:

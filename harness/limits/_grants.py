@@ -224,7 +224,9 @@ class Grants:
         if not reservation.closed:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
-            if isinstance(error, Exception):
+            if error is None:
+                state.answered(in_use=self._in_flight + 1)
+            elif isinstance(error, Exception):
                 now = current_time()
                 state.failed(
                     error,

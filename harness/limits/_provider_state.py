@@ -29,6 +29,9 @@ _HEARD_AS = {
     "output_tokens": "output_tokens",
 }
 
+OK = 200
+"""The status of a good answer, where nobody says one."""
+
 
 class ProviderState:
     """What is known about one provider."""
@@ -102,11 +105,18 @@ class ProviderState:
         elif epoch is not None:
             self.health.good += 1
             self.pauses.got_through(epoch=epoch)
-        if self._adaptive is not None and status is not None:
-            self._adaptive.record(
-                status=status, in_use=in_use, retry_after=heard.retry_after_seconds
-            )
+        if self._adaptive is not None:
+            if status is not None:
+                wait = heard.retry_after_seconds
+                self._adaptive.record(status=status, in_use=in_use, retry_after=wait)
+            elif epoch is not None:
+                self.answered(in_use=in_use)  # It was settled, without a word of a refusal.
         return heard
+
+    def answered(self, *, in_use: int) -> None:
+        """Record that a request was answered, by somebody who doesn't say how."""
+        if self._adaptive is not None:
+            self._adaptive.record(status=OK, in_use=in_use)
 
     def failed(self, error: Exception, *, epoch: int, in_use: int, now: float, draw: float) -> None:
         """Record that a request ended in ``error`` before anybody said how it was answered."""
