@@ -154,6 +154,9 @@ class ItemWork:
         self._run: Run
         self._own_run: OwnRun
         self._attempts: Attempts[Job, Run] | None = None
+        self._naps: dict[Job, trio.CancelScope] = {}
+        """The items that wait for their next attempt."""
+        self._called_off = ""
         self._now: Callable[[], float]
 
     def begin(self, engine: Host) -> None:
@@ -173,6 +176,14 @@ class ItemWork:
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
         return NO_HEDGES if self._attempts is None else self._attempts.hedges
+
+    def call_off(self, key: Any, why: str) -> bool:
+        """Cut short the wait of an item for its next attempt; return whether there was one."""
+        found = [scope for job, scope in self._naps.items() if job.key == key]
+        self._called_off = why
+        for scope in found:
+            scope.cancel(why)
+        return bool(found)
 
     def end(self) -> None:
         """Do nothing: there is nothing to let go of."""
@@ -231,7 +242,16 @@ class ItemWork:
         """Retry, or fall back, in another task; or return what the item ends with."""
         try:
             delay = self._delay_seconds(job, error)
-            if delay is not None and await nap(delay, self._run):
+            slept = False
+            with trio.CancelScope() as called_off:
+                self._naps[job] = called_off
+                try:
+                    slept = delay is not None and await nap(delay, self._run)
+                finally:
+                    del self._naps[job]
+            if called_off.cancelled_caught:
+                return "cancelled", _given_up(self._called_off, error)
+            if slept:
                 job.failure = status, error
                 job.before = job.attempts
                 self._start_task(self.carry, job)
