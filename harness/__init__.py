@@ -2,7 +2,7 @@
 
 from harness import errors
 from harness._budget import Budget
-from harness.fanout import Limit, Result, Results, fan_out, open_fan_out, race
+from harness.fanout import Limit, Result, Results, fan_out, gather, open_fan_out, race
 from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
 from harness.runs import (
     Event,
@@ -41,6 +41,7 @@ __all__ = [
     "dump",
     "errors",
     "fan_out",
+    "gather",
     "observing",
     "open_fan_out",
     "open_run",

@@ -44,7 +44,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
         check_function("race()", fn, items=0)
     try:
         results = await fan_out(
-            _call,
+            call,
             fns,
             policy=FirstSuccess(),
             limit=len(fns),
@@ -62,7 +62,8 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
     return value
 
 
-async def _call(fn: Callable[[], Awaitable[Any]]) -> Any:
+async def call(fn: Callable[[], Awaitable[Any]]) -> Any:
+    """Call a function that may turn out not to be async."""
     awaitable = fn()
     if not isinstance(awaitable, Awaitable):
         raise not_awaitable_error(fn, awaitable)
