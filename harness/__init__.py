@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from harness import errors
 from harness._budget import Budget
 from harness._lazy import lazy
-from harness.fanout import Limit, Result, Results, fan_out, open_fan_out, race
+from harness.fanout import Limit, Result, Results, fan_out, gather, open_fan_out, race
 from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
 from harness.runs import (
     Event,
@@ -49,6 +49,7 @@ __all__ = [
     "dump",
     "errors",
     "fan_out",
+    "gather",
     "observing",
     "open_fan_out",
     "open_run",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness._lazy import lazy
 from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
+from harness.fanout._gather import gather
 from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
@@ -50,6 +51,7 @@ __all__ = [
     "Totals",
     "ValueForm",
     "fan_out",
+    "gather",
     "open_fan_out",
     "race",
 ]

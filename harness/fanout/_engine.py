@@ -33,7 +33,7 @@ import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._words import error_in_words, repr_of
-from harness.errors import FanOutError, ItemSkipped
+from harness.errors import FanOutError, ItemSkipped, RunCancelled
 from harness.fanout._feed import Feed
 from harness.fanout._job import Job
 from harness.fanout._join import Join
@@ -69,6 +69,10 @@ class Work(Protocol):
 
         None if nobody wants to hear it, as is known from `begin` on.
         """
+        ...
+
+    def call_off(self, key: Any, why: str) -> bool:
+        """Cut short what belongs to an item between its attempts; return whether there was any."""
         ...
 
     def end(self) -> None:
@@ -110,6 +114,8 @@ class Engine:
         self.window = plan.room
         """How many may be in flight, on their way to a journal, or unread."""
         self._changing_limit = plan.changing_limit
+        self._called_off: dict[Any, str] = {}
+        """The keys of items that are not to be started, and why."""
         self.in_flight = 0
         self.unread = 0
         """Results that wait for a reader; the stream counts them up and down."""
@@ -321,6 +327,22 @@ class Engine:
         self.start_nothing(why)
         self._cancel_items(self.cut or why)
 
+    def call_off(self, key: Any, why: str) -> bool:
+        """Cancel the item of a key, or see to it that it is skipped in its turn.
+
+        Returns:
+          Whether it was in flight.
+        """
+        self._called_off[key] = why
+        mine = [run for run in self.run.children if run._item_index is not None]
+        if self._plan.key is None:
+            attempts = [run for run in mine if run._item_index == key]
+        else:
+            attempts = [run for run in mine if run.name == str(key)]
+        for run in attempts:
+            run.cancel(why)
+        return self._work.call_off(key, why) or bool(attempts)
+
     def start_nothing(self, why: str) -> None:
         """Start nothing more, and say of the items that this is why, unless that is said."""
         self.start_no_more()
@@ -431,7 +453,7 @@ class Engine:
         self.started += 1
         self.in_flight += 1
         attempt = self._attempt
-        if attempt is None or job.problem is not None:
+        if attempt is None or job.problem is not None or self._called_off:
             self._start_as_told(job)
             return
         job.attempt = attempt
@@ -452,6 +474,9 @@ class Engine:
                         f"{repr_of(job.item)}; it must return the key at once"
                     )
             job.name = job.name or str(job.key)
+            if self._called_off and (why := self._called_off.get(job.key)) is not None:
+                self.nursery.start_soon(self._pass_over, job, why, name=job.name)
+                return
             if job.problem is not None:
                 raise job.problem
             job.attempt = _ask(self._plan.attempt_for, job.item)
@@ -466,6 +491,18 @@ class Engine:
         """End an item that the caller's own function choked on before its start."""
         job.started_at = trio.current_time()
         if self.end(job, "failed", error, job.started_at):
+            await self.settle()
+
+    async def _pass_over(self, job: Job, why: str) -> None:
+        """End an item that was called off before its start."""
+        job.started_at = trio.current_time()
+        error: Exception
+        if self._ledger is None:
+            status: ResultStatus = "skipped"
+            error = ItemSkipped(f"the item was never started: {why}")
+        else:
+            status, error = "cancelled", RunCancelled(why)  # A journal has noted it as started.
+        if self.end(job, status, error, job.started_at):
             await self.settle()
 
     # End --------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from harness.runs._current import current
 from harness.runs._endings import set_context
 from harness.runs._functions import not_awaitable_error
 from harness.runs._run import Ending
+from harness.runs._scopes import cancel_scope
 
 
 class Host(Protocol):
@@ -154,6 +155,9 @@ class ItemWork:
         self._own_run: OwnRun
         self._attempts: Attempts[Job, Run] | None = None
         self._hedges = NO_HEDGES
+        self._naps: dict[Job, trio.CancelScope] = {}
+        """The items that wait for their next attempt."""
+        self._called_off = ""
         self._now: Callable[[], float]
 
     def begin(self, engine: Host) -> None:
@@ -173,6 +177,14 @@ class ItemWork:
     def hedges(self) -> Hedges:
         """The attempts that were started beside another one, and what they brought."""
         return self._hedges if self._attempts is None else self._attempts.hedges
+
+    def call_off(self, key: Any, why: str) -> bool:
+        """Cut short the wait of an item for its next attempt; return whether there was one."""
+        found = [scope for job, scope in self._naps.items() if job.key == key]
+        self._called_off = why
+        for scope in found:
+            cancel_scope(scope, why)
+        return bool(found)
 
     def end(self) -> None:
         """Let go of the fan-out, so that it can be freed with whoever holds its results."""
@@ -235,7 +247,16 @@ class ItemWork:
         try:
             delay = self._delay_seconds(job, error)
             job.failure = status, error
-            if delay is not None and await nap(delay, self._host.closing, self._run):
+            slept = False
+            with trio.CancelScope() as called_off:
+                self._naps[job] = called_off
+                try:
+                    slept = delay is not None and await nap(delay, self._host.closing, self._run)
+                finally:
+                    del self._naps[job]
+            if called_off.cancelled_caught:
+                return "cancelled", _given_up(self._called_off, error)
+            if slept:
                 job.before = job.attempts
                 self._start_task(self.carry, job)
                 return None

@@ -47,7 +47,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
     refuse_outside_trio("race() was called")
     try:
         results = await fan_out(
-            _call,
+            call,
             fns,
             policy=FirstSuccess(),
             limit=len(fns),
@@ -65,7 +65,8 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
     return value
 
 
-async def _call(fn: Callable[[], Awaitable[Any]]) -> Any:
+async def call(fn: Callable[[], Awaitable[Any]]) -> Any:
+    """Call a function that may turn out not to be async."""
     awaitable = fn()
     if not isinstance(awaitable, Awaitable):
         raise not_awaitable_error(fn, awaitable)

@@ -16,8 +16,10 @@ from typing import Any, Generic, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._arguments import check_key
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
+from harness._words import repr_of
 from harness.errors import FanOutError, JournalError
 from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
@@ -166,6 +168,32 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             hedges=self._engine.hedges,
             never_started=self._engine.never_started() if self._closed else None,
         )
+
+    def cancel(self, key: Any, reason: str | None = None) -> bool:
+        """Cancel the item of this key alone, whatever it is doing; the others go on.
+
+        One in flight, or waiting for its next attempt, ends as cancelled, and no retry and no
+        fallback follows. One that was not started is skipped when its turn comes, and with a
+        journal is cancelled then: another session starts it. Several items of one key count as
+        one. What has ended stays as it is.
+
+        Args:
+          key: The item's key: what ``key=`` returns for it, by default its index.
+          reason: In words, for its error and for dumps.
+
+        Returns:
+          Whether it was in flight.
+
+        Raises:
+          RuntimeError: before the block.
+          TypeError: if the key can't be hashed.
+        """
+        if self._run is None:
+            raise self._not_entered()
+        check_key("FanOutStream.cancel(key)", key)
+        if self._finished:
+            return False
+        return self._engine.call_off(key, reason or f"item {repr_of(key)} was called off")
 
     def summary(self) -> Summary:
         """Return how many items ended as what so far, read or not; after the block, of all.

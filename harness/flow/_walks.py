@@ -114,6 +114,10 @@ class Walks:
             return engine.settle()
         return None
 
+    def call_off(self, key: Any, why: str) -> bool:
+        """Return False: an item waits for its next attempt in its run, which the engine cancels."""
+        return False
+
     def end(self) -> None:
         """Let go of everything: whoever keeps the way, keeps numbers only."""
         self._way.end()
