@@ -1,8 +1,8 @@
-"""When a fan-out is over, and whether it succeeded: values that a fan-out is given.
+"""Say when a fan-out is over, and whether it succeeded.
 
-Plain facts without an `await`: they can be compared, printed, and shared by any number of
-fan-outs. What counts as a failure everywhere: an item that failed or timed out. Cancelled and
-skipped items never break a policy.
+Policies are plain values without an `await`: they can be compared, printed, and shared by any
+number of fan-outs. Everywhere, a failure is an item that failed or timed out. Cancelled and skipped
+items never break a policy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FailFast:
 
 @attrs.frozen
 class BestEffort:
-    """Failures are recorded beside the successes; nothing is raised for an item."""
+    """Failures are recorded alongside the successes; nothing is raised for an item."""
 
     critical: Callable[[Any], object] | None = attrs.field(default=None, validator=_check_critical)
     """If given, a failure of an item for which ``critical(item)`` is true acts as in `FailFast`."""
@@ -45,8 +45,8 @@ class BestEffort:
 class Quorum:
     """``k`` successes are enough: what is in flight is then cancelled, the rest skipped.
 
-    If that can't be reached any more a `FanOutError` is raised as soon as this is certain, with the
-    failures and a `QuorumError` as its entries.
+    As soon as that can no longer be reached, a `FanOutError` is raised, with the failures and a
+    `QuorumError` as its entries.
     """
 
     k: int = attrs.field(validator=_check_k)
@@ -55,7 +55,7 @@ class Quorum:
 
 @attrs.frozen
 class FirstSuccess:
-    """One success is enough; failures before it are passed over. `Quorum` of one."""
+    """One success is enough; failures before it are ignored. A `Quorum` of one."""
 
 
 JoinPolicy = FailFast | BestEffort | Quorum | FirstSuccess

@@ -1,4 +1,4 @@
-"""Which of the items that wait is started first."""
+"""Say which of the waiting items is started first."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _check_lookahead(instance: object, attribute: object, value: Any) -> None:
 
 @attrs.frozen
 class Priority:
-    """Start the item with the largest number first, among those that were read ahead.
+    """Start the item with the largest number first, among those read ahead.
 
-    Of two equal numbers the earlier item is first. Nothing starves: an item is overtaken by at
-    most ``lookahead`` items that came after it, however large their numbers, and is then the next.
+    If two numbers are equal, the earlier item is first. Nothing starves: an item is overtaken by at
+    most ``lookahead`` items that came after it, however large their numbers, and is then next.
     """
 
     function: Callable[[Any], float] = attrs.field(validator=_check_function)
     """``function(item)`` returns the item's number; called once, when the item is read."""
 
     lookahead: int = attrs.field(default=100, validator=_check_lookahead)
-    """How many items at most are read ahead and wait: the choice is among them."""
+    """How many items at most are read ahead and wait; the choice is among them."""
