@@ -1,4 +1,4 @@
-"""Put what an exploration found in words."""
+"""Put what an exploration found into words."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def failure(
     seed: int,
     decorator: str,
 ) -> ScheduleError:
-    """Return what says that a test fails, under which schedule, and how to see it again.
+    """Return an error that says that a test fails, under which schedule, and how to see it again.
 
     Args:
-      name: What the test is called.
+      name: The test's name.
       program: The test. It is run once more, to see what happens in it.
       found: The failure.
       schedules: How many schedules could have been run.
-      seed: What the search drew from.
+      seed: The seed of the search.
       decorator: The name of the decorator that runs it again.
     """
     schedule = found.run.schedule
