@@ -40,8 +40,8 @@ class Agent(Generic[OutputT]):
     Args:
       name: For people: the name of its runs. Need not be unique.
       model: Who answers; see `harness.models`.
-      instructions: What the model is told first. tools: What the model may call: tools, or
-      functions that `tool` turns into tools.
+      instructions: What the model is told first.
+      tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
       output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
         such as ``list[str]``. The model is told, its answer is validated, and it is told once what

@@ -96,8 +96,8 @@ def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) 
       A context manager that reserves on entry, for the run that enters it. It never waits.
 
     Raises:
-      TypeError, ValueError: if an amount isn't a number, or is negative. BudgetExceeded: on entry,
-      if a budget here has too little left. Nothing is held then.
+      TypeError, ValueError: if an amount isn't a number, or is negative.
+      BudgetExceeded: on entry, if a budget here has too little left. Nothing is held then.
       RunEndedError: on entry, if the current run has ended.
     """
     return Spending(_usage("reserve_budget", tokens, cost_usd))

@@ -1,4 +1,4 @@
-"""Send each item along a track of a router under way."""
+"""Send each item along a track of a running router."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from harness.runs._functions import name_of
 
 
 class Crashing(Protocol):
-    """What can end everything under way."""
+    """What can end everything in progress."""
 
     def crash(self, error: NotAsync) -> None:
         """End everything with a mistake in the program."""
 
 
 class Line:
-    """One track of a router under way."""
+    """One track of a running router."""
 
     def __init__(self, name: str, given: Track[Any, Any]) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Line:
         self._gate = None if given.limit is None else Gate(self.what, slots=given.limit, places=0)
 
     async def take(self, walker: Walker) -> Any:
-        """Call the track's function for an item, when there is a slot for it."""
+        """Call the track's function for an item when there is a slot for it."""
         gate = self._gate
         if gate is not None:
             if gate.free:
@@ -92,7 +92,7 @@ class Line:
 
 
 class Routing:
-    """The tracks of a router under way."""
+    """The tracks of a running router."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Routing:
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
-        """How many items are in flight, and wait for their turn."""
+        """How many items are in flight and waiting for their turn."""
         self._calls_in_flight = 0
         self._classify = classify
         self._classifier = f"classifier {name_of(classify)!r}"
@@ -128,7 +128,7 @@ class Routing:
             self.clock.touch()
 
     def begin(self, host: Crashing) -> None:
-        """Let an engine start the items, and take the time from now on."""
+        """Let an engine start the items, and start the clock."""
         self.crash = host.crash
         self.clock.start()
 
@@ -139,11 +139,11 @@ class Routing:
         """Do nothing: nobody here waits for other items."""
 
     async def walk(self, walker: Walker) -> Any:
-        """Classify an item, send it along its track, and if it fails there once along another.
+        """Classify an item and send it along its track; if it fails there, once along another.
 
         Raises:
-          UnknownTrackError: if the classifier chose a track that there isn't.
-          Exception: of the classifier, or of the track.
+          UnknownTrackError: if the classifier chose a track that doesn't exist.
+          Exception: from the classifier or the track.
 
         Checkpoint: as the functions do.
 
@@ -202,11 +202,11 @@ class Routing:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return sum_of_hedges(line.calls.hedges for line in self._lines.values())
 
     def end(self) -> None:
-        """Stop the clock, and let go of the engine: whoever keeps this, keeps numbers only."""
+        """Stop the clock and let go of the engine: whoever keeps this keeps only numbers."""
         self.clock.stop()
         self.counts = lambda: NOTHING_IN_FLIGHT
         self.crash = lambda error: None
