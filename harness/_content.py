@@ -70,8 +70,7 @@ def content_hash(value: Any, *, exact: bool = False) -> str:
 
     Args:
       value: Any value.
-      exact: Whether the hash differs for everything that ``==`` tells apart, even a list and a
-      tuple.
+      exact: Whether the hash differs for all that ``==`` tells apart, even a list and a tuple.
 
     Raises:
       TypeError: if the value, or one inside it, has no visible content; or if it contains itself or

@@ -36,7 +36,7 @@ _strays_are_meant = False
 
 @pytest.fixture(autouse=True)
 def _look_for_the_strays_marker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a test marked ``strays`` start tasks outside of the run they carry; it means to."""
+    """Let a test marked ``strays`` start tasks outside the run they carry, on purpose."""
     global _strays_are_meant
     _strays_are_meant = request.node.get_closest_marker("strays") is not None
     yield

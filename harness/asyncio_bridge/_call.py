@@ -121,7 +121,7 @@ class Call(Generic[T]):
                 ) from error
             raise AsyncioBridgeError(
                 f"{self._name}() was cancelled inside asyncio, by itself or by another asyncio "
-                "task; catch asyncio.CancelledError there if that is meant"
+                "task; catch asyncio.CancelledError there if that is intended"
             ) from error
         finally:
             del error, rest  # Their tracebacks hold this frame.

@@ -102,7 +102,7 @@ class AsyncioLoop:
         """
         if self._token is not None:
             raise RuntimeError(
-                "this asyncio loop was opened before; call open_asyncio() for each block"
+                "this asyncio loop was already opened; call open_asyncio() for each block"
             )
         token = self._token = trio.lowlevel.current_trio_token()
         started, self._thread_ended = trio.Event(), trio.Event()
@@ -299,7 +299,7 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     # What it calls in trio sees the variable too, but there is no loop.
     if call is None or asyncio._get_running_loop() is not call.loop:
         raise RuntimeError(
-            f"call_trio({name_of(fn)}) was called outside of what a run called in asyncio; it "
+            f"call_trio({name_of(fn)}) was called outside what a run called in asyncio; it "
             "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks"
         )
     check_callable("call_trio()", fn)

@@ -143,7 +143,7 @@ class Spending:
         left, down to nothing, and anything beyond that is the budget's overrun.
 
         Raises:
-          TypeError, ValueError: if an amount is none, or is negative.
+          TypeError, ValueError: if an amount isn't a number, or is negative.
           ReservationError: if it isn't held: settled, refunded or left before, or not entered.
         """
         used = _usage("Spending.settle", tokens, cost_usd)
@@ -195,7 +195,7 @@ def charge_budget(*, tokens: int = 0, cost_usd: float = 0.0, earlier: bool = Fal
         left, and whoever only counts isn't told again.
 
     Raises:
-      TypeError, ValueError: if an amount is none, or is negative.
+      TypeError, ValueError: if an amount isn't a number, or is negative.
       RunEndedError: if the current run has ended.
     """
     used = _usage("charge_budget", tokens, cost_usd)

@@ -67,7 +67,7 @@ class Similar:
         Raises:
           TypeError: if ``embed`` returns anything but vectors.
           ValueError: if it returns a different number of vectors, or vectors that can't be
-          compared.
+            compared.
         """
         directions = [_Direction(vector) for vector in self._vectors(values)]
         parents = list(range(len(directions)))
@@ -91,7 +91,7 @@ class Similar:
             getattr(given, "close", lambda: None)()
             raise TypeError(
                 "Similar(embed) takes a plain function, and this one is async; compute embeddings "
-                "in the fan-out, beside the values, and give a function that looks them up"
+                "in the fan-out, alongside the values, and give a function that looks them up"
             )
         rows = _as_list(given)
         if rows is None or (rows and all(_is_number(row) for row in rows)):

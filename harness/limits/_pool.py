@@ -42,7 +42,7 @@ class ProviderPool:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a pool takes limiters, but got {limiter!r}")
         if len(set(map(id, self.limiters))) < len(self.limiters):
-            raise ValueError("a limiter stands in this pool twice; give each provider once")
+            raise ValueError("a limiter is in this pool twice; give each provider once")
         self._turnstile: Turnstile[PoolReservation] = Turnstile(self._free_at, self._take)
         self._listening = False
 
@@ -195,7 +195,7 @@ class PoolReservation(Waiter):
     async def __aenter__(self) -> Reservation:
         if self._entered:
             raise ReservationError(
-                "this reservation of a pool was entered before, and can be entered once; "
+                "this reservation of a pool was already entered, and can be entered only once; "
                 "ask the pool for another one"
             )
         self._entered = True

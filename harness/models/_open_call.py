@@ -77,7 +77,7 @@ class OpenCall(AnswerStream):
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
             raise RuntimeError(
-                "the block of this stream was entered before; call model.stream() for each block"
+                "the block of this stream was already entered; call model.stream() for each block"
             )
         self._was_entered = True
         model = self._model
@@ -131,7 +131,7 @@ class OpenCall(AnswerStream):
         answer, spend = self._answer, self._spend
         if not self._is_open or answer is None or spend is None:
             raise trio.ClosedResourceError(
-                "this answer was closed with its block; read it inside of `async with "
+                "this answer was closed with its block; read it inside `async with "
                 "model.stream(request)`"
             )
         try:

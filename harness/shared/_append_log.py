@@ -99,7 +99,7 @@ class AppendLog(Generic[T]):
         """Add ``entry`` to the end of the current run's segment.
 
         Raises:
-          NoRunError: outside of any run.
+          NoRunError: outside any run.
           RunEndedError: if the current run has ended.
         """
         run = current_run_or_none()

@@ -210,7 +210,7 @@ class Flights:
           AssertionError: if one is broken.
         """
         for key, flight in self._by_key.items():
-            assert flight.key == key, f"{flight.what} {key!r} stands under another key"
+            assert flight.key == key, f"{flight.what} {key!r} is under another key"
             assert flight in self._all, f"{flight.what} {key!r} has been forgotten"
         for flight in self._all:
             assert not flight.done.is_set(), f"{flight.what} {flight.key!r} has landed"
@@ -264,8 +264,7 @@ async def open_flights(
     Args:
       what: The owner, for messages.
       landed: Called with each flight that has landed and wasn't set aside.
-      cut_off: Whether the end of the block cuts off what is in progress, rather than waiting for
-      it.
+      cut_off: Whether the end of the block cuts off what is in progress, instead of waiting.
 
     Checkpoint: on exit.
 

@@ -230,7 +230,7 @@ class Once:
         if self._under_way.setdefault(key, self) is not self:
             # To the store it looks like one cut off by a crash, which might be carried out again.
             raise JournalLockedError(
-                f"the effect {repr_of(key)} is under way in another open_once() of this journal; "
+                f"the effect {repr_of(key)} is in progress in another open_once() of this journal; "
                 "open one, around everything that shares it"
             )
         try:

@@ -30,7 +30,7 @@ async def add(a: int, b: int) -> int:
 
 @server.tool()
 def busiest() -> str:
-    """Say how many additions were under way at once."""
+    """Say how many additions were in progress at once."""
     return f"{most_at_once} at once, {under_way} now"
 
 

@@ -258,7 +258,7 @@ async def test_who_waits_for_room_is_woken_when_there_is_some(autojump_clock: Mo
 
 
 async def test_a_wake_up_that_a_cancelled_task_got_is_not_lost(autojump_clock: MockClock) -> None:
-    """Two wait, and the one that is woken gives up: the other must not wait for ever."""
+    """Two wait, and the one that is woken gives up: the other mustn't wait forever."""
     passed: list[str] = []
     scope = trio.CancelScope()
 
@@ -472,7 +472,7 @@ async def test_an_error_that_nobody_read_comes_from_the_block(autojump_clock: Mo
         async with agent.stream("hi"):
             await trio.sleep(10)
             raise ZeroDivisionError
-    assert "had failed before" in caught.value.__notes__[0]
+    assert "had already failed" in caught.value.__notes__[0]
 
 
 async def test_an_error_is_raised_once(autojump_clock: MockClock) -> None:

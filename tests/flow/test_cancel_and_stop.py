@@ -52,7 +52,7 @@ async def test_cancelling_its_own_run_returns_what_is_there(autojump_clock: Mock
 
 
 async def test_a_stop_lets_items_go_their_whole_way(autojump_clock: MockClock) -> None:
-    """Those under way end in the last stage; nothing more is pulled."""
+    """Those in progress end in the last stage; nothing more is pulled."""
     source = Source()
 
     async def may_stop(item: int) -> int:

@@ -138,7 +138,7 @@ async def test_limits_that_are_twice_too_high_are_corrected(
 async def test_long_calls_leave_little_unused(
     judged: Judged, least_use: float, autojump_clock: MockClock
 ) -> None:
-    """100 calls are always under way; taken off the provider's count once more, they cost 16 %."""
+    """100 calls are always in progress; subtracting them twice from the provider's count cost 16 %."""
     async with open_provider(
         answer=answer,
         requests_per_minute=300,

@@ -109,7 +109,7 @@ async def test_with_a_stated_maximum_calls_side_by_side_never_overrun(
 
 
 class Unknown(FunctionModel):
-    """A model of which nobody knows what it will use: 60 tokens in and 40 out, after a second."""
+    """A model whose use nobody knows beforehand: 60 tokens in and 40 out, after a second."""
 
     def __init__(self, failures: int = 0, **options: Any) -> None:
         super().__init__(self.answer, **options)

@@ -229,12 +229,12 @@ JSON, EVENTS = head("application/json"), head("text/event-stream")
 
 WHOLE = {
     "not JSON": (b"<html>gateway</html>", "malformed reply"),
-    "no object": (b"[]", "the reply is no object"),
+    "no object": (b"[]", "the reply isn't an object"),
     "nothing in it": (b"{}", "no choices|no output|no content"),
     "not text": (b'{"a": "\xff"}', "malformed reply"),
     "nothing": (b"", "malformed reply"),
     "too deep": (b"[" * 100_000, "malformed reply"),
-    "null": (b"null", "the reply is no object"),
+    "null": (b"null", "the reply isn't an object"),
 }
 
 

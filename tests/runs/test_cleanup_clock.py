@@ -190,7 +190,7 @@ async def test_under_a_foreign_cancel_nested_cleanups_share_the_clock(
 async def test_a_foreign_cancel_inside_a_run_is_forgotten_when_it_is_left(
     autojump_clock: MockClock,
 ) -> None:
-    """The next scope's cleanup starts anew, or it would have no time at all."""
+    """The next scope's cleanup starts afresh, or it would have no time at all."""
     async with harness.open_run("job") as run:
         for expected in (1, 21):
             with trio.CancelScope() as scope:

@@ -272,7 +272,7 @@ async def test_a_dump_of_an_ended_run_says_whether_tasks_still_carry_it(
 
 
 def indent(line: str) -> int:
-    """Return how far the first letter of the line stands from the left."""
+    """Return how far the first letter of the line is from the left."""
     match = re.search(r"\w", line)
     assert match is not None
     return match.start()

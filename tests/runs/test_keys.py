@@ -116,7 +116,7 @@ async def test_each_effect_has_a_key_whatever_the_order(autojump_clock: MockCloc
 
 async def test_outside_of_a_tool_call_an_effect_needs_a_name() -> None:
     async with harness.open_run("job") as run:
-        with pytest.raises(TypeError, match="needs a name outside of a tool call"):
+        with pytest.raises(TypeError, match="needs a name outside a tool call"):
             run.effect_key()
         with pytest.raises(ValueError, match="tells the effect from others"):
             run.effect_key("")

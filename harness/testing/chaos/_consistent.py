@@ -73,7 +73,7 @@ def _wrong_with_results(results: Results[Any], items: Any) -> Iterator[str]:
 def _wrong_with_result(result: Result[Any]) -> Iterator[str]:
     name = f"item {repr_of(result.key)}"
     if result.status not in _STATUSES:
-        yield f"{name} ended as {result.status!r}, which is no ending"
+        yield f"{name} ended as {result.status!r}, which isn't an ending"
     elif result.status != "ok":
         if not isinstance(result.error, BaseException):
             yield f"{name} is {result.status} without an error"

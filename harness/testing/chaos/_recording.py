@@ -192,7 +192,7 @@ class Recording(Generic[T]):
         again = await _ask(aggregate, self._in_order(range(len(self))))
         if not same(first, again):
             raise AssertionError(
-                f"{_name(aggregate)} gives another answer every time, also for one order of "
+                f"{_name(aggregate)} gives a different answer every time, even for one order of "
                 f"arrival: {first}, then {again}; it keeps something from one call to the next, "
                 "or draws at random, so orders can't be compared"
             )

@@ -62,8 +62,7 @@ async def assert_stable_under_load(
     Raises:
       AssertionError: at the first result that differs: which item, what it gave alone and under
         load, the load, and after how many runs. What is in flight is cancelled.
-      TypeError, ValueError: if an argument is wrong, or an item run alone doesn't give the same
-      twice.
+      TypeError, ValueError: if an argument is wrong, or an item alone doesn't give the same twice.
 
     Checkpoint: always.
 

@@ -204,7 +204,7 @@ def _refuse_what_is_not_async(test: object) -> None:
     plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
     if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
         raise TypeError(
-            f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
+            f"only async tests can be explored, and {test!r} isn't one; without a checkpoint there "
             "is only one order"
         )
 

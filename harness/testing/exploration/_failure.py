@@ -80,16 +80,16 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
         lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
     for task in run.strangers:
         lines.append(
-            f"task {task!r} mixes two event loops: something that was made outside of the test "
+            f"task {task!r} mixes two event loops: something that was made outside the test "
             "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
         )
     if not run.strangers and was_refused_by_trio(error):
         lines.append(
             "something that belongs to another event loop was used: an event, a lock or a channel "
-            "that was made outside of the test, or by another test; make it in the test"
+            "that was made outside the test, or by another test; make it in the test"
         )
     if starts_trio(error):
-        lines.append("the test is inside of trio already: await the function, don't trio.run it")
+        lines.append("the test is inside trio already: await the function, don't trio.run it")
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
     return lines

@@ -57,7 +57,7 @@ class Named:
         Args:
           module: What may be one; anything else is left alone.
           code: The code that uses it: only what it uses is looked at. None: everything, if the
-          module is the user's.
+            module is the user's.
         """
         if not isinstance(module, types.ModuleType):
             return

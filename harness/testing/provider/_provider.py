@@ -253,7 +253,7 @@ def loopback_address(host: str) -> str:
     """Return the loopback address that ``host`` stands for.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it isn't one.
     """
     if host == "localhost":
         return "127.0.0.1"

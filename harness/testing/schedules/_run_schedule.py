@@ -92,6 +92,6 @@ def refuse_inside_trio(what: str) -> None:
     except RuntimeError:
         return
     raise RuntimeError(
-        f"{what} starts a trio.run of its own, and this thread is inside of one already; call it "
+        f"{what} starts a trio.run of its own, and this thread is inside one already; call it "
         f"in a worker thread: `await trio.to_thread.run_sync({what}, ...)`"
     )

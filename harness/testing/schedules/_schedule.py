@@ -211,7 +211,7 @@ class Schedule:
         for part in _items(parts[1]):
             found = _DEVIATION.fullmatch(part)
             if found is None:
-                raise ValueError(f"in the replay string {text!r}, {part!r} is no deviation")
+                raise ValueError(f"in the replay string {text!r}, {part!r} isn't a deviation")
             deviations.append((int(found[1]), int(found[2])))
             if found[3] is not None:
                 at_deviations.append(int(found[3], 16))
@@ -219,7 +219,7 @@ class Schedule:
         for part in _items(parts[2]):
             found = _FAULT.fullmatch(part)
             if found is None:
-                raise ValueError(f"in the replay string {text!r}, {part!r} is no fault")
+                raise ValueError(f"in the replay string {text!r}, {part!r} isn't a fault")
             faults.append(Fault(int(found[2]), int(found[3]), _LETTERS[found[1]]))
         marks = None
         if parts[3] != "-":
