@@ -1,4 +1,4 @@
-"""Two values have the same hash just if their content is the same."""
+"""Two values have the same hash if and only if their content is the same."""
 
 import dataclasses
 import datetime

@@ -1,4 +1,4 @@
-"""A misspelt option is found by type checkers, wherever it stands between a call and the engine."""
+"""A misspelt option is found by type checkers, wherever it is between a call and the engine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An MCP server for the tests: ``python mcp_server.py [PORT]``.
 
-Without a port it speaks through its standard input and output.
+Without a port, it talks through its standard input and output.
 """
 
 import os

@@ -440,7 +440,7 @@ async def test_an_error_of_the_run_comes_after_its_last_event(autojump_clock: Mo
 async def test_an_error_that_ends_loops_does_not_end_the_readers_quietly(
     autojump_clock: MockClock,
 ) -> None:
-    """`anext` of a model or tool whose iterator is at its end; the reader took it for the end."""
+    """A model or tool calls `anext` on an exhausted iterator; the reader took that for the end."""
 
     async def ask(request: ModelRequest) -> str:
         empty: AsyncIterator[str] = aiter(EmptyIterator())

@@ -360,7 +360,7 @@ async def test_what_a_tool_returns_is_text_or_json(autojump_clock: MockClock) ->
 async def test_text_that_no_request_can_hold_is_told_in_words(
     autojump_clock: MockClock, fails: bool
 ) -> None:
-    """As names of files are that are no UTF-8. The whole history could not be sent or saved."""
+    """Like file names that aren't UTF-8. The whole history couldn't be sent or saved."""
 
     @tool
     async def name_of_file() -> str:
@@ -423,7 +423,7 @@ async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> Non
 
 
 async def test_an_error_fails_the_run_by_choice(autojump_clock: MockClock) -> None:
-    """It comes out as itself, the calls beside it are cut short, and each has a result."""
+    """It comes out unchanged, the other calls are cut short, and each has a result."""
     ended: list[str] = []
     events: list[object] = []
 

@@ -261,7 +261,7 @@ async def test_swallowed_cancel_is_sent_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_self_cancel_is_an_error_that_says_so() -> None:
-    """An asyncio.CancelledError is no Exception; loose in trio it would crash the program."""
+    """An asyncio.CancelledError isn't an Exception; loose in trio, it would crash the program."""
 
     async def cancel_self() -> None:
         task = asyncio.current_task()
@@ -409,7 +409,7 @@ async def test_clean_up_of_a_call_that_outlives_the_block_is_not_cut() -> None:
 async def test_cancel_of_a_call_whose_loop_has_just_closed(repeat: int) -> None:
     """The cancel couldn't be handed to the loop, and an error came out of ``cancel()``.
 
-    Whether trio hears of the end before the cancel is chance, so it is tried some times.
+    Whether trio hears of the end before the cancel is chance, so it is tried several times.
     """
     scope = trio.CancelScope()
     loop = open_asyncio()
@@ -751,7 +751,7 @@ print(sorted(name for name in sys.modules if name.startswith(("harness.agents", 
 
 
 def test_it_needs_the_core_alone() -> None:
-    """It stood among the agents, whose models and schemas it has no use for."""
+    """It was among the agents, whose models and schemas it has no use for."""
     done = subprocess.run(
         [sys.executable, "-c", WITH_THE_CORE_ALONE], capture_output=True, text=True, check=True
     )

@@ -157,7 +157,7 @@ async def test_tasks_that_belong_to_an_item_end_before_it(autojump_clock: MockCl
 async def test_a_cancelled_item_leaves_its_place_to_the_first_outside(
     autojump_clock: MockClock,
 ) -> None:
-    """And that one's stage can go on: the place was all that it waited for."""
+    """And that item's stage can go on: the place was all it was waiting for."""
     runs: dict[int, harness.Run] = {}
     began: dict[int, float] = {}
 

@@ -24,7 +24,7 @@ class Frozen(Exception):
 async def test_a_plain_function_that_returns_none_is_a_mistake_in_the_program(
     autojump_clock: MockClock,
 ) -> None:
-    """None stood for "not called yet" too, so that every item failed with Python's own words."""
+    """None also meant "not called yet", so every item failed with Python's own words."""
 
     def log(item: int) -> Any:
         return None

@@ -1,4 +1,4 @@
-"""When the time for a cleanup starts: with the cancel, whosever and whenever it is."""
+"""When the time for a cleanup starts: with the cancel, whoever's it is and whenever it comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.errors import RunTimedOut
 
 
 async def clean(seconds: float, *, max_seconds: float | None = None) -> None:
-    """Clean up for so long; the default for ``max_seconds`` is harness's own."""
+    """Clean up for this long; the default for ``max_seconds`` is harness's own."""
     with harness.cleanup() if max_seconds is None else harness.cleanup(max_seconds=max_seconds):
         await trio.sleep(seconds)
 

@@ -1,9 +1,9 @@
 """A Ctrl-C at any line of a primitive leaves nothing half done, as in trio's own.
 
-trio's handler raises `KeyboardInterrupt` wherever the main thread is, but in code that is protected
-from it. Here a trace function raises it at the first line of ours that isn't, then at the second,
-and so on until none is left. What must hold each time: the program ends with it, and neither hangs
-nor breaks trio; no lock stays taken; the context is as before.
+trio's handler raises `KeyboardInterrupt` wherever the main thread is, except in code that is
+protected from it. Here a trace function raises it at the first line of ours that isn't, then at the
+second, and so on until none is left. What must hold each time: the program ends with it, and
+neither hangs nor breaks trio; no lock stays taken; the context is as before.
 """
 
 from __future__ import annotations

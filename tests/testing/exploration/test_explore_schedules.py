@@ -172,7 +172,7 @@ async def test_a_replay_of_other_code_is_told() -> None:
 
 
 async def test_what_one_schedule_leaves_behind_is_put_back() -> None:
-    """Else a fault shows in a later schedule than the one that made it, and no replay shows it."""
+    """Otherwise a fault shows in a later schedule than its own, and no replay shows it."""
     await explore_schedules(schedules=50)(_counts_to_two)()
     assert _count == [0]
 
