@@ -155,7 +155,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         """
         if self._block is None:
             raise RuntimeError(
-                f"the stream of {self._setup.name!r} was already started; "
+                f"the stream of {self._setup.name!r} was started before; "
                 "call agent.stream() for each block"
             )
         self._run = run = self._block._make_run()
@@ -192,7 +192,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         if exc is None:
             self._raised = True
             raise self._error
-        try_note(exc, f"the stream of {self._setup.name!r} had already failed: {self._error}")
+        try_note(exc, f"the stream of {self._setup.name!r} had failed before: {self._error}")
 
     async def _leave(self, exc: BaseException | None) -> None:
         """End the run and wait until its task is gone."""

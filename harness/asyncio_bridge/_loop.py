@@ -102,7 +102,7 @@ class AsyncioLoop:
         """
         if self._token is not None:
             raise RuntimeError(
-                "this asyncio loop was already opened; call open_asyncio() for each block"
+                "this asyncio loop was opened before; call open_asyncio() for each block"
             )
         token = self._token = trio.lowlevel.current_trio_token()
         started, self._thread_ended = trio.Event(), trio.Event()

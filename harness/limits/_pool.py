@@ -195,7 +195,7 @@ class PoolReservation(Waiter):
     async def __aenter__(self) -> Reservation:
         if self._entered:
             raise ReservationError(
-                "this reservation of a pool was already entered, and can be entered only once; "
+                "this reservation of a pool was entered before, and can be entered once; "
                 "ask the pool for another one"
             )
         self._entered = True

@@ -160,7 +160,7 @@ class RunBlock(AsyncWithOnly):
             look_for_yield(frame, f"open_run({self._name!r})")
         if self._run is not None:
             raise RuntimeError(
-                f"the block of {self._run!r} was already entered; call open_run() for each block"
+                f"the block of {self._run!r} was entered before; call open_run() for each block"
             )
         run = self._run = self._make_run()
         parent = run._parent

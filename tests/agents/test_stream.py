@@ -472,7 +472,7 @@ async def test_an_error_that_nobody_read_comes_from_the_block(autojump_clock: Mo
         async with agent.stream("hi"):
             await trio.sleep(10)
             raise ZeroDivisionError
-    assert "had already failed" in caught.value.__notes__[0]
+    assert "had failed before" in caught.value.__notes__[0]
 
 
 async def test_an_error_is_raised_once(autojump_clock: MockClock) -> None:

@@ -108,7 +108,7 @@ async def test_an_aggregate_that_keeps_something_is_told_apart() -> None:
         calls.append(1)
         return len(calls)
 
-    with pytest.raises(AssertionError, match="another answer every time"):
+    with pytest.raises(AssertionError, match="a different answer every time"):
         await Recording.of_values([1, 2]).assert_order_independent(count)
 
 
