@@ -56,7 +56,7 @@ class Host(Protocol):
         ...
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why everything is being cut short; None if it isn't."""
         ...
 
     def more_may_come(self) -> bool:
@@ -353,7 +353,7 @@ class Flow:
         return self._host.decided
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why everything is being cut short; None if it isn't."""
         return self._host.why_cut()
 
     def left(self, walker: Walker) -> None:
@@ -389,7 +389,7 @@ class Flow:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return sum_of_hedges(station.calls.hedges for station in self._stations)
 
     def statistics(self, counts: FanOutStatistics | None = None) -> PipelineStatistics:

@@ -63,7 +63,7 @@ class Way(Protocol):
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         ...
 
 
@@ -120,7 +120,7 @@ class Walks:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return self._way.hedges
 
     # What the way asks of its host --------------------------------------------------------------
