@@ -94,7 +94,7 @@ async def test_a_refusal_holds_nothing_and_says_what_there_is() -> None:
                 assert str(refused.value) == (
                     "run 'nightly/ticket' asked for 301 tokens, and the budget of run 'nightly' "
                     "has 300 tokens left of 1,000 tokens (0 tokens spent, 700 tokens reserved by "
-                    "calls under way); give open_run() a larger budget, ask for less at a time, "
+                    "calls in progress); give open_run() a larger budget, ask for less at a time, "
                     "or end with what there is"
                 )
                 copy = pickle.loads(pickle.dumps(refused.value))
