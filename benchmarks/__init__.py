@@ -1,4 +1,4 @@
-"""What harness costs, against floors written beside each case.
+"""Measure what harness costs, against floors written next to each case.
 
 Each file asks one question and has a function ``rows(*, quick)``; ``python -m benchmarks`` prints
 them all as one table.

@@ -1,11 +1,11 @@
-"""The same agent run with other frameworks, written as their users would write it.
+"""Run the same agent with other frameworks, written as their users would write it.
 
 Each has a function that makes its agent once, with a scripted model and one tool, and returns an
-async function that runs it once, for asyncio: to the answer in one model call, or through one tool
+async function for asyncio that runs it once: to the answer in one model call, or through one tool
 call to the answer in two. Nothing leaves the process.
 
-They come with the extra ``bench``; a framework that is missing is left out of `frameworks`. Each
-is imported when it is measured, since together they take seconds and hundreds of MiB.
+They come with the extra ``bench``; a framework that is missing is left out of `frameworks`. Each is
+imported when it is measured, because together they take seconds and hundreds of MiB.
 """
 
 # ruff: noqa: PLC0415
@@ -57,7 +57,7 @@ def pydantic_ai(*, with_tool: bool) -> RunOnce:
 
 
 def openai_agents(*, with_tool: bool) -> RunOnce:
-    """Return a run of an agent of openai-agents, its tracing switched off."""
+    """Return a run of an openai-agents agent, with tracing turned off."""
     os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")
     from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
     from openai.types.responses import (
@@ -104,7 +104,7 @@ def openai_agents(*, with_tool: bool) -> RunOnce:
 
 
 def langgraph(*, with_tool: bool) -> RunOnce:
-    """Return a run of a LangGraph graph: a model node and a tool node, as its tutorial builds."""
+    """Return a run of a LangGraph graph: a model node and a tool node, as in its tutorial."""
     from langchain_core.messages import AIMessage, ToolMessage
     from langgraph.graph import END, START, MessagesState, StateGraph
 

@@ -1,4 +1,4 @@
-"""A request to other rate limiters, all on asyncio, written as their users would write it.
+"""Ask other rate limiters, all on asyncio, written as their users would write it.
 
 They do less: one limit each, no settling, no ordered line; and most of them return without letting
 other tasks run when there is room. `installed` has those that are installed.
@@ -12,7 +12,7 @@ PLENTY_PER_MINUTE = 10**9
 
 
 def installed() -> Mapping[str, Callable[[int], Coroutine[Any, Any, None]] | None]:
-    """Return the peers by name; None stands for one that is not installed."""
+    """Return the peers by name; None for one that isn't installed."""
     return {name: _find(module, peer) for name, (module, peer) in _PEERS.items()}
 
 

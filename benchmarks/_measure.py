@@ -1,14 +1,14 @@
-"""How a benchmark measures, and the row that it gives to the table.
+"""Measure a benchmark, and give its row to the table.
 
-Method: one process, no I/O, CPU time. In each round every case runs once, in turn, and every other
-round in reverse order; so a machine that slows down meanwhile slows all of them. A ratio is taken
+Method: one process, no I/O, CPU time. In each round every case runs once, in turn, and in reverse
+order every other round; so a machine that slows down meanwhile slows all of them. A ratio is taken
 inside a round, and the median over all rounds is what counts. Many short rounds are better than a
 few long ones. Garbage is collected before each measurement, and what was alive before the first is
-left out of all collections, so that a case pays for its own garbage only.
+excluded from all collections, so that a case pays only for its own garbage.
 
-A median of rounds is only known to lie in an interval (`Measured.of`), and a row is over its budget
-only if the whole interval is. So a row near its budget isn't over by chance: of a hundred runs of
-code that keeps it exactly, fewer than one is.
+A median of rounds is only known to be in an interval (`Measured.of`), and a row is over its budget
+only if the whole interval is. So a row near its budget isn't over by chance: in a hundred runs of
+code that exactly meets its budget, fewer than one is.
 
 Compare ratios; don't compare two machines.
 """
@@ -37,7 +37,7 @@ import trio
 import harness
 
 Bench = Callable[[int], float]
-"""Does something ``count`` times and returns the CPU seconds that it took."""
+"""Does something ``count`` times and returns the CPU seconds it took."""
 
 
 CONFIDENCE = 0.99
@@ -45,7 +45,7 @@ CONFIDENCE = 0.99
 
 @attrs.frozen
 class Measured:
-    """A number, and the interval that it is known to lie in."""
+    """A number, and the interval it is known to be in."""
 
     middle: float
     low: float
@@ -58,11 +58,12 @@ class Measured:
 
     @classmethod
     def of(cls, rounds: Iterable[float]) -> "Measured":
-        """Return the median of many rounds, with an interval for the one of infinitely many.
+        """Return the median of many rounds, with an interval for the true median.
 
-        Each round is as likely to fall below that as above, however the rounds are spread. So the
-        number of those below is that of heads among as many coins, and the outermost rounds can be
-        left out on both sides, as many as leave a chance of one in a hundred to be wrong.
+        Each round is as likely to be below the true median as above, however rounds are
+        distributed. So the number below is that of heads among as many coins, and outermost rounds
+        can be left out on both sides: as many as keep the chance of being wrong at one in a
+        hundred.
         """
         ordered = sorted(rounds)
         count = len(ordered)
@@ -93,7 +94,7 @@ class Row:
     """What is compared with what."""
 
     measured: Measured | None
-    """The ratio; None where it can't be measured, as a peer is not installed."""
+    """The ratio; None if it can't be measured, because a peer isn't installed."""
 
     sign: Literal["≤", "≥", ""] = ""
     """Which way the budget holds; empty for a row that is only shown."""
@@ -105,7 +106,7 @@ class Row:
     """The numbers behind the ratio, with their units; or why there are none."""
 
     unit: str = "×"
-    """What the budget and the measured number count; by default times the floor."""
+    """The unit of the budget and the measured number; by default, times the floor."""
 
     @property
     def budget(self) -> str:
@@ -116,14 +117,14 @@ class Row:
         """Return whether it keeps the budget: False only if the whole interval is beyond it.
 
         Args:
-          margin: By which part of itself the budget may be missed.
+          margin: By what share of itself the budget may be missed.
 
         Returns:
           None if there is no budget, or nothing was measured.
         """
         if not self.sign or self.measured is None:
             return None
-        # As it is printed. No measurement here is good for a third digit.
+        # As printed. No measurement here is good for a third digit.
         if self.sign == "≤":
             return round(self.measured.low, 2) <= self.limit * (1 + margin)
         return round(self.measured.high, 2) >= self.limit * (1 - margin)
@@ -144,7 +145,7 @@ def at_least(
 
 
 def for_comparison(what: str, measured: Measured, *, note: str = "", unit: str = "×") -> Row:
-    """Return a row that promises nothing and stands beside those that do."""
+    """Return a row that promises nothing, to show next to those that do."""
     return Row(what, measured, note=note, unit=unit)
 
 
@@ -170,11 +171,11 @@ class Samples:
         return Measured.of(mine / its for mine, its in pairs)
 
     def each(self, case: str) -> float:
-        """Return the median CPU seconds that the case takes once."""
+        """Return the median CPU seconds of one repetition of the case."""
         return statistics.median(self.seconds[case]) / self.count
 
     def note(self, case: str, floor: str, *, per: str) -> str:
-        """Return in words what the case and the floor take once."""
+        """Return in words what one repetition takes, for the case and the floor."""
         return f"{in_words(self.each(case))} against {in_words(self.each(floor))} per {per}"
 
 
@@ -194,7 +195,7 @@ def interleaved(benches: Mapping[str, Bench], *, count: int, rounds: int) -> Sam
 
 @contextmanager
 def own_garbage_only() -> Iterator[None]:
-    """Leave what is alive out of all collections in the block, such as what peers have imported."""
+    """Exclude what is alive now from collections in the block, such as what peers imported."""
     gc.collect()
     gc.freeze()
     try:
@@ -204,11 +205,11 @@ def own_garbage_only() -> Iterator[None]:
 
 
 def timed_in_trio(function: Callable[[int], Awaitable[object]], *, depth: int = 0) -> Bench:
-    """Return the bench that times ``await function(count)``, the start of trio left out.
+    """Return the bench that times ``await function(count)``, without trio's start.
 
     Args:
       function: What is timed.
-      depth: How many runs it is called in, one inside the other.
+      depth: How many nested runs it is called in.
     """
 
     async def main(count: int) -> float:
@@ -225,14 +226,14 @@ def timed_statement(
 ) -> Bench:
     """Return the bench that times a statement too short for a call around it.
 
-    It is written out ten times, so the loop around it hardly counts. It can't be charged for
-    garbage: `timeit` switches the collector off.
+    It is repeated ten times, so the loop around it hardly counts. It can't be charged for garbage:
+    `timeit` turns the collector off.
 
     Args:
       statement: What is timed.
       names: What it can refer to.
-      setup: What is done once before, not timed.
-      depth: How many runs it is executed in, one inside the other.
+      setup: What is done once first, untimed.
+      depth: How many nested runs it is executed in.
     """
 
     async def main(count: int) -> float:
@@ -245,7 +246,7 @@ def timed_statement(
 
 @asynccontextmanager
 async def nested_runs(depth: int) -> AsyncIterator[None]:
-    """Open so many runs, one inside the other."""
+    """Open this many nested runs."""
     async with AsyncExitStack() as stack:
         for level in range(depth):
             await stack.enter_async_context(harness.open_run(f"level-{level}"))
@@ -253,7 +254,7 @@ async def nested_runs(depth: int) -> AsyncIterator[None]:
 
 
 def timed_in_asyncio(function: Callable[[int], Coroutine[Any, Any, object]]) -> Bench:
-    """Return the bench that does the same for a function of asyncio."""
+    """Return the bench that does the same for an asyncio function."""
 
     async def main(count: int) -> float:
         with cpu_time() as spent:

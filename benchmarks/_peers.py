@@ -1,4 +1,4 @@
-"""The same work with other libraries, written as their users would write it.
+"""Do the same work with other libraries, written as their users would write it.
 
 They come with the extra ``bench``; without it `MISSING` is true and nothing here may be called.
 `AIOSTREAM_MISSING` and `SIMLOOM_MISSING` are the same for those libraries alone; simloom needs

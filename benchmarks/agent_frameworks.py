@@ -1,7 +1,7 @@
 """What does the same agent run cost with other frameworks?
 
 They run on asyncio, ours on trio; the model is scripted in each, and nothing leaves the process.
-Kept apart from the budgets in `benchmarks.agents`, since the frameworks take seconds to import.
+Kept apart from the budgets in `benchmarks.agents`, because the frameworks take seconds to import.
 
 Run: python -m benchmarks agent_frameworks
 """

@@ -2,8 +2,8 @@
 
 The model is scripted and answers after one checkpoint, so all that is measured is ours: the run,
 the loop, the records, and in a tool turn the task, the validation and the result. The floor is a
-bare loop that does the same by hand. Cost at 5,000 at once against 10 shows whether a run looks at
-the other ones.
+bare loop that does the same by hand. The cost at 5,000 at once against 10 shows whether a run looks
+at the others.
 
 Run: python -m benchmarks agents
 """
@@ -32,7 +32,7 @@ KIB = 1024
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure one run after the other, many at once, and how large a waiting one is."""
+    """Measure runs one after the other, many at once, and the size of a waiting one."""
     samples = interleaved(SERIAL, count=30 if quick else 250, rounds=3 if quick else 31)
     for case, budget in (("one call", 5.0), ("a tool turn", 3.5)):
         yield at_most(
@@ -75,7 +75,7 @@ async def double(number: int) -> int:
 
 @tool(timeout=None)
 async def wait_for_ever() -> None:
-    """Wait for ever."""
+    """Wait forever."""
     await trio.sleep_forever()
 
 

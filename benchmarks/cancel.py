@@ -1,7 +1,7 @@
 """How long does it take to cancel very many live runs at once?
 
-Timed from the cancel until all have ended and the block around them is left, without starting them.
-The floor is the same number of bare sleeping tasks under one cancel scope.
+Timed from the cancel until all have ended and the block around them is left, not counting their
+start. The floor is the same number of bare sleeping tasks under one cancel scope.
 
 Run: python -m benchmarks cancel
 """

@@ -1,8 +1,8 @@
 """What does an item of a fan-out cost, against plain trio and against other libraries?
 
-Every case runs the same body, one checkpoint, for every item; where there is a limit it is 100. The
-floors keep no results, have no keys and copy no contexts: they are the least that a program could
-do. The peers do what their users would write; those on asyncio use its own checkpoint.
+Every case runs the same body, one checkpoint, for every item; limits are 100. The floors keep no
+results, have no keys and copy no contexts: they are the least a program could do. The peers do what
+their users would write; those on asyncio use its own checkpoint.
 
 Run: python -m benchmarks fan_out
 """
@@ -32,7 +32,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure a fan-out, with and without a timeout, beside everything else."""
+    """Measure a fan-out, with and without a timeout, against everything else."""
     benches = CASES | ({} if _peers.MISSING else PEERS)
     samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
     yield _against(samples, "fan_out", "chain, scopes", 1.4)

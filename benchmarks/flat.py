@@ -1,7 +1,7 @@
 """Does memory stay flat when very many items go through one fan-out?
 
 A separate process pushes the items through `open_fan_out` and reads each result. What counts is how
-much its peak memory grows after the first tenth of the items: a leak of just eight bytes per item
+much its peak memory grows after the first tenth of the items: a leak of only eight bytes per item
 would show as 7 MiB in a million.
 
 Run: python -m benchmarks flat
@@ -71,7 +71,7 @@ def peak_memory_bytes() -> int:
 
 
 def main() -> None:
-    """Be the separate process."""
+    """Run as the separate process."""
     early_bytes, late_bytes = trio.run(stream, int(sys.argv[1]))
     print(late_bytes - early_bytes, late_bytes, time.process_time())
 

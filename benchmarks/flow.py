@@ -2,8 +2,8 @@
 
 Every case takes its items through two stages of one checkpoint each, eight at a time in each. The
 fan-out calls both stages in one body, so there is no backpressure between them. The workers are
-what you would write by hand in trio: they keep the values in input order, and know nothing of
-failures, keys and runs. The peer on asyncio uses its own checkpoint.
+what you would write by hand in trio: they keep the values in input order, and know nothing about
+failures, keys or runs. The peer on asyncio uses its own checkpoint.
 
 Run: python -m benchmarks flow
 """
@@ -32,7 +32,7 @@ BUFFER = 16
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure a pipeline beside a fan-out, workers over channels, and aiostream."""
+    """Measure a pipeline against a fan-out, workers over channels, and aiostream."""
     benches = CASES | ({} if _peers.AIOSTREAM_MISSING else PEERS)
     samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
     for floor, budget in (("fan_out of the fused body", 1.25), ("workers over channels", 1.0)):
@@ -87,7 +87,7 @@ async def router(count: int) -> None:
 
 
 async def workers(count: int) -> None:
-    """Let eight workers per stage take items from a channel and send them to the next one."""
+    """Let eight workers per stage take items from a channel and send them to the next."""
     to_first, at_first = trio.open_memory_channel[tuple[int, int]](BUFFER)
     to_second, at_second = trio.open_memory_channel[tuple[int, int]](BUFFER)
     to_end, at_end = trio.open_memory_channel[tuple[int, int]](BUFFER)

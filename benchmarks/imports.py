@@ -1,8 +1,8 @@
 """How much longer does it take to import harness than to import what it needs?
 
 Each import gets a new interpreter, started in turn, that reports the CPU time of the import alone.
-The floor is importing the three packages that the core needs. All find their modules compiled, in a
-folder of our own, since not every environment lets Python keep them.
+The floor is importing the three packages that the core needs. All find their modules already
+compiled, in a folder of our own, because not every environment lets Python keep them.
 
 Run: python -m benchmarks imports
 """

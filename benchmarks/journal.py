@@ -1,31 +1,31 @@
 """What does it cost to have every result on disk?
 
-Records that are awaited until they are durable, a second, with 1, 8 and 64 runs that each wait for
-one at a time; against one commit per record on the same disk, the same row written with SQLite in
-a plain loop. It is a ratio since disks differ by a hundred times. A record is the end of an attempt
+Records per second, each awaited until durable, with 1, 8 and 64 runs that each wait for one at a
+time; against one commit per record on the same disk, the same row written with SQLite in a plain
+loop. It is a ratio because disks differ by a factor of a hundred. A record is the end of an attempt
 with a small value.
 
-With one run there is nothing to share, so that row shows what the way to the thread and back costs:
-two threads are woken, which takes 55 µs in all where the processors are awake, and 110 µs where
-they sleep between two records, as on a machine that does nothing else. So one run is also compared
-with that way and nothing else: a thread that makes each row of a queue durable, and tells trio.
+With one run there is nothing to share, so that row shows the cost of going to the thread and back:
+two threads are woken, which takes 55 µs in total if the processors are awake, and 110 µs if they
+sleep between two records, as on an otherwise idle machine. So one run is also compared with just
+that round trip: a thread that makes each row of a queue durable, and tells trio.
 
-With 64 the time that one record takes is shown too: 99 of 100 take less. A record that comes while
-a commit is under way waits for that one and its own, so the time of two commits (99 of 100 of the
-floor's take less than that) is the disk's and is taken off.
+With 64, the time that one record takes is shown too: 99 of 100 take less. A record that comes
+during a commit waits for that one and its own, so the time of two commits (99 of 100 of the floor's
+take less than that) is due to the disk and is subtracted.
 
 Effects (`open_once` with a journal) are measured against the same floor: each is recorded before it
-begins and after it came back, so it waits for two commits, which it shares with others.
+begins and after it has come back, so it waits for two commits, which it shares with others.
 
-And the whole: `fan_out` at limit 100, with a journal and without. What a journal costs there is
-processor time: it shows as longer waiting only where the processor has nothing left to spare. So
-what it takes beyond a fan-out without one is compared with the processor time of the same rows in
-plain SQLite: for each item the row that begins an attempt and the one that ends it, in commits of
-a hundred. The machine cancels out, and so does the disk. That a batch takes no longer is held for
-items of 100 ms, with a processor that is half as fast as ours or busy with something else; for
-items of 10 ms, which keep a processor busy for more than half of the time, it is only shown.
+And the whole: `fan_out` at limit 100, with a journal and without. What a journal costs there is CPU
+time: it shows as longer waiting only if the processor has nothing to spare. So what it takes beyond
+a fan-out without one is compared with the CPU time of the same rows in plain SQLite: for each item,
+the row that begins an attempt and the one that ends it, in commits of a hundred. The machine
+cancels out, and so does the disk. There is a budget for the time of a batch with items of 100 ms,
+which should hold even if the processor is half as fast as ours or busy with something else; for
+items of 10 ms, which keep a processor busy more than half the time, it is only shown.
 
-Method: wall time but for that, in a temporary folder (set TMPDIR to measure another disk), cases
+Method: wall time except for that, in a temporary folder (set TMPDIR to measure another disk), cases
 interleaved, medians of the ratios.
 
 Run: python -m benchmarks journal
@@ -65,7 +65,7 @@ SHORT_SECONDS, LONG_SECONDS = 0.01, 0.1
 LIMIT = 100
 
 BUDGETS = {1: 0.62, 8: 3.1, 64: 7.8}
-"""4,000, 20,000 and 50,000 records a second, on a disk that takes 6,400 single commits a second."""
+"""4,000, 20,000 and 50,000 records a second, on a disk that makes 6,400 single commits a second."""
 
 BARE_BUDGET = 0.8
 """Encoding the value, the journal's own bookkeeping and its check of the file may cost a fifth."""
@@ -74,7 +74,7 @@ CPU_BUDGET = 8.0
 """Measured: 6.8, with 48 µs against 7 µs per item; the first wave of a batch of 2,000 is in it."""
 
 EFFECTS_BUDGET = 0.8
-"""5,000 effects a second with 64 runs, on such a disk. Alone each would take two commits."""
+"""5,000 effects a second with 64 runs, on such a disk. Alone, each would take two commits."""
 
 INSERT = f"INSERT INTO endings VALUES ({', '.join('?' * 14)})"
 
@@ -85,7 +85,7 @@ class Recorded:
 
     per_second: float
     slowest: float
-    """Seconds that 99 of 100 records took at most."""
+    """The most seconds that 99 of 100 records took."""
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
@@ -190,7 +190,7 @@ class Spent:
 
 
 async def fan_out_spent(count: int, body_seconds: float, path: Path | None) -> Spent:
-    """Return what a fan-out over so many items takes, with a journal there or without."""
+    """Return what a fan-out over this many items takes, with or without a journal."""
     items = [{"id": number, "text": "My card has not arrived."} for number in range(count)]
 
     async def classify(item: dict[str, object]) -> dict[str, object]:
@@ -275,7 +275,7 @@ def row(number: int, value: str = VALUE) -> tuple[object, ...]:
 
 
 async def by_a_bare_thread(path: Path, seconds: float) -> Recorded:
-    """Have a thread make records durable, one commit each, and wait for each."""
+    """Let a thread make records durable, one commit each, and wait for each."""
     token = trio.lowlevel.current_trio_token()
     to_thread: queue.SimpleQueue[tuple[tuple[object, ...], trio.lowlevel.Task] | None]
     to_thread = queue.SimpleQueue()
@@ -302,13 +302,13 @@ async def by_a_bare_thread(path: Path, seconds: float) -> Recorded:
 
 
 def summed_up(took: list[float], elapsed: float) -> Recorded:
-    """Return what so many records came to, each of which took so long."""
+    """Summarize records by how long each took."""
     took.sort()
     return Recorded(len(took) / elapsed, took[len(took) * 99 // 100])
 
 
 async def awaited(path: Path, *, runs: int, seconds: float) -> Recorded:
-    """Return how many records a second so many tasks await, each one at a time."""
+    """Return how many records a second this many tasks await, each one at a time."""
     took: list[float] = []
     async with open_journal(path) as journal:
         batch = await journal.open_batch("bench", target="bench", settings={})
@@ -330,7 +330,7 @@ async def awaited(path: Path, *, runs: int, seconds: float) -> Recorded:
 
 
 async def effects_a_second(path: Path, runs: int, seconds: float) -> float:
-    """Return how many effects a second so many tasks have, each one at a time."""
+    """Return how many effects a second this many tasks make, each one at a time."""
     count = 0
 
     async def effect(_: str) -> int:

@@ -2,10 +2,10 @@
 
 Reserve and settle, against the nearest thing in trio: acquiring and releasing a
 `trio.CapacityLimiter`. The ratio is one of rates: 0.7 means that a limiter makes 7 reservations
-while the floor makes 10 acquisitions. In line, 1,000 tasks wait in both for one place, which each
+while the floor makes 10 acquisitions. In line, 1,000 tasks in both wait for one place, which each
 holds for one checkpoint; the place comes on top of the dimensions.
 
-Other rate limiters, on asyncio, are shown beside it. Most let no other task run while there is
+Other rate limiters, on asyncio, are shown next to it. Most let no other task run while there is
 room, and that is the larger part of what a reservation costs.
 
 Run: python -m benchmarks limits

@@ -2,7 +2,7 @@
 
 Counted by tracemalloc, over thousands at once: how many more bytes Python holds with all of them
 asleep, divided by their number. The floor is a bare task that sleeps the same way. The memory of
-the process would say less: it grows in steps, and includes what was freed before.
+the process would say less: it grows in steps, and includes what was already freed.
 
 Run: python -m benchmarks memory
 """

@@ -81,7 +81,7 @@ variable: ContextVar[list[int]] = ContextVar("benchmark")
 
 
 def _accesses(depth: int) -> dict[str, Bench]:
-    """Return the benches that read and write at a depth; each is in a run that has a value."""
+    """Return the benches that read and write at a depth, each in a run that has a value."""
     names = {"local": local, "variable": variable, "value": []}
     setup = "local.set(value); variable.set(value)"
     return {

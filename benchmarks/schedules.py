@@ -1,12 +1,12 @@
 """What does a controlled schedule cost, and how soon does a search find a fault?
 
 Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
-the same program on a virtual clock. Both ways of control are measured; the second is used only
-where the first doesn't work with the installed trio.
+the same program on a virtual clock. Both ways of control are measured; the second is used only if
+the first doesn't work with the installed trio.
 
 Search: the CPU time until a fault is found, without shrinking, over several seeds, against simloom,
 which explores asyncio programs. The programs are the same except for the library. One fault shows
-in many orders; the other needs one task to stand still while others get far ahead.
+in many orders; the other needs one task to stay put while others get far ahead.
 
 Run: python -m benchmarks schedules
 """
@@ -46,7 +46,7 @@ Tasks = list[Callable[[], Coroutine[Any, Any, None]]]
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """Measure schedules beside plain runs, and searches beside simloom's."""
+    """Measure schedules against plain runs, and searches against simloom's."""
     samples = interleaved(CASES, count=10 if quick else 25, rounds=3 if quick else 21)
     per_second = 1 / samples.each("a schedule")
     yield at_most(
@@ -141,7 +141,7 @@ class LostUpdate:
 
 
 class TornRead:
-    """One writes two values that belong together; another, far behind, reads them apart."""
+    """One writes two values that belong together; another, far behind, reads them separately."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint

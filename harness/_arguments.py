@@ -21,14 +21,14 @@ def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> 
       least: The smallest value allowed.
 
     Raises:
-      TypeError: if ``value`` is not a number.
+      TypeError: if ``value`` isn't a number.
       ValueError: if it is nan, or smaller than ``least``.
     """
-    if type(value) is float and value >= least:  # As most are; the rest is felt in `open_run`.
+    if type(value) is float and value >= least:  # As most are: the rest would slow `open_run`.
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} takes a number of seconds, not {value!r}; {advice}")
-    if not value >= least:  # Put so that nan fails too.
+    if not value >= least:  # Written so that nan fails too.
         raise ValueError(f"{name} takes seconds from {least:g} upwards, not {value!r}; {advice}")
     try:
         return float(value)
@@ -81,7 +81,7 @@ def check_key(call: str, key: Any) -> None:
     """Refuse what can't be used as a key.
 
     Raises:
-      TypeError: if ``key`` is not hashable.
+      TypeError: if ``key`` isn't hashable.
     """
     try:
         hash(key)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 
 class AsyncWithOnly:
-    """The base of blocks that are entered with ``async with``, and with nothing else."""
+    """The base of blocks that are entered with ``async with`` and nothing else."""
 
     __slots__ = ()
 
     _written: ClassVar[str]
-    """The call as a caller writes it, behind the words ``async with``."""
+    """The call as a caller writes it, after the words ``async with``."""
 
-    # Type checkers don't see it: they know better than at run time that the method isn't there.
+    # Hidden from type checkers, which then report by themselves that the method isn't there.
     if not TYPE_CHECKING:
 
         def __enter__(self):

@@ -1,4 +1,4 @@
-"""How much a run and all below it may spend."""
+"""State how much a run and all below it may spend."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _check_cost_usd(instance: object, attribute: object, value: Any) -> None:
 class Budget:
     """What a run and all runs below it may spend together: ``open_run("x", budget=Budget(...))``.
 
-    Give ``tokens``, ``cost_usd`` or both. It is reserved before a call and settled after it, so
-    callers side by side can't overrun it together; what doesn't fit is refused at once with
-    `harness.errors.BudgetExceeded`. Budgets of runs inside each other all hold.
+    Give ``tokens``, ``cost_usd`` or both. Calls reserve from it beforehand and settle afterwards,
+    so concurrent callers can't overrun it together; what doesn't fit is refused at once with
+    `harness.errors.BudgetExceeded`. The budgets of nested runs all apply.
     """
 
     tokens: int | None = attrs.field(default=None, validator=_check_tokens)
-    """Tokens, of input and output together; None for no limit."""
+    """Tokens, input and output together; None for no limit."""
 
     cost_usd: float | None = attrs.field(default=None, validator=_check_cost_usd)
     """Dollars; None for no limit."""

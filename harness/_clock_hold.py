@@ -1,17 +1,17 @@
-"""Keep a virtual clock from jumping while something outside of trio works: a thread, a disk.
+"""Keep a virtual clock from jumping while something outside trio works: a thread, a disk.
 
-`trio.testing.MockClock` jumps to the next deadline when every task waits. A task that waits for the
-disk looks the same to it as one that sleeps, so without this a timeout of an hour would strike
-while a commit of a tenth of a millisecond is under way. The clock holds still as long as some task
-is in `wait_all_tasks_blocked`; so one is put there while something is under way. Other tasks that
-use that function aren't disturbed: the one with the shortest cushion is served first.
+`trio.testing.MockClock` jumps to the next deadline when every task is waiting. A task waiting for
+the disk looks to it like one that sleeps, so without this a timeout of an hour would strike during
+a commit of a tenth of a millisecond. The clock holds still while some task is in
+`wait_all_tasks_blocked`; so one is put there while something is in progress. Other tasks that use
+that function aren't disturbed: the one with the shortest cushion is served first.
 
-Why not by way of the clock's ``autojump_threshold``: those who hold it at the same time would have
-to agree on whose value comes back, and tests set it as well. And the task can be seen: so the
-testing kit, which moves its clock by itself, knows that a program waits for real time.
+Why not use the clock's ``autojump_threshold``: everybody holding it at the same time would have to
+agree on which value to restore, and tests set it as well. And a task can be seen: that is how the
+testing kit, which moves its own clock, knows that a program is waiting for real time.
 
-`trio.testing` imports pytest where that is installed, which takes longer than all of harness. So it
-is looked up, not imported: as long as nobody has imported it, no clock is a `MockClock`.
+`trio.testing` imports pytest if that is installed, which takes longer than all of harness. So it is
+looked up, not imported: until somebody has imported it, no clock is a `MockClock`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _without_end: trio.lowlevel.RunVar[int] = trio.lowlevel.RunVar(
     "harness: clock held without end", default=0
 )
-"""How many hold the clock for as long as it takes: then nobody's patience counts."""
+"""How many hold the clock for as long as it takes; then nobody's patience counts."""
 
 
 class ClockHold:
-    """Counts what is under way; holds the clock of this trio run while there is any.
+    """Counts what is in progress; holds the clock of this trio run while anything is.
 
     On a real clock it only counts.
     """
@@ -41,8 +41,8 @@ class ClockHold:
         """Prepare to hold the clock of the current ``trio.run``.
 
         Args:
-          patience_seconds: Real seconds in which no task makes a step, after which the clock jumps
-            all the same.
+          patience_seconds: Real seconds without any task step, after which the clock jumps all the
+            same.
         """
         clock = trio.lowlevel.current_clock()
         virtual: type[MockClock] | None
@@ -53,7 +53,7 @@ class ClockHold:
         self._holding: trio.CancelScope | None = None
 
     def begin(self) -> None:
-        """Note that something is under way."""
+        """Note that something is in progress."""
         self._under_way += 1
         if self._clock is not None and self._holding is None:
             self._holding = trio.CancelScope()
@@ -62,7 +62,7 @@ class ClockHold:
             )
 
     def end(self, count: int = 1) -> None:
-        """Note that so many of them are over."""
+        """Note that this many of them are over."""
         self._under_way -= count
         if self._holding is not None and not self._under_way:
             self._holding.cancel()

@@ -1,22 +1,22 @@
-"""Say of two values whether they have the same content, by a hash of it.
+"""Say whether two values have the same content, by a hash of it.
 
-The hash is the same in every process and on every machine. It is made of what JSON would keep,
-and of a little more:
+The hash is the same in every process and on every machine. It covers what JSON would keep, and a
+little more:
 
-- ``None``, booleans, text, bytes. Numbers by their value, so ``1`` and ``1.0`` are the same, as
-  ``==`` has it; but ``True`` is not ``1``, and nan is the same as nan.
-- Lists and tuples are the same if their entries are, in order. Sets, in any order.
+- ``None``, booleans, text, bytes. Numbers by value, so ``1`` and ``1.0`` are the same, as with
+  ``==``; but ``True`` is not ``1``, and nan is the same as nan.
+- Lists and tuples are the same if their entries are, in order; sets, in any order.
 - Mappings, in any order of their keys.
 - Dataclasses, attrs classes, and classes that list their fields in ``__struct_fields__`` (msgspec)
-  or ``model_fields`` (pydantic): the class, and the fields that take part in its ``==``; of
-  pydantic's models what they have beside their fields, too.
+  or ``model_fields`` (pydantic): the class, and the fields that take part in its ``==``; for
+  pydantic models, also what they have besides their fields.
 - Enumerations, dates and times, UUIDs, decimals, fractions, complex numbers and paths.
 
 Everything else has no content that can be seen from outside. What a class's own ``__eq__`` looks at
-can't be seen either: of such a value all its attributes count.
+can't be seen either: for such a value, all its attributes count.
 
-The exact hash, for whoever must not miss a difference that ``==`` sees, tells lists from tuples,
-and the orders of ordered mappings apart.
+The exact hash is for code that mustn't miss a difference that ``==`` sees: it tells lists from
+tuples, and ordered mappings by their order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 import attrs
 
 _DIGEST_BYTES = 16
-"""Two of a billion values are mistaken for each other once in 10 ** 20 times."""
+"""Among a billion values, two are mistaken for each other once in 10 ** 20 times."""
 
 _WRITTEN_OUT = (
     datetime.datetime,
@@ -58,11 +58,11 @@ _BUILT_IN = (type(None), bool, str, int, float, bytes, bytearray, memoryview)
 _PLAIN = frozenset(
     (*_BUILT_IN, list, tuple, dict, OrderedDict, set, frozenset, *_WRITTEN_OUT),
 )
-"""Classes that have nothing of their own beside what is built in."""
+"""Classes that add nothing of their own to what is built in."""
 
 
 class _NoContentError(Exception):
-    """There is something without visible content inside; the arguments lead to it."""
+    """Something inside has no visible content; the arguments lead to it."""
 
 
 def content_hash(value: Any, *, exact: bool = False) -> str:
@@ -70,11 +70,11 @@ def content_hash(value: Any, *, exact: bool = False) -> str:
 
     Args:
       value: Any value.
-      exact: Whether the hash differs for all that ``==`` tells apart, a list and a tuple too.
+      exact: Whether the hash differs for all that ``==`` tells apart, even a list and a tuple.
 
     Raises:
-      TypeError: if the value, or one inside it, has no content that can be seen; or if it contains
-        itself or is nested too deeply.
+      TypeError: if the value, or one inside it, has no visible content; or if it contains itself or
+        is nested too deeply.
     """
     try:
         encoded = _encode(value, exact)
@@ -95,7 +95,7 @@ def content_hash(value: Any, *, exact: bool = False) -> str:
 
 
 def same_content(values: Iterable[Any]) -> bool:
-    """Return whether all have the same content; those without visible content by ``==``."""
+    """Return whether all have the same content, or are ``==`` if it can't be seen."""
     first, *others = values
     try:
         wanted = content_hash(first)
@@ -105,7 +105,7 @@ def same_content(values: Iterable[Any]) -> bool:
 
 
 def _encode(value: Any, exact: bool) -> bytes:
-    """Return bytes that are equal just if the content is: each part says its kind and length."""
+    """Return bytes that are equal only if the content is: each part states its kind and length."""
     encoded = _encode_plain(value, exact)
     cls = type(value)
     if cls in _PLAIN and encoded is not None:
@@ -118,13 +118,13 @@ def _encode(value: Any, exact: bool) -> bytes:
         if not state:
             return encoded
         return _joined("own", [_name_of(cls), encoded, *_pairs(state, exact)])
-    # A list, say, that is a dataclass as well.
+    # A list, say, that is also a dataclass.
     within = [] if encoded is None else [encoded]
     return _joined("object", [_name_of(cls), *_pairs(fields, exact), *within])
 
 
 def _encode_plain(value: Any, exact: bool) -> bytes | None:
-    """Return the same of what is built in or made of it; None of all others."""
+    """Return the same for what is built in or derived from it; None for everything else."""
     if value is None or isinstance(value, bool):
         return _joined("constant", [repr(value).encode()])
     if isinstance(value, enum.Enum):
@@ -165,7 +165,7 @@ def _pairs(fields: Mapping[str, Any], exact: bool) -> list[bytes]:
 
 
 def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
-    # With its length in front, no part can be taken for two, nor two for one.
+    # With its length in front, no part can be mistaken for two, or two for one.
     body = b"".join(b"%d:%b" % (len(part), part) for part in parts)
     return b"%b(%b)" % (kind.encode(), body)
 
@@ -183,7 +183,7 @@ def _number(value: float) -> bytes:
             return b"nan"
         if not value.is_integer():
             return repr(float(value)).encode()  # The shortest text that reads back as this number.
-    # In base 16, as Python refuses to write out whole numbers of thousands of digits in base 10.
+    # In base 16, because Python refuses to write integers of thousands of digits in base 10.
     return b"%x" % int(value)
 
 
@@ -205,7 +205,8 @@ def _fields_of(value: Any) -> Mapping[str, Any] | None:
         has_eq = cls.__dataclass_params__.eq  # type: ignore[attr-defined]
         names = [one.name for one in dataclasses.fields(cls) if one.compare or not has_eq]
     elif attrs.has(cls):
-        # Without any in its ``==``, that is by identity, which nothing in another process has.
+        # With no fields in its ``==``, equality is by identity, which means nothing in another
+        # process.
         fields = attrs.fields(cls)
         names = [one.name for one in fields if one.eq] or [one.name for one in fields]
     else:
@@ -216,7 +217,7 @@ def _fields_of(value: Any) -> Mapping[str, Any] | None:
         else:
             return None
     found = {name: getattr(value, name) for name in names}
-    # What pydantic's models have beside their fields, and compare too.
+    # What pydantic models have besides their fields, and also compare.
     for more in ("__pydantic_extra__", "__pydantic_private__"):
         beside = getattr(value, more, None)
         if isinstance(beside, Mapping) and beside:
@@ -227,7 +228,7 @@ def _fields_of(value: Any) -> Mapping[str, Any] | None:
 
 
 def _compares_itself(cls: type) -> bool:
-    """Return whether somebody wrote what ``==`` does for a class, so that it may see anything."""
+    """Return whether a class's ``==`` was written by hand, so that it may look at anything."""
     compare = cls.__eq__
     code = getattr(compare, "__code__", None)
     if code is None or code.co_filename.startswith("<"):
@@ -237,7 +238,7 @@ def _compares_itself(cls: type) -> bool:
 
 
 def _state_of(value: Any) -> dict[str, Any]:
-    """Return all attributes of an object itself, by name."""
+    """Return all of an object's own attributes, by name."""
     found: dict[str, Any] = {}
     for cls in type(value).__mro__:
         slots = cls.__dict__.get("__slots__", ())

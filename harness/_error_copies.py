@@ -1,6 +1,6 @@
-"""Copy an error, so that each who raises it raises one of their own.
+"""Copy an error, so that everybody who raises it raises their own.
 
-One exception that is raised in many tasks gathers the tracebacks and the notes of all of them.
+One exception raised in many tasks would gather the tracebacks and notes of all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def own_copy(error: Exception) -> Exception:
-    """Return a copy of the error, with its cause and notes; itself if it can't be copied.
+    """Return a copy of the error, with its cause and notes; the error itself if it can't be copied.
 
     The copy has no traceback: it is raised for the first time.
     """
@@ -41,7 +41,8 @@ def _copy(error: Exception) -> Exception:
             return own
     except Exception:
         pass
-    # Those of most clients: their constructors want what is not in `args`, or write the text anew.
+    # As with most clients' errors: their constructors want what isn't in `args`, or rewrite the
+    # text.
     built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
     if built_in.__basicsize__ != Exception.__basicsize__:
         raise TypeError("it keeps more than can be seen from here, as an OSError does")

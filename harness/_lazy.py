@@ -1,15 +1,15 @@
-"""Load names of a folder when they are first used, and name the extra where a package is missing.
+"""Load a folder's names when they are first used, and name the extra if a package is missing.
 
-A folder writes such names where a type checker reads them, and once more in its ``__all__``::
+A folder lists such names where a type checker reads them, and again in its ``__all__``::
 
     if TYPE_CHECKING:
         from harness.agents._agent import Agent
     else:
         __getattr__, __dir__ = lazy(extras={"msgspec": "agents"})
 
-Where to load them from is read out of those import statements, which Python compiles although it
-never runs them. The ``else`` hides ``__getattr__`` from type checkers, so that they find a name
-that doesn't exist.
+Where to load them from is read from those import statements, which Python compiles although it
+never runs them. The ``else`` hides ``__getattr__`` from type checkers, so that they report names
+that don't exist.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__getattr__`` and ``__dir__`` for the module that calls this at its top level.
 
-    They find the names that the module imports for type checkers only. If a name needs a package
-    that isn't installed, that is an `ImportError` in the same words for every extra, with the
+    They find the names that the module imports only for type checkers. If a name needs a package
+    that isn't installed, they raise an `ImportError` in the same words for every extra, with the
     package as its ``name``.
 
     Args:
-      extras: By top-level package, the extra that brings it.
-      subject: What needs those packages, as the user knows it; empty for the name in full.
+      extras: The extra that installs each top-level package.
+      subject: What needs those packages, as the user knows it; empty for the full name.
       otherwise: What to do without them, as the end of a sentence; empty for nothing.
     """
-    # The module's code and not its file: that is there whatever Python loaded the module from.
+    # The module's code, not its file: it is there whatever Python loaded the module from.
     frame = sys._getframe(1)
     code, names = frame.f_code, frame.f_globals
     module = names["__name__"]
@@ -56,8 +56,8 @@ def lazy(
             return getattr(import_module(source), taken)
         except ModuleNotFoundError as error:
             package = error.name or ""
-            # Anything else has words of its own that say more: a fault of ours, or a package that
-            # is there, but in a version without that submodule.
+            # Anything else has its own, more telling words: a bug of ours, or a package that is
+            # there, but in a version without that submodule.
             if package not in extras:
                 raise
             advice = f"run: pip install 'trio-harness[{extras[package]}]'"

@@ -6,9 +6,9 @@ from harness.errors import BudgetExceeded, QuorumError
 
 
 def root_errors(error: BaseException) -> list[BaseException]:
-    """Return what a group of errors holds, however deep; of any other error that itself.
+    """Return what a group of errors holds, however deep; for any other error, the error itself.
 
-    That too few items succeeded is left out: the others say why they failed.
+    That too few items succeeded is left out: the other errors say why.
     """
     if not isinstance(error, BaseExceptionGroup):
         return [error]
@@ -17,9 +17,9 @@ def root_errors(error: BaseException) -> list[BaseException]:
 
 
 def budget_refusals(error: BaseException | None) -> list[BudgetExceeded]:
-    """Return the refusals of budgets that an error is, or that a group of errors consists of.
+    """Return the budget refusals that an error is, or that a group of errors consists of.
 
-    None if there is any other error in it: then something else was wrong, too.
+    None if there is any other error in it, because then something else was wrong, too.
     """
     roots = [] if error is None else root_errors(error)
     refusals = [root for root in roots if isinstance(root, BudgetExceeded)]

@@ -1,3 +1,3 @@
-"""The version, in the one place that the build, the package and the command read it from."""
+"""Hold the version, in the one place where the build, the package and the command read it."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""Put somebody else's objects into words, whatever they do when they are asked.
+"""Put somebody else's objects into words, whatever they do when asked.
 
-A message about an error must not raise another: the ``__repr__`` of a key and the ``__str__`` of an
+A message about an error mustn't raise another: the ``__repr__`` of a key and the ``__str__`` of an
 exception are the user's code.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 WORDS_AT_MOST = 300
-"""Characters of a foreign object's text that a message quotes."""
+"""How many characters of somebody else's text a message quotes."""
 
 GROUP_AT_MOST = 10
-"""Errors of an exception group that a message quotes."""
+"""How many errors of an exception group a message quotes."""
 
 
 def repr_of(value: object) -> str:
@@ -24,7 +24,7 @@ def repr_of(value: object) -> str:
 
 
 def error_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str:
-    """Return ``Type: message``, shortened; or the type alone, if there is none to be had."""
+    """Return ``Type: message``, shortened; or only the type, if there is no message."""
     name = type(error).__name__
     try:
         text = _short(str(error), at_most)
@@ -34,7 +34,7 @@ def error_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str
 
 
 def errors_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> str:
-    """Return `error_in_words`, with what an exception group holds, whatever order it came in."""
+    """Return `error_in_words`, plus what an exception group holds, independent of its order."""
     words = error_in_words(error, at_most=at_most)
     if not isinstance(error, BaseExceptionGroup):
         return words
@@ -54,13 +54,13 @@ _SECRETS = r"""
     | \b gh[pousr]_ \w{8,}
     | \b AKIA [0-9A-Z]{12,}
     """
-"""Compiled when it is first needed: that would be felt in ``import harness``."""
+"""Compiled when first needed, because that would slow down ``import harness``."""
 
 _LOOKED_AT_MOST = 20 * WORDS_AT_MOST
 
 
 def masked_repr_of(value: object) -> str:
-    """Return `repr_of` with what looks like a secret taken out: keys, tokens, passwords."""
+    """Return `repr_of` with anything removed that looks like a secret: keys, tokens, passwords."""
     try:
         text = repr(value)[:_LOOKED_AT_MOST]
     except Exception:

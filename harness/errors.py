@@ -1,7 +1,7 @@
-"""Every error of harness that a user may catch.
+"""Define every error of harness that a user may catch.
 
 All derive from `HarnessError`, so one `except` clause can tell what harness reports from what the
-user's own code raised. Two have a second base because code that knows trio or Python expects it:
+user's own code raised. Two have a second base, which code that knows trio or Python expects:
 `RunTimedOut` is a `trio.TooSlowError`, `FanOutError` is an `ExceptionGroup`.
 
 Wrong arguments are not here: those are plain `ValueError` and `TypeError`.
@@ -23,14 +23,14 @@ class HarnessError(Exception):
 
 
 class HarnessWarning(UserWarning):
-    """Something that works here and will not everywhere, such as a run held across a ``yield``.
+    """Something that works here but won't everywhere, such as a run held across a ``yield``.
 
-    No `HarnessError`: it is shown, and raised only where warnings are errors.
+    Not a `HarnessError`: it is shown, and raised only if warnings are errors.
     """
 
 
 class NoRunError(HarnessError):
-    """Code that needs a run was called outside of any."""
+    """Code that needs a run was called outside any run."""
 
 
 class RunEndedError(HarnessError):
@@ -42,24 +42,24 @@ class RunEndedError(HarnessError):
 
 
 class RunTimedOut(HarnessError, trio.TooSlowError):
-    """A run's own deadline cut it short, or that of a stage or track that it was in."""
+    """A run was cut short by its own deadline, or by that of a stage or track it was in."""
 
     run_id: str | None = None
-    """The run whose time it was; that run ends as ``"timed_out"``, any other that the error comes
-    out of as ``"failed"``."""
+    """The run whose time ran out. It ends as ``"timed_out"``; any other run that the error comes
+    out of ends as ``"failed"``."""
 
     allowed_seconds: float | None = None
-    """The time that it was allowed; its cleanup may have gone on for longer."""
+    """The time it was allowed; its cleanup may have taken longer."""
 
 
 class RunCancelled(HarnessError):
-    """A run was cancelled; stands where a result or a reply would have stood."""
+    """A run was cancelled; takes the place of a result or a reply."""
 
     reason: str | None
     """Why, in the words given to ``cancel``; None if nobody said."""
 
     partial: Any
-    """What was finished before the cancel, where the operation can tell; else None."""
+    """What was finished before the cancel, if the operation can tell; else None."""
 
     run_id: str | None
     """The run that was cancelled. An item whose function it is raised from ends as
@@ -85,7 +85,7 @@ class InboxFullError(HarnessError):
 
 
 class ItemSkipped(HarnessError):
-    """An item of a fan-out was never started, because the fan-out was over before its turn."""
+    """An item of a fan-out never started, because the fan-out was over before its turn."""
 
 
 class QuorumError(HarnessError):
@@ -99,7 +99,7 @@ class TooManyFailuresError(HarnessError):
 class OutputsFailedError(HarnessError):
     """A stage gave several outputs for an item, and not all of them have a value.
 
-    Its cause is the first error. What became of each output is in `results`.
+    Its cause is the first error. `results` says what became of each output.
     """
 
     results: Any
@@ -114,14 +114,14 @@ class OutputsFailedError(HarnessError):
 
 
 class UnknownTrackError(HarnessError, ValueError):
-    """A router has no track of the name that was asked for."""
+    """A router has no track with the name asked for."""
 
 
 class RateLimitedError(HarnessError):
     """A provider refused a request because too many were sent.
 
     Raise it (or any error that carries a status of 429 or 529) from a function under
-    `harness.Retry`: the wait then spends no attempt.
+    `harness.Retry`: the wait then uses up no attempt.
     """
 
     retry_after: float | None
@@ -136,13 +136,13 @@ class RateLimitedError(HarnessError):
 
 
 class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
-    """A fan-out's policy was broken: one entry per item that failed, and all that was done.
+    """A fan-out's policy was broken: one entry per failed item, and everything that was done.
 
     The group is flat: an entry is the item's own error. ``split``, ``except*`` and ``pickle``
     keep `results`.
     """
 
-    # Any, since Results lives floors above, and errors import nothing of harness.
+    # Any, because Results is floors above, and errors import nothing from harness.
     results: Any
     """The `harness.Results` of everything that ended, in input order."""
 
@@ -161,7 +161,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
     def derive(self, excs: Sequence[_OtherT], /) -> FanOutError[_OtherT]:  # type: ignore[override]
         """Return a group of ``excs`` with the same message and results, as ``split`` asks.
 
-        With something that is no `Exception` among them it can only be a `BaseExceptionGroup`.
+        If one of them isn't an `Exception`, it can only be a `BaseExceptionGroup`.
         """
         if not all(isinstance(error, Exception) for error in excs):
             return BaseExceptionGroup(self.message, excs)  # type: ignore[return-value]
@@ -172,16 +172,16 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
 
 
 class ScheduleError(HarnessError, AssertionError):
-    """A program fails under some order of its tasks, or its runs share what they should not."""
+    """A program fails under some order of its tasks, or its runs share what they shouldn't."""
 
     schedule: str | None
-    """The replay string: what to give as ``schedule=`` to see just this failure again."""
+    """The replay string: what to pass as ``schedule=`` to see exactly this failure again."""
 
     schedules_run: int
-    """How many schedules were run until it was found, shrinking left out."""
+    """How many schedules were run until it was found, not counting shrinking."""
 
     objects: tuple[str, ...]
-    """The paths of the objects that caused it, where they are known."""
+    """The paths of the objects that caused it, if known."""
 
     def __init__(
         self,
@@ -200,11 +200,11 @@ class ScheduleError(HarnessError, AssertionError):
 
 
 class DeadlockError(HarnessError, AssertionError):
-    """Under some schedule every task of a program waits, and nothing can wake any of them."""
+    """Under some schedule every task of a program is waiting, and nothing can wake any of them."""
 
 
 class LivelockError(HarnessError, AssertionError):
-    """Under some schedule a program goes on for ever."""
+    """Under some schedule a program goes on forever."""
 
 
 class InjectedFault(HarnessError):
@@ -217,8 +217,8 @@ class InjectedFault(HarnessError):
 class QuotaExhaustedError(HarnessError):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
-    It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for rate
-    limits must not wait for this one. Fail, or go to another provider.
+    On purpose, it isn't a `RateLimitedError` and has no ``retry_after``: code that waits for rate
+    limits mustn't wait for this. Fail, or use another provider.
     """
 
     resets_after: float | None
@@ -233,16 +233,16 @@ class QuotaExhaustedError(HarnessError):
 
 
 class BudgetExceeded(HarnessError):
-    """What a call might spend doesn't fit into what a budget of its runs has left.
+    """A budget of its runs has less left than a call might spend.
 
     A retry can't help, so none is made.
     """
 
     run_path: str | None
-    """The run that was given the budget; it may stand above the one that asked."""
+    """The run that was given the budget; it may be above the one that asked."""
 
     partial: Any
-    """Of an agent's run that ends with this: the `harness.agents.Reply` with what was done."""
+    """If an agent's run ends with this: the `harness.agents.Reply` with what was done."""
 
     def __init__(self, message: str, run_path: str | None = None, partial: Any = None) -> None:
         super().__init__(message, run_path, partial)
@@ -261,23 +261,23 @@ class RecursiveCallError(HarnessError):
 
 
 class NestedReservationError(HarnessError):
-    """A limiter was asked for a reservation by code that runs inside one of its own.
+    """Code that already holds a reservation of a limiter asked it for another.
 
-    With enough such callers, each holds what another waits for. Reserve once per request to
-    the provider, never around code that makes requests of its own.
+    With enough such callers, each holds what another waits for. Reserve once per request to the
+    provider, never around code that makes its own requests.
     """
 
 
 class ReservationError(HarnessError, RuntimeError):
     """A reservation was used in a way that its state doesn't allow.
 
-    Settled or refunded twice, entered twice, settled before it was granted, or asked for where
-    there is none.
+    Settled or refunded twice, entered twice, settled before it was granted, or asked for when there
+    is none.
     """
 
 
 class LimiterRunError(HarnessError, RuntimeError):
-    """A limiter that belongs to one ``trio.run`` was used in another one."""
+    """A limiter that belongs to one ``trio.run`` was used in another."""
 
 
 class ChaosError(HarnessError):
@@ -285,18 +285,18 @@ class ChaosError(HarnessError):
 
 
 class JournalError(HarnessError):
-    """The base of what a journal reports; bare, that it couldn't be read or written.
+    """The base of a journal's errors; by itself, that it couldn't be read or written.
 
-    What was acknowledged before stays.
+    What was acknowledged before is safe.
     """
 
 
 class JournalFormatError(JournalError):
-    """The file is no journal, or a damaged one, or one of a newer version. Nothing was changed."""
+    """The file isn't a journal, is damaged, or is from a newer version. Nothing was changed."""
 
 
 class JournalLockedError(JournalError):
-    """Another process writes to the journal, or took it over; or the batch is open already."""
+    """Another process writes to the journal, or took it over; or the batch is already open."""
 
 
 class JournalClosedError(JournalError, RuntimeError):
@@ -306,12 +306,12 @@ class JournalClosedError(JournalError, RuntimeError):
 class JournalMismatchError(JournalError):
     """A batch was recorded by other code or with other settings.
 
-    Give it another name, or open the journal with ``force=True`` to go on with what is there.
+    Give it another name, or open the journal with ``force=True`` to continue with what is there.
     """
 
 
 class JournalKeyError(JournalError, ValueError):
-    """A key of an item is missing, empty, of a wrong type, or there twice."""
+    """An item's key is missing, empty, of the wrong type, or a duplicate."""
 
 
 class JournalValueError(JournalError, ValueError):
@@ -319,7 +319,7 @@ class JournalValueError(JournalError, ValueError):
 
 
 class JournaledError(HarnessError):
-    """Stands for an error that a former process recorded; the object itself was lost with it."""
+    """Stands for an error that an earlier process recorded; the object itself was lost with it."""
 
     type_name: str
     """The name of its class."""
@@ -337,11 +337,11 @@ class JournaledError(HarnessError):
 
 
 class CounterBoundsError(HarnessError, ValueError):
-    """A change of a shared counter would have left its bounds, and was not made."""
+    """A change would have taken a shared counter out of its bounds, and wasn't made."""
 
 
 class EffectUnknownError(HarnessError):
-    """An effect may have taken place or not: it began, and nobody knows how it ended.
+    """An effect may or may not have taken place: it began, and nobody knows how it ended.
 
     A retry can't help, so none is made.
     """
@@ -350,7 +350,7 @@ class EffectUnknownError(HarnessError):
     """The key given to `harness.shared.Once`."""
 
     idempotency_key: str
-    """What the effect was told, so that its receiver can be asked."""
+    """The idempotency key that the effect was given, so that its receiver can be asked."""
 
     def __init__(self, message: str, key: Any = None, idempotency_key: str = "") -> None:
         super().__init__(message, key, idempotency_key)
@@ -366,33 +366,33 @@ class SharedClosedError(HarnessError, RuntimeError):
 
 
 class CircularWaitError(HarnessError, RuntimeError):
-    """A load or an effect asked, perhaps through others, for what waits for itself."""
+    """A load or an effect asked, perhaps through others, for something that is waiting for it."""
 
 
 class ModelError(HarnessError):
-    """A model gave no answer that can be used.
+    """A model gave no usable answer.
 
     The message names the run, the model and the cause; what the provider's client raised is the
-    ``__cause__``. No key ever stands in it.
+    ``__cause__``. It never contains a key.
     """
 
     model: str | None
     """The model that was asked."""
 
     provider: str | None
-    """Who was to answer, such as ``"openai"``."""
+    """The provider, such as ``"openai"``."""
 
     status_code: int | None
     """The status of the response; None if there was none."""
 
     headers: Mapping[str, str]
-    """The headers of the response, names in lower case."""
+    """The headers of the response, with lower-case names."""
 
     body: Any
     """What the response said, if it was an error: parsed JSON or text."""
 
     retry_after: float | None
-    """Seconds after which the same request may succeed; None if nobody said."""
+    """Seconds after which the same request may succeed; None if unknown."""
 
     def __init__(
         self,
@@ -405,7 +405,7 @@ class ModelError(HarnessError):
         body: Any = None,
         retry_after: float | None = None,
     ) -> None:
-        # Past the other base of a subclass, whose own number is one of these.
+        # Bypasses the other base of a subclass, which has one of these as its own.
         Exception.__init__(self, message)
         self.model = model
         self.provider = provider
@@ -419,19 +419,19 @@ class ModelError(HarnessError):
 
 
 class ModelStatusError(ModelError):
-    """A provider answered a request with an error, told by its `status_code`."""
+    """A provider answered a request with an error; see its `status_code`."""
 
 
 class ModelRateLimitedError(ModelStatusError, RateLimitedError):
-    """A provider refused a request to a model because too many were sent, or it has no capacity.
+    """A provider refused a model's request because too many were sent, or it has no capacity.
 
-    With a limiter a model waits and asks again; this comes out when the wait would pass the
-    deadline, or would be more than ten minutes in all.
+    With a limiter, a model waits and asks again; this comes out if the wait would pass the
+    deadline, or exceed ten minutes in total.
     """
 
 
 class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
-    """A provider refused a request to a model because a quota is used up; a retry can't help."""
+    """A provider refused a model's request because a quota is used up; a retry can't help."""
 
     def __init__(self, message: str, *, resets_after: float | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -439,11 +439,11 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
 
 
 class ModelConnectionError(ModelError):
-    """A provider could not be reached, or the connection broke before the answer was whole."""
+    """A provider couldn't be reached, or the connection broke before the answer was complete."""
 
 
 class ModelUnreachableError(ModelConnectionError):
-    """A provider could not be reached, so nothing was sent."""
+    """A provider couldn't be reached, so nothing was sent."""
 
 
 class ModelReplyError(ModelError):
@@ -451,11 +451,11 @@ class ModelReplyError(ModelError):
 
 
 class MissingApiKeyError(ModelError):
-    """A model was to be opened without the key that its provider wants."""
+    """A model was opened without the key that its provider requires."""
 
 
 class ModelNotOpenError(HarnessError, RuntimeError):
-    """A model that holds connections or memory was used outside of its ``async with`` block."""
+    """A model that holds connections or memory was used outside its ``async with`` block."""
 
 
 class ScriptEndedError(ModelError):
@@ -463,19 +463,19 @@ class ScriptEndedError(ModelError):
 
 
 class UnrecordedRequestError(ModelError):
-    """A recorded model was asked something that its cassette has no reply for."""
+    """A recorded model was asked something for which its cassette has no reply."""
 
 
 class MissingPriceError(ModelError):
-    """A model without a price was asked under a budget in dollars, which could not be kept."""
+    """A model without a price was asked under a budget in dollars, which couldn't be kept."""
 
 
 class CassetteError(HarnessError):
-    """A file of recorded replies can't be read, or holds what is no recording."""
+    """A file of recorded replies can't be read, or holds something that isn't a recording."""
 
 
 class MaxTurnsError(HarnessError):
-    """An agent took all its turns and had no answer yet."""
+    """An agent took all its turns without reaching an answer."""
 
     partial: Any
     """The `harness.agents.Reply` with what was done."""
@@ -489,14 +489,14 @@ class MaxTurnsError(HarnessError):
 
 
 class JournalMissingError(JournalFormatError):
-    """There is no journal to be read: no file, or an empty one or a database without its tables.
+    """There is no journal to read: no file, an empty one, or a database without its tables.
 
-    That is also what a process leaves which is killed while it makes one.
+    A process killed while creating one leaves the same.
     """
 
 
 class OutputError(HarnessError):
-    """An agent's answer did not fit its ``output_type``, also after the model was told why."""
+    """An agent's answer didn't fit its ``output_type``, even after the model was told why."""
 
     partial: Any
     """The `harness.agents.Reply` with what was done; the answer is in its messages."""

@@ -1,8 +1,8 @@
-"""The hooks of harness for pytest: options, fixtures, and a watch around each trio test.
+"""Give pytest harness's options and fixtures, and watch each trio test.
 
-pytest loads this in every project of an environment, and before coverage is measured. So nothing
-is imported here but what pytest has loaded itself; `harness.testing.pytest_plugin` does the work,
-and is loaded when the first trio test runs, or when a test asks for a fixture.
+pytest loads this in every project of an environment, before coverage is measured. So it imports
+only what pytest has loaded itself; `harness.testing.pytest_plugin` does the work, and is loaded
+when the first trio test runs, or when a test asks for a fixture.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Register the markers."""
     config.addinivalue_line(
         "markers", "harness_timeout(seconds): cancel the test after so many real seconds"
     )
@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Pass on what was asked of schedules."""
+    """Pass on what was asked for about schedules."""
     schedules = session.config.getoption("schedules")
     schedule = session.config.getoption("schedule")
     if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
@@ -171,19 +171,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def _exploring(config: pytest.Config) -> AbstractContextManager[None]:
-    """Pass on to `harness.testing.explore_schedules` what was asked on the command line."""
+    """Pass on to `harness.testing.explore_schedules` what the command line asked for."""
     schedules, schedule = config.getoption("schedules"), config.getoption("schedule")
     if schedules is None and schedule is None:
         return nullcontext()
     from harness.testing import exploring_with
 
-    # The strings of assert_isolated say first which inputs they are about; see `_asked`.
+    # The strings of assert_isolated first say which inputs they are about; see `_asked`.
     is_plain = schedule is not None and re.match(r"h\d+:", schedule)
     return exploring_with(schedules=schedules, schedule=schedule if is_plain else None)
 
 
 _watches: list[WatchedTest] = []
-"""The test that runs. Asked when its function is called: pytest-trio keeps what it has wrapped of a
+"""The running test. Looked up when its function is called: pytest-trio keeps what it wrapped of a
 Hypothesis test, and calls it for the next parameter, too."""
 
 
@@ -210,7 +210,7 @@ def _watch(item: pytest.Item) -> WatchedTest:
         run_name=item.name if _in_a_run(item) else None,
         leak_check=leak_check,
         timeout_seconds=_timeout(item),
-        # Counted from when that timer was set: since then fixtures and imports took their time.
+        # Counted from when that timer was set; fixtures and imports have taken time since.
         dump_after_seconds=None if dump_at is None else max(dump_at - time.monotonic(), 0.01),
         shared_state=functools.partial(_shared_state, item) if leak_check else None,
     )
@@ -256,7 +256,7 @@ _module_cache: dict[str, Any] = {}
 
 
 def _own_modules(config: pytest.Config) -> list[Any]:
-    """Return the loaded modules of the project under test, and not those that are installed."""
+    """Return the loaded modules of the project under test, but not installed ones."""
     if _module_cache.get("count") != len(sys.modules):
         root = str(config.rootpath)
         found = []
@@ -275,7 +275,7 @@ def _own_modules(config: pytest.Config) -> list[Any]:
 
 
 class ChaosMaker:
-    """Makes `harness.testing.Chaos` whose seed belongs to the test, so that it repeats."""
+    """Makes a `harness.testing.Chaos` whose seed belongs to the test, so that it repeats."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -287,7 +287,7 @@ class ChaosMaker:
         return Chaos(self.seed if seed is None else seed, **faults)
 
     def wrap(self, thing: Any, **faults: Any) -> Any:
-        """Wrap one thing; by default a fifth of its calls is late or fails."""
+        """Wrap one thing; by default a fifth of its calls are late or fail."""
         return self(**(faults or {"delay": (0.0, 10.0), "fail": True, "rate": 0.2})).wrap(thing)
 
 
@@ -309,7 +309,7 @@ def scripted_model() -> type[ScriptedModel]:
 def sim_provider() -> Any:
     """Open a simulated provider in the test: ``async with sim_provider(...) as provider``.
 
-    It takes what `harness.testing.provider.open_provider` takes. By default it says what it was
+    It takes what `harness.testing.provider.open_provider` takes. By default it echoes what it is
     told, and has no socket, so it works on a virtual clock.
     """
     from harness.testing.provider import open_provider

@@ -1,1 +1,1 @@
-"""The tests, in the folders of the package that they test."""
+"""The tests, in the same folders as the package they test."""

@@ -1,10 +1,10 @@
-"""What every test run shares: the hypothesis profiles, the clocks, and who runs an async test.
+"""What every test run shares: the hypothesis profiles, the clocks, and what runs async tests.
 
 Tests are plain ``async def test_...`` functions. Normally pytest-trio runs them (``trio_mode``).
 With ``pytest -p no:trio --anyio-mode=auto`` anyio's plugin runs the very same functions, so a test
-of the core asks for no fixture that only one of the two has: it opens its own nurseries, and its
-clock is `mock_clock` or `autojump_clock`. Hypothesis examples each want a clock of their own: write
-a plain test that calls ``trio.run(main, clock=MockClock(autojump_threshold=0))``.
+of the core uses no fixture that only one of the two has: it opens its own nurseries, and its clock
+is `mock_clock` or `autojump_clock`. Each Hypothesis example needs its own clock: write a plain test
+that calls ``trio.run(main, clock=MockClock(autojump_threshold=0))``.
 
 Warnings are errors (pyproject.toml); the order of the tests is random (pytest-randomly).
 """
@@ -36,7 +36,7 @@ _strays_are_meant = False
 
 @pytest.fixture(autouse=True)
 def _look_for_the_strays_marker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a test marked ``strays`` start tasks outside of the run they carry; it means to."""
+    """Let a test marked ``strays`` start tasks outside the run they carry, on purpose."""
     global _strays_are_meant
     _strays_are_meant = request.node.get_closest_marker("strays") is not None
     yield
@@ -45,9 +45,9 @@ def _look_for_the_strays_marker(request: pytest.FixtureRequest) -> Iterator[None
 
 @contextmanager
 def watching() -> Iterator[list[Instrument]]:
-    """Lend the instruments for the trio run of one async test, and judge them after it.
+    """Lend the instruments for one async test's trio run, and judge them afterwards.
 
-    The one place for what every async test is to be watched for, with no fixture to ask for.
+    The one place for what every async test is watched for, without asking for a fixture.
     """
     strays = StrayTasks()
     yield [strays]
@@ -80,7 +80,7 @@ def autojump_clock() -> MockClock:
 
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
-    """Have anyio's plugin run a test on trio, on the virtual clock that the test asks for."""
+    """Make anyio's plugin run a test on trio, on the virtual clock that the test asks for."""
     clock: Clock | None = None
     for name in ("autojump_clock", "mock_clock"):
         if name in request.fixturenames:
@@ -95,7 +95,7 @@ _begins_the_run = postgres.name_this_run()
 
 
 def pytest_unconfigure() -> None:
-    """End the PostgreSQL server, if a test has started one, when all workers are done."""
+    """End the PostgreSQL server, if a test started one, when all workers are done."""
     if _begins_the_run:
         postgres.stop(postgres.folder_of_this_run())
 
@@ -104,7 +104,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Know the setting of pytest-trio also when anyio's plugin runs the tests in its place."""
+    """Know pytest-trio's setting even if anyio's plugin runs the tests instead."""
     if not pluginmanager.hasplugin("trio"):
         parser.addini("trio_mode", "pytest-trio's; not used, as anyio runs the tests", type="bool")
 

@@ -21,7 +21,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 
 
 def missing_files(page: str, root: Path) -> list[str]:
-    """Return the files and folders that a page names in code and that aren't there."""
+    """Return the files and folders that a page names in code but that don't exist."""
     prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     named = {path for code in CODE.findall(prose) for path in PATH.findall(code)}
     return sorted(path for path in named if not (root / path).exists())
@@ -61,7 +61,7 @@ def missing_names(life: str, root: Path) -> list[str]:
 
 
 def lives(page: str) -> dict[str, str]:
-    """Return the sections of a page that tell a life, by their titles."""
+    """Return the sections of a page that describe a life, by title."""
     sections = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     titled = {section.split("\n", 1)[0]: section for section in sections}
     return {title: text for title, text in titled.items() if title.startswith("The life of ")}

@@ -1,4 +1,4 @@
-"""Two values have the same hash just if their content is the same."""
+"""Two values have the same hash if and only if their content is the same."""
 
 import dataclasses
 import datetime
@@ -74,7 +74,7 @@ class Rows(list[int]):
 
 @dataclasses.dataclass
 class OwnEq:
-    """What it compares stands in code of its own."""
+    """What it compares is in its own code."""
 
     number: int
     unit: str = dataclasses.field(compare=False)
@@ -236,7 +236,7 @@ def test_of_json_the_hash_tells_what_sorted_json_tells(one: Any, other: Any) -> 
 
 @pytest.mark.slow
 def test_the_hash_is_the_same_in_every_process() -> None:
-    """Sets and text are ordered and hashed anew by each."""
+    """Each orders sets and hashes text differently."""
     program = "from harness.fanin import content_hash as h; print(h({'x': {'a', 'b', 'c', 1.5}}))"
     for seed in ("1", "2"):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Hold the package to its floors: imports point down, stand at the top, and respect privacy.
+"""Hold the package to its floors: imports point down, are at the top, and respect privacy.
 
 The rules read source files and run nothing, so an import that only happens sometimes, or only for
 a type checker, counts like any other.
@@ -277,7 +277,7 @@ def module_name(package: Path, path: Path) -> str:
 
 
 def imports_of(package: Path, path: Path, known: set[str]) -> Iterator[Import]:
-    """Yield all that the file imports, wherever in the file it stands."""
+    """Yield everything that the file imports, wherever in the file."""
     module = module_name(package, path)
 
     def walk(node: ast.AST, inside: str | None, checkers: bool) -> Iterator[Import]:

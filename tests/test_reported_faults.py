@@ -1,6 +1,6 @@
-"""Faults that people reported of other software, each tried in the way it was reported.
+"""Faults that people reported in other software, each tried the way it was reported.
 
-Most kinds of fault are held by the tests of the part that could have it; here is what cuts across.
+Most kinds of fault are covered by the tests of the part that could have them; these cut across.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if the name is empty, two tools have the same name, or ``max_turns`` is less than
-      1.
+      ValueError: if the name is empty, two tools share a name, or ``max_turns`` is less than 1.
     """
 
     __slots__ = (

@@ -77,12 +77,12 @@ class Conversation:
             saved = msgspec.json.decode(text, type=_Saved)
         except msgspec.DecodeError as error:
             raise ValueError(
-                f"this is no conversation that was saved: {error}; give what to_json() returned"
+                f"this isn't a saved conversation: {error}; give what to_json() returned"
             ) from error
         if saved.version != 1:
             raise ValueError(
-                f"this conversation was saved in form {saved.version}, and this harness reads "
-                "form 1; load it with a newer one"
+                f"this conversation was saved in format {saved.version}, and this harness reads "
+                "format 1; load it with a newer one"
             )
         return cls(saved.messages)
 

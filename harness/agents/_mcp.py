@@ -74,7 +74,7 @@ async def open_mcp_tools(
       prefix: Put before each name, for servers whose names would clash. Characters in a server's
         names that providers refuse, such as dots, become ``_``, and names are cut to 64 characters.
       timeout: Seconds that one call may take; None for no limit.
-      on_error: Who is told when a call fails; see `tool`.
+      on_error: What happens when a call fails; see `tool`.
       connect_timeout: Seconds that the server may take to start and list its tools.
 
     Raises:

@@ -75,7 +75,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
     except (NameError, TypeError, ValueError) as error:
         raise TypeError(
             f"the types of tool {name!r} can't be read: {error}; import what its annotations name "
-            "at the top of its module, outside of `if TYPE_CHECKING`"
+            "at the top of its module, outside `if TYPE_CHECKING`"
         ) from error
     description, texts = read_docstring(inspect.getdoc(_typed_function(fn)))
     fields: list[Any] = []
@@ -155,7 +155,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
 def _typed_function(fn: Callable[..., Any]) -> Any:
     """Return what has the annotations: the function, or the ``__call__`` of a callable object."""
     if isinstance(fn, functools.partial):
-        raise TypeError("a partial has no types of its own; wrap it in a function that has")
+        raise TypeError("a partial has no types of its own; wrap it in a function that does")
     if inspect.isroutine(fn):
         return fn
     return type(fn).__call__

@@ -212,7 +212,7 @@ def _make_tool(
         raise TypeError(f"{fn!r} is a tool already; give tool() the function")
     if callable(getattr(fn, "as_tool", None)) and not inspect.isclass(fn):
         raise TypeError(
-            f"{fn!r} is no function; for a tool that hands a task to it write .as_tool()"
+            f"{fn!r} isn't a function; for a tool that hands a task to it, write .as_tool()"
         )
     if not callable(fn) or inspect.isclass(fn):
         raise TypeError(f"tool() takes a function, async or plain, not {fn!r}")

@@ -8,12 +8,12 @@ and a coroutine is run there for a trio task that waits for it::
 
     answer = await run_asyncio(framework_agent.run, question)      # a loop for this call alone
 
-To the run it is one call like any other. The asyncio code sees the caller's context variables, so
-`harness.current_run` is the caller's run. A cancel or deadline of the caller cancels the
-asyncio task, and the caller goes on when that has ended. Asyncio code can call back with
-`call_trio`: the function runs in the caller's run, under the caller's scopes.
+To the run, it is a call like any other. The asyncio code sees the caller's context variables, so
+`harness.current_run` is the caller's run. A cancel or deadline of the caller cancels the asyncio
+task, and the caller continues once that has ended. Asyncio code can call back with `call_trio`: the
+function runs in the caller's run, under the caller's scopes.
 
-Whose is what: the loop belongs to the block of `open_asyncio` and to no run. A call belongs to its
+Who owns what: the loop belongs to the block of `open_asyncio` and to no run. A call belongs to its
 caller. Tasks that asyncio code leaves behind belong to the loop: they are cancelled when the block
 is left.
 """

@@ -1,4 +1,4 @@
-"""One call of an asyncio function: the trio task that waits, and the asyncio task that works.
+"""Make one call of an asyncio function: a trio task waits, an asyncio task works.
 
 Two threads touch a call, and each field belongs to one of them. What crosses goes through
 ``TrioToken.run_sync_soon`` or ``loop.call_soon_threadsafe``, both of which keep the order.
@@ -6,8 +6,9 @@ Two threads touch a call, and each field belongs to one of them. What crosses go
 Invariant: the trio side waits until the asyncio task has ended, and no trio function that it
 called back is alive then. So nothing of a call outlives it.
 
-What the asyncio task ended with counts, also when the caller was cancelled meanwhile. So a trio
-function that it called back never raises its cancel into the caller's nursery, which would hide it.
+However the asyncio task ended is what counts, even if the caller was cancelled meanwhile. So a trio
+function that it called back never raises its cancel into the caller's nursery, which would hide
+that end.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from harness.runs._run import CLEANUP_SECONDS
 T = TypeVar("T")
 
 CANCEL_AGAIN_SECONDS = 1.0
-"""A task that outlived its cancel and the time for its clean-up is cancelled again this often."""
+"""How often a task that outlives its cancel, and the time for its clean-up, is cancelled again."""
 
 current_call: contextvars.ContextVar[Call[Any] | None] = contextvars.ContextVar(
     "harness.asyncio_call", default=None
 )
-"""In asyncio code: the call that it works for."""
+"""In asyncio code: the call it is working for."""
 
 
 class Call(Generic[T]):
-    """An asyncio function that is called for a trio task."""
+    """An asyncio function called for a trio task."""
 
     def __init__(
         self,
@@ -71,19 +72,19 @@ class Call(Generic[T]):
         _waiting_for = self._in_words
         context = contextvars.copy_context()
         context.run(current_call.set, self)
-        # Where anyio started trio, it has noted that here, and would not look for asyncio.
+        # If anyio started trio, it has noted that here, and wouldn't look for asyncio.
         if (sniffio := sys.modules.get("sniffio")) is not None:
             context.run(sniffio.current_async_library_cvar.set, None)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 try:
-                    # The task copies the context that it is made in, whatever the task factory.
+                    # The task copies the context it is made in, whatever the task factory.
                     self.loop.call_soon_threadsafe(self._begin, context=context)
                 except RuntimeError:  # The loop is closed, and its thread about to end.
                     self.abandon("its asyncio loop has ended")
                 await self._ended()
-                # What it called back and didn't wait for ends with it.
+                # What it called back but didn't wait for ends with it.
                 self._nursery = None
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -95,12 +96,12 @@ class Call(Generic[T]):
                 await self._check_cancelled(result.error)
             return result.unwrap()
         finally:
-            del result  # It may hold this frame by an error's traceback.
+            del result  # An error's traceback may hold this frame.
 
     async def _check_cancelled(self, error: BaseException) -> None:
-        """Raise what an asyncio cancel is in trio; what else was raised, by itself.
+        """Raise what an asyncio cancel means in trio; raise other errors unchanged.
 
-        A loose `asyncio.CancelledError` is no `Exception`, and would end the program.
+        A loose `asyncio.CancelledError` isn't an `Exception`, and would end the program.
         """
         rest: BaseException | None = error
         if isinstance(error, BaseExceptionGroup):
@@ -120,20 +121,20 @@ class Call(Generic[T]):
                 ) from error
             raise AsyncioBridgeError(
                 f"{self._name}() was cancelled inside asyncio, by itself or by another asyncio "
-                "task; catch asyncio.CancelledError there if that is meant"
+                "task; catch asyncio.CancelledError there if that is intended"
             ) from error
         finally:
-            del error, rest  # They hold this frame by their traceback.
+            del error, rest  # Their tracebacks hold this frame.
 
     async def _ended(self) -> None:
-        """Wait for the end of the asyncio task, also when cancelled: nothing is left behind."""
+        """Wait for the asyncio task to end, even when cancelled: nothing is left behind."""
         if self._outcome is not None:
             return
         self._waiter = trio.lowlevel.current_task()
 
         def abort(raise_cancel: Callable[[], NoReturn]) -> trio.lowlevel.Abort:
             self._cancel_asked = True
-            # A closed loop: the task has ended, and `_end` is on its way.
+            # The loop is closed: the task has ended, and `_end` is on its way.
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.cancel_task)
             return trio.lowlevel.Abort.FAILED
@@ -141,11 +142,11 @@ class Call(Generic[T]):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def close(self, because: str) -> None:
-        """Note why it will be cancelled by others than its caller."""
+        """Note why something other than its caller will cancel it."""
         self._closed_because = self._closed_because or because
 
     def abandon(self, because: str) -> None:
-        """End it if it never began: its loop has ended, and won't."""
+        """End it if it never began: its loop has ended, so it never will."""
         self.close(because)
         if self._outcome is None:
             self._end(outcome.Error(asyncio.CancelledError()))
@@ -167,12 +168,12 @@ class Call(Generic[T]):
         body = self._body()
         try:
             self._task = self.loop.create_task(body, name=self._name)
-        except Exception as error:  # Of a task factory.
+        except Exception as error:  # From a task factory.
             body.close()
             self._token.run_sync_soon(self._end, outcome.Error(error))
             return
         self._working[self._task] = self
-        # Not at the end of the body: a task that is cancelled before its first step has none.
+        # Not at the end of the body: a task cancelled before its first step never gets there.
         self._task.add_done_callback(self._task_ended)
 
     async def _body(self) -> outcome.Outcome[T]:
@@ -180,7 +181,7 @@ class Call(Generic[T]):
         # be logged as never retrieved.
         try:
             awaitable = self._start()
-            del self._start  # A task that is left behind keeps the call, but not its arguments.
+            del self._start  # A task left behind keeps the call, but not its arguments.
             if not inspect.isawaitable(awaitable):
                 raise TypeError(
                     f"{self._name}() returned {awaitable!r}, which asyncio can't wait for; "
@@ -202,7 +203,7 @@ class Call(Generic[T]):
             pass
 
     def cancel_task(self) -> None:
-        """Cancel the asyncio task, and again when it takes too long; once for all who ask."""
+        """Cancel the asyncio task, and again if it takes too long; once, however many ask."""
         if self._cancel_again is None:
             self._cancel_until_ended(CLEANUP_SECONDS)
 
@@ -216,7 +217,7 @@ class Call(Generic[T]):
     async def in_trio(
         self, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...], context: contextvars.Context
     ) -> outcome.Outcome[T]:
-        """Have a function called in trio, and wait for how it ended; in the loop's thread."""
+        """Call a function in trio, and wait for its outcome; in the loop's thread."""
         ended: asyncio.Future[outcome.Outcome[T]] = self.loop.create_future()
         scope = trio.CancelScope()
 
@@ -235,7 +236,7 @@ class Call(Generic[T]):
                         )
                     result = outcome.Value(await awaitable)
             except BaseException as error:
-                # A cancel ends here: the caller, which is cancelled too, hears of its own.
+                # A cancel ends here: the caller is cancelled too, and gets its own.
                 if not is_only_cancelled(error):
                     rest = without_cancelled(error)
                     if not isinstance(rest, Exception):
@@ -263,7 +264,7 @@ class Call(Generic[T]):
             isinstance(result, outcome.Error) and isinstance(result.error, Exception)
         ):
             raise cancelled
-        return result  # The error of a clean-up, too.
+        return result  # Including an error in its clean-up.
 
 
 def _ended_error(name: str) -> AsyncioBridgeError:

@@ -1,4 +1,4 @@
-"""The asyncio loop in a worker thread, and the calls that go into it and come back."""
+"""Run an asyncio loop in a worker thread, with calls into it and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPPED = (
 )
 
 NAMES_AT_MOST = 5
-"""Asyncio tasks that are named when somebody asks what the end of a loop waits for."""
+"""How many asyncio tasks to name when somebody asks what the end of a loop is waiting for."""
 
 
 async def run_asyncio(
@@ -45,7 +45,7 @@ async def run_asyncio(
       **named: What it is called with, by name.
 
     Returns:
-      Its value. Whatever tasks it left behind have ended.
+      Its value. Any tasks it left behind have ended.
 
     Raises:
       TypeError: if ``fn`` isn't a function, or returns nothing to wait for.
@@ -65,19 +65,19 @@ def open_asyncio(*, debug: bool | None = None) -> AsyncioLoop:
     """Open an asyncio loop in a worker thread: ``async with open_asyncio() as loop:``.
 
     Args:
-      debug: Whether the loop is in asyncio's debug mode; None: as asyncio decides.
+      debug: Whether the loop is in asyncio's debug mode; None: asyncio decides.
 
-    Leaving the block cancels what still runs in the loop, waits for it and ends the thread. What
-    swallows the cancel is cancelled again after 5 s, and once a second from then on.
+    Leaving the block cancels what is still running in the loop, waits for it and ends the thread.
+    Whatever swallows the cancel is cancelled again after 5 s, and once a second from then on.
     """
     return AsyncioLoop(debug=debug)
 
 
 class AsyncioLoop:
-    """An asyncio loop in a thread of its own; what `open_asyncio` returns.
+    """An asyncio loop in a thread of its own, from `open_asyncio`.
 
-    Any number of tasks may use it at once. It is used inside its block only, in the ``trio.run``
-    that it was opened in.
+    Any number of tasks may use it at once. It works only inside its block, in the ``trio.run`` it
+    was opened in.
     """
 
     def __init__(self, *, debug: bool | None = None) -> None:
@@ -85,7 +85,7 @@ class AsyncioLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._calls: set[Call[Any]] = set()
-        # Both of the loop's thread; the second is only looked at by the other.
+        # Both belong to the loop's thread; the other one only looks at the second.
         self._working: dict[asyncio.Task[Any], Call[Any]] = {}
         self._left_behind: tuple[str, ...] = ()
         self._stop: asyncio.Event | None = None
@@ -109,7 +109,8 @@ class AsyncioLoop:
         refuse_outside_trio("open_asyncio() was called")
         token = self._token = trio.lowlevel.current_trio_token()
         started, self._thread_ended = trio.Event(), trio.Event()
-        # An empty context: what is set where the loop happens to be opened isn't every call's.
+        # An empty context: what is set where the loop happens to be opened isn't meant for every
+        # call.
         self._thread = threading.Thread(
             target=contextvars.Context().run,
             args=(self._serve, token, started, self._thread_ended),
@@ -117,7 +118,7 @@ class AsyncioLoop:
             daemon=True,
         )
         self._thread.start()
-        with trio.CancelScope(shield=True):  # It takes a moment, and can't hang.
+        with trio.CancelScope(shield=True):  # Takes only a moment, and can't hang.
             await started.wait()
         try:
             if self._loop is None:
@@ -151,7 +152,7 @@ class AsyncioLoop:
 
         Raises:
           TypeError: if ``fn`` isn't a function, or returns nothing to wait for.
-          RuntimeError: outside of the block, or in another ``trio.run``.
+          RuntimeError: outside the block, or in another ``trio.run``.
           AsyncioBridgeError: if it was cancelled from inside asyncio, or the loop was closed
             before it ended, or asyncio code has stopped the loop.
           Exception: its own, as it raised it.
@@ -160,8 +161,8 @@ class AsyncioLoop:
 
         Cancellation: the asyncio task is cancelled, and this waits until it has ended. If it
         takes longer than 5 s (its clean-up, or code that swallows the cancel), it is cancelled
-        again, and once a second from then on. If it returns a value in spite of that, the value
-        is returned. A function that blocks the loop's thread can't be cancelled.
+        again, and once a second from then on. If it returns a value all the same, that value is
+        returned. A function that blocks the loop's thread can't be cancelled.
         """
         check_callable("AsyncioLoop.run()", fn)
         loop = self._open_loop(name_of(fn))
@@ -201,7 +202,7 @@ class AsyncioLoop:
             self._stop = asyncio.Event()
             token.run_sync_soon(started.set)
             while not self._stop.is_set():
-                # Asyncio code may cancel all tasks that it finds, this one among them.
+                # Asyncio code may cancel every task it finds, including this one.
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._stop.wait()
             await self._cancel_all()
@@ -225,13 +226,13 @@ class AsyncioLoop:
                 pass
 
     async def _cancel_all(self) -> None:
-        """Cancel whatever runs in the loop until it has ended; in the loop's thread."""
+        """Cancel whatever is running in the loop until it has ended; in the loop's thread."""
         again_after_seconds = CLEANUP_SECONDS
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             self._left_behind = tuple(task.get_name() for task in tasks)
             for task in tasks:
                 if (call := self._working.get(task)) is not None:
-                    call.cancel_task()  # It may be in its clean-up already, and has time for that.
+                    call.cancel_task()  # It may already be in its clean-up, and has time for that.
                 else:
                     task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -239,13 +240,13 @@ class AsyncioLoop:
             again_after_seconds = CANCEL_AGAIN_SECONDS
 
     def _has_stopped(self) -> None:
-        """Note that the loop ends before its block; in trio's thread."""
+        """Note that the loop ended before its block; in trio's thread."""
         self._stopped = True
         for call in self._calls:
             call.close(STOPPED)
 
     def _thread_has_ended(self, ended: trio.Event) -> None:
-        """Tell all who wait for it; in trio's thread, after all that the thread had to tell."""
+        """Tell everybody waiting for it; in trio's thread, after all else the thread had to say."""
         for call in self._calls:
             call.abandon(STOPPED)
         ended.set()
@@ -279,7 +280,7 @@ class AsyncioLoop:
 async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     """Call a trio function from asyncio code that a run called, and wait for its value.
 
-    The function runs in the trio task's place: in the caller's run, under its cancel scopes and
+    The function runs in place of the trio task: in the caller's run, under its cancel scopes and
     deadline, with the context variables of the asyncio code. So tools, limits and inner runs work
     from inside an asyncio framework.
 
@@ -289,16 +290,16 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
 
     Raises:
       TypeError: if ``fn`` isn't a function, or returns nothing to wait for.
-      RuntimeError: outside of what `AsyncioLoop.run` or `run_asyncio` called.
+      RuntimeError: outside code called by `AsyncioLoop.run` or `run_asyncio`.
       Exception: its own, as it raised it.
 
     Checkpoint: always, in asyncio; in trio as ``fn`` does.
 
-    Cancellation: an asyncio cancel cancels the trio function and waits for its end. An error of
-      its clean-up is raised in place of `asyncio.CancelledError`.
+    Cancellation: an asyncio cancel cancels the trio function and waits for its end. An error in its
+      clean-up is raised instead of `asyncio.CancelledError`.
     """
     call = current_call.get()
-    # What it calls in trio sees the variable too, but no loop.
+    # What it calls in trio sees the variable too, but there is no loop.
     if call is None or asyncio._get_running_loop() is not call.loop:
         raise RuntimeError(
             f"call_trio({name_of(fn)}) was called outside of what a run called in asyncio; it "

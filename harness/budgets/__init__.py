@@ -1,7 +1,7 @@
 """Bound what a run, and all below it, may spend: tokens, dollars or both.
 
-`open_run` is given a `Budget`. Whoever spends reserves before each call and settles after it, as
-all models of `harness.models` do.
+Give `open_run` a `Budget`. Code that spends reserves before each call and settles after it, as all
+models in `harness.models` do.
 """
 
 from harness._budget import Budget

@@ -1,12 +1,12 @@
-"""Spend from the budgets that hold here: reserve before a call, settle after it.
+"""Spend from the budgets that apply here: reserve before a call, settle after it.
 
 The budgets are those of the current run and of all runs above it. What a call might cost is
-reserved in all of them or in none, so that callers side by side can't overrun one together.
+reserved in all of them or in none, so that concurrent callers can't overrun one together.
 
-A reservation that doesn't fit is refused at once, also when calls under way may turn out to need
-less than they hold. To wait for them would be kinder, but a run that waits while it holds
-something, for a child that waits for the same budget, would wait for ever; and a budget that is
-nearly spent is no reason to go on. So estimate tightly: what is in flight holds its estimate.
+A reservation that doesn't fit is refused at once, even if calls in progress may turn out to need
+less than they hold. Waiting for them would be kinder, but a run that holds something while it waits
+for a child that waits for the same budget would wait forever; and a budget that is nearly spent is
+no reason to go on. So estimate tightly: what is in flight holds its estimate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.runs._accounts import (
 
 @attrs.frozen(kw_only=True)
 class BudgetLeft:
-    """What the code that asks may still reserve."""
+    """What the calling code may still reserve."""
 
     tokens: int | None
     """The least that a budget here has left; None if none bounds it."""
@@ -49,16 +49,16 @@ class BudgetDimension:
     """What the budget was opened with."""
 
     spent: float
-    """What was used, and what kept its estimate because nobody said."""
+    """What was used, including estimates that nobody replaced."""
 
     reserved: float
-    """What calls under way hold."""
+    """What calls in progress hold."""
 
     left: float
     """What may still be reserved; never negative."""
 
     overrun: float
-    """What was used beyond the limit, by calls that used more than they had reserved."""
+    """What was used beyond the limit, by calls that used more than they reserved."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,22 +81,22 @@ class BudgetStatistics:
 def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) -> Spending:
     """Reserve what a call might spend: ``with reserve_budget(tokens=1_200) as spending:``.
 
-    Inside the block, `Spending.settle` replaces the estimate by what was used, and
-    `Spending.refund` takes it back because nothing was sent. Left with neither, also by an
-    exception, the estimate stays spent. Without a budget here it costs next to nothing, and still
-    tells those who count.
+    Inside the block, `Spending.settle` replaces the estimate with what was used, and
+    `Spending.refund` takes it back because nothing was sent. If the block is left with neither,
+    even by an exception, the estimate stays spent. Without a budget here it costs next to nothing,
+    and use is still counted for whoever counts it.
 
     Args:
-      tokens: The most that the call is likely to use, input and output together. None if that
-        isn't known: then nothing is held, and the call goes ahead while there is anything left.
-        0 if it uses none: that is never refused.
+      tokens: The most that the call is likely to use, input and output together. None if unknown:
+        then nothing is held, and the call goes ahead while anything is left. 0 if it uses none:
+        that is never refused.
       cost_usd: The same in dollars.
 
     Returns:
-      A block that reserves when it is entered, for the run that enters it. It never waits.
+      A context manager that reserves on entry, for the run that enters it. It never waits.
 
     Raises:
-      TypeError, ValueError: if an amount is none, or is negative.
+      TypeError, ValueError: if an amount isn't a number, or is negative.
       BudgetExceeded: on entry, if a budget here has too little left. Nothing is held then.
       RunEndedError: on entry, if the current run has ended.
     """
@@ -104,7 +104,7 @@ def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) 
 
 
 class Spending:
-    """The reservation of one call, in all budgets that hold for it; see `reserve_budget`."""
+    """One call's reservation in all budgets that apply to it; see `reserve_budget`."""
 
     __slots__ = ("_accounts", "_held", "_state")
 
@@ -132,18 +132,18 @@ class Spending:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Keep the estimate as spent, if nobody said otherwise."""
+        """Keep the estimate as spent, unless it was settled or refunded."""
         if self._state == "held":
             self._close(self._held, "left")
 
     def settle(self, *, tokens: int | None = None, cost_usd: float | None = None) -> None:
-        """Replace the estimate by what the call really used.
+        """Replace the estimate with what the call really used.
 
-        What isn't given keeps its estimate. More than the estimate is counted too: it takes what
-        is left, down to nothing, and what goes beyond that is the budget's overrun.
+        What isn't given keeps its estimate. Use above the estimate counts too: it takes what is
+        left, down to nothing, and anything beyond that is the budget's overrun.
 
         Raises:
-          TypeError, ValueError: if an amount is none, or is negative.
+          TypeError, ValueError: if an amount isn't a number, or is negative.
           ReservationError: if it isn't held: settled, refunded or left before, or not entered.
         """
         used = _usage("Spending.settle", tokens, cost_usd)
@@ -183,19 +183,19 @@ class Spending:
 
 
 def charge_budget(*, tokens: int = 0, cost_usd: float = 0.0, earlier: bool = False) -> None:
-    """Count a use that was not reserved, on the budgets of the current run and of those above.
+    """Charge use that wasn't reserved to the budgets of the current run and of those above.
 
-    It is never refused: what goes beyond a limit is the budget's overrun, and the next
-    reservation is refused.
+    It is never refused: anything beyond a limit is the budget's overrun, and the next reservation
+    is refused.
 
     Args:
       tokens: The tokens used, input and output together.
       cost_usd: What they cost, in dollars.
-      earlier: Whether an earlier session of the same work used them: the budgets go on with what
-        is left, and those who only count don't hear of it again.
+      earlier: Whether an earlier session of the same work used them: the budgets go on with what is
+        left, and whoever only counts isn't told again.
 
     Raises:
-      TypeError, ValueError: if an amount is none, or is negative.
+      TypeError, ValueError: if an amount isn't a number, or is negative.
       RunEndedError: if the current run has ended.
     """
     used = _usage("charge_budget", tokens, cost_usd)
@@ -207,7 +207,7 @@ def charge_budget(*, tokens: int = 0, cost_usd: float = 0.0, earlier: bool = Fal
 
 
 def budget_left() -> BudgetLeft:
-    """Return what may still be reserved here: the least of all budgets that hold.
+    """Return what may still be reserved here: the least that any budget here has left.
 
     Raises:
       RunEndedError: if the current run has ended.
@@ -222,7 +222,7 @@ def budget_left() -> BudgetLeft:
 
 
 def budget_statistics() -> tuple[BudgetStatistics, ...]:
-    """Return the budgets that hold here, each at this moment, the outermost first.
+    """Return the current state of each budget that applies here, outermost first.
 
     Raises:
       RunEndedError: if the current run has ended.

@@ -1,6 +1,6 @@
 """Make one answer of many results: what comes after a fan-out.
 
-`merge` makes one of equal values, `resolve` lets a judge decide between answers, `Fold` combines
+`merge` joins equal values into one, `resolve` lets a judge decide between answers, `Fold` combines
 results as they arrive, and `coverage` says what is missing. They give the same answer for every
 order of arrival.
 """

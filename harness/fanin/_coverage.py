@@ -12,7 +12,7 @@ from harness.fanin._groups import in_input_order
 from harness.fanout import Result
 
 MISSING_IN_WORDS = 10
-"""So many of the missing are named in the text; `Coverage.missing` has all."""
+"""How many of the missing the text names; `Coverage.missing` has them all."""
 
 
 @attrs.frozen
@@ -23,10 +23,10 @@ class Coverage:
     """Items that have a result."""
 
     ok: int
-    """Items that have a value, from the fallback too."""
+    """Items that have a value, even from the fallback."""
 
     missing: tuple[tuple[Any, str], ...]
-    """The key of each item without a value, and why: its status and its error, in input order."""
+    """The key of each item without a value, and why: its status and error, in input order."""
 
     @property
     def complete(self) -> bool:
@@ -43,13 +43,13 @@ class Coverage:
 
 
 def coverage(results: Iterable[Result[Any]]) -> Coverage:
-    """Return how many items have a value, and for each of the others its key and the reason.
+    """Return how many items have a value, and the key and the reason for each of the others.
 
     Args:
       results: The results of a fan-out, in any order.
 
     Raises:
-      TypeError: if there is anything but results.
+      TypeError: if anything in it isn't a result.
     """
     ordered = in_input_order("coverage()", results)
     missing = tuple((one.key, _reason(one)) for one in ordered if not one.ok)

@@ -1,8 +1,9 @@
 """Combine results into one value while they arrive.
 
-A fold holds one value, whatever the number of results: `open_fan_out` is flat for a million items,
-and so is a fold over it. For the same answer at every arrival order it takes results in input
-order, or a function for which the order makes no difference; which of the two has to be said.
+A fold holds one value, however many results there are: `open_fan_out` uses constant memory for a
+million items, and so does a fold over it. For the same answer whatever the order of arrival, it
+needs results in input order, or a function for which the order makes no difference; you have to say
+which.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ S = TypeVar("S")
 
 
 class Fold(Generic[S, T]):
-    """A fold under way::
+    """A fold in progress::
 
         async with harness.open_fan_out(count_words, pages, ordered=True) as stream:
             fold = Fold(stream, lambda total, result: total + result.value, 0)
             total = await fold.run()
 
-    Meanwhile `partial` is what the results so far combine to.
+    Meanwhile, `partial` is what the results so far combine to.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class Fold(Generic[S, T]):
           stream: An open stream of results, such as that of `open_fan_out`. It must be
             ``ordered=True``, unless the fold is commutative.
           function: ``function(partial, result)``, plain or async, returns the next partial value.
-            It gets every result, those without a value too: what they mean is its decision.
+            It gets every result, even those without a value: it decides what they mean.
           initial: The partial value before the first result.
-          commutative: Say that the order of results makes no difference to the function. They are
-            then taken as they arrive. (Sums of floats differ in their last digits.)
+          commutative: Whether the order of results makes no difference to the function. If so, they
+            are taken as they arrive. (Sums of floats differ in their last digits.)
 
         Raises:
           TypeError: if an argument has the wrong type.
-          ValueError: if the stream is not ordered, and the fold not commutative.
+          ValueError: if the stream isn't ordered and the fold isn't commutative.
         """
         if not hasattr(stream, "__anext__"):
             raise TypeError(
@@ -83,8 +84,8 @@ class Fold(Generic[S, T]):
 
     @property
     def in_hand(self) -> Result[T] | None:
-        """The result that was taken from the stream and is not in `partial`: the function works on
-        it, or raised or was cut short there; else None."""
+        """The result that was taken from the stream but isn't in `partial`: the function is working
+        on it, or raised or was cut short there; else None."""
         return self._in_hand
 
     async def run(self) -> S:
@@ -92,13 +93,13 @@ class Fold(Generic[S, T]):
 
         Raises:
           RuntimeError: if it was called before.
-          FanOutError: from the stream, if its policy is broken; `partial` stays.
+          FanOutError: from the stream, if its policy is broken; `partial` is kept.
           Exception: what the function raises.
 
         Checkpoint: as the stream's iteration does.
 
-        Cancellation: `partial` holds every result that was taken from the stream, but for the one
-        whose function was cut short; that is `in_hand`.
+        Cancellation: `partial` has every result taken from the stream except the one whose function
+        was cut short; that is `in_hand`.
         """
         if self._started:
             raise RuntimeError("a fold runs once; make another Fold for another stream")

@@ -1,7 +1,7 @@
-"""Put results in input order, and those that belong together into one group.
+"""Put results in input order, and group those that belong together.
 
-What is common to all that is done with results after a fan-out. It makes the answer independent
-of the order in which they arrived, and so of the order in which they are given here.
+Everything that is done with results after a fan-out shares this. It makes the answer independent of
+the order in which they arrived, and so of the order in which they are given here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ T = TypeVar("T")
 def in_input_order(call: str, results: Iterable[Result[T]]) -> list[Result[T]]:
     """Return the results as a list in input order.
 
-    Results of several fan-outs can share an index. Those are ordered by their keys' text, and
-    where that is the same too, as given.
+    Results of several fan-outs can share an index. Those are ordered by the text of their keys or,
+    if that is the same too, as given.
 
     Raises:
-      TypeError: if there is anything but results.
+      TypeError: if anything in it isn't a result.
     """
     try:
         given = list(results)
@@ -42,7 +42,7 @@ def in_input_order(call: str, results: Iterable[Result[T]]) -> list[Result[T]]:
 def grouped(
     call: str, results: Iterable[Result[T]], key: Callable[[Result[T]], Any]
 ) -> dict[Hashable, list[Result[T]]]:
-    """Return results by their key, in the order in which the keys come first.
+    """Return results by key, in the order in which keys first appear.
 
     Raises:
       TypeError: if a key can't be hashed.

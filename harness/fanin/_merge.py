@@ -1,4 +1,4 @@
-"""Make one of results that say the same, and keep where each came from."""
+"""Merge results that say the same, and keep where each came from."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Merged(Generic[T]):
-    """One value, and all results that gave it."""
+    """One value, and all the results that gave it."""
 
     value: T
-    """The value of the first of the sources."""
+    """The value of the first source."""
 
     sources: tuple[Result[T], ...]
     """The results with this value, in input order; at least one."""
@@ -31,25 +31,25 @@ def merge(
     *,
     dedupe: Literal["content"] | Callable[[T], Any] | Similar = "content",
 ) -> list[Merged[T]]:
-    """Return each value once, with the results that gave it, in the order of the input.
+    """Return each value once, with the results that gave it, in input order.
 
-    The answer is the same in whatever order the results arrived and are given. Items without a
-    value are passed over; `coverage` tells them.
+    The answer is the same in whatever order the results arrived or are given. Items without a value
+    are left out; `coverage` reports them.
 
     Args:
       results: The results of a fan-out.
-      dedupe: What makes two values the same. ``"content"``: everything in them, see
-        `content_hash`. A function: what it returns for a value, such as
-        ``lambda finding: finding.url``. `Similar`: that their embeddings are close.
+      dedupe: What makes two values the same. ``"content"``: everything in them; see `content_hash`.
+        A function: what it returns for a value, such as ``lambda finding: finding.url``. `Similar`:
+        that their embeddings are close.
 
     Raises:
-      TypeError: if ``dedupe`` is none of these, if a value has no content to compare, if a
-        function returns something unhashable, or an embedding is no vector.
-      ValueError: if there is not one embedding of the same length for each value.
+      TypeError: if ``dedupe`` is none of these, if a value has no content to compare, if a function
+        returns something unhashable, or if an embedding isn't a vector.
+      ValueError: if there isn't one embedding of the same length for each value.
     """
     ordered = [one for one in in_input_order("merge()", results) if one.ok and not one.dropped]
     if isinstance(dedupe, Similar):
-        # What is equal needs no embedding; and text that a model knows nothing of has none.
+        # Equal values need no embedding; and text with nothing that the model knows has none.
         distinct = list(grouped("dedupe=", ordered, _content_or_itself).values())
         joined = dedupe.groups([same[0].value for same in distinct])
         groups = [[one for i in positions for one in distinct[i]] for positions in joined]

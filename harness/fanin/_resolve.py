@@ -1,4 +1,4 @@
-"""Let a judge decide between answers to the same question; what it can't decide keeps them all."""
+"""Let a judge decide between answers to the same question, and keep all of them if it can't."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNDECIDED: Final = Undecided.UNDECIDED
 
 @attrs.frozen
 class Resolution(Generic[T]):
-    """What a judge made of the answers to one question."""
+    """What a judge decided about the answers to one question."""
 
     key: Any
     """What the answers are about."""
@@ -41,7 +41,7 @@ class Resolution(Generic[T]):
     """What the judge decided; None if it didn't."""
 
     answers: tuple[Result[T], ...]
-    """All answers, in input order: the evidence, with the run of each."""
+    """All the answers, in input order: the evidence, with the run of each."""
 
     decided: bool
     """Whether the judge decided."""
@@ -60,18 +60,18 @@ async def resolve(
 ) -> list[Resolution[T]]:
     """Group answers by what they are about, and let a judge decide each group.
 
-    The judge is asked about every group, also about one answer or equal ones: whether one source
-    is enough is its decision. Groups are judged side by side, each in a run of its own. The answer
-    is the same in whatever order the results arrived and are given, if the judge's is. Items
-    without a value are passed over; `coverage` tells them.
+    The judge is asked about every group, even one with a single answer or equal ones: whether one
+    source is enough is its decision. Groups are judged concurrently, each in a run of its own. If
+    the judge's decisions don't depend on order, the answer is the same in whatever order the
+    results arrived or are given. Items without a value are left out; `coverage` reports them.
 
     Args:
       results: The results of a fan-out.
-      key: A function that returns for a value what it is about; or ``"key"`` for the results' own
-        keys, where several items had the same.
+      key: A function that returns what a value is about; or ``"key"`` for the results' own keys, if
+        several items had the same.
       judge: ``judge(key, answers)``, plain or async, gets the `Result` of each answer, in input
-        order, and returns a value or `UNDECIDED`. Or an agent, anything async that takes one
-        argument: it is asked in words, and its reply (or the reply's ``output``) is the value,
+        order, and returns a value or `UNDECIDED`. Or an agent, or anything async that takes one
+        argument: it is asked in words, and its reply (or the reply's ``output``) is the value, or
         `UNDECIDED` if that word is all it says.
 
     Returns:
@@ -83,7 +83,7 @@ async def resolve(
 
     Checkpoint: always.
 
-    Cancellation: judges at work are cancelled and have ended before the cancel goes on.
+    Cancellation: judges at work are cancelled, and have ended before the cancel goes on.
     """
     ordered = [one for one in in_input_order("resolve()", results) if one.ok and not one.dropped]
     if key == "key":
@@ -148,7 +148,7 @@ def _takes(function: Any, count: int) -> bool:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # Some callables written in C don't tell their parameters.
+    except ValueError:  # Some callables written in C don't reveal their parameters.
         return count == 2
     return True
 

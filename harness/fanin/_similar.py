@@ -2,11 +2,11 @@
 
 Two values belong together if their cosine similarity reaches the threshold, and so do two that
 are joined by a chain of such pairs: the groups are the connected components of the graph in which
-every such pair is an edge. That is the one grouping that doesn't depend on the order in which
-values come. Its price is the chain: the ends of a long one may have little in common. If groups
-swallow what should stay apart, raise the threshold.
+every such pair is an edge. No other such grouping is independent of the order in which values come.
+Its price is the chain: the ends of a long one may have little in common. If groups swallow what
+should stay apart, raise the threshold.
 
-Every pair is compared, in plain Python: some thousand values take seconds. For more, give a key.
+Every pair is compared, in plain Python: a few thousand values take seconds. For more, give a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 ROUNDING = 1e-9
-"""Equal vectors can come out this much below a similarity of 1."""
+"""Rounding can put the similarity of equal vectors this far below 1."""
 
 
 def _check_embed(instance: object, attribute: object, value: Any) -> None:
@@ -42,11 +42,11 @@ def _check_threshold(instance: object, attribute: object, value: Any) -> None:
 
 @attrs.frozen
 class Similar:
-    """Take values for the same if their embeddings point nearly the same way.
+    """Count values as the same if their embeddings point nearly the same way.
 
-    Any embedding will do. One that needs no graphics card, no server and no second is a static
-    model: ``pip install 'trio-harness[similar]'``, then
-    ``Similar(StaticModel.from_pretrained(...).encode, 0.9)`` with ``model2vec.StaticModel``.
+    Any embedding will do. A static model needs no graphics card, no server and less than a second:
+    ``pip install 'trio-harness[similar]'``, then ``Similar(StaticModel.from_pretrained(...).encode,
+    0.9)`` with ``model2vec.StaticModel``.
     """
 
     embed: Callable[[Any], Any] = attrs.field(validator=_check_embed)
@@ -55,25 +55,26 @@ class Similar:
     function of one value that returns its vector."""
 
     threshold: float = attrs.field(default=0.9, validator=_check_threshold)
-    """The cosine of the angle from which on two values are taken for the same: 1 for the same
-    direction, 0 for nothing in common."""
+    """The cosine similarity from which two values count as the same: 1 for the same direction, 0
+    for nothing in common."""
 
     batch: bool = attrs.field(default=True, kw_only=True)
-    """Whether ``embed`` takes the list of all values, or one value at a time."""
+    """Whether ``embed`` takes the list of all values, rather than one value at a time."""
 
     def groups(self, values: Sequence[Any]) -> list[list[int]]:
-        """Return the positions of values that belong together, each group and all groups sorted.
+        """Return groups of positions of values that belong together; all is sorted.
 
         Raises:
           TypeError: if ``embed`` returns anything but vectors.
-          ValueError: if it returns another number of vectors, or vectors that can't be compared.
+          ValueError: if it returns a different number of vectors, or vectors that can't be
+            compared.
         """
         directions = [_Direction(vector) for vector in self._vectors(values)]
         parents = list(range(len(directions)))
         for i, mine in enumerate(directions):
             for j in range(i):
                 root, other = _root(parents, i), _root(parents, j)
-                # Whether two of one group are similar as well changes nothing.
+                # Whether two values already in one group are similar changes nothing.
                 if root != other and mine.is_near(directions[j], self.threshold - ROUNDING):
                     parents[max(root, other)] = min(root, other)
         groups: dict[int, list[int]] = {}
@@ -82,7 +83,7 @@ class Similar:
         return list(groups.values())
 
     def _vectors(self, values: Sequence[Any]) -> list[list[float]]:
-        """Return the embeddings as lists of numbers, all of one length."""
+        """Return the embeddings as lists of numbers, all of the same length."""
         if not values:
             return []
         given = self.embed(list(values)) if self.batch else [self.embed(value) for value in values]
@@ -90,7 +91,7 @@ class Similar:
             getattr(given, "close", lambda: None)()
             raise TypeError(
                 "Similar(embed) takes a plain function, and this one is async; compute embeddings "
-                "in the fan-out, beside the values, and give a function that looks them up"
+                "in the fan-out, alongside the values, and give a function that looks them up"
             )
         rows = _as_list(given)
         if rows is None or (rows and all(_is_number(row) for row in rows)):
@@ -137,7 +138,7 @@ def _as_vector(row: Any) -> list[float]:
 
 
 def _is_number(value: Any) -> bool:
-    # Numbers of numpy are no subclass of int or float, all but one; but they convert like them.
+    # All but one of numpy's number types aren't subclasses of int or float, but convert like them.
     return hasattr(value, "__float__") and not hasattr(value, "__len__")
 
 
@@ -150,10 +151,11 @@ def _shape(given: Any) -> str:
 
 
 class _Direction:
-    """A vector at length 1; the one of length 0, which points nowhere, stays as it is.
+    """A vector scaled to length 1; the zero vector, which points nowhere, stays as it is.
 
-    In two parts: the cosine of two is at most what their heads give and the product of their
-    tails' lengths (Cauchy-Schwarz). So most pairs that are far apart are told by their heads.
+    It is in two parts, because the cosine of two is at most what their heads give plus the product
+    of their tails' lengths (Cauchy-Schwarz). So the heads alone rule out most pairs that are far
+    apart.
     """
 
     __slots__ = ("head", "tail", "tail_length")

@@ -1,7 +1,7 @@
 """Take items through stages, or along the track that suits each.
 
-A `Pipeline` is a fan-out with gates between its stages, a `Router` one that chooses the function.
-Both take the same policies and give the same results as `harness.fan_out`.
+A `Pipeline` is a fan-out with gates between its stages, a `Router` is one that chooses the
+function. Both take the same policies and give the same results as `harness.fan_out`.
 """
 
 from harness.fanout import DROP, Drop

@@ -1,12 +1,12 @@
-"""Call a function under its `Attempt`, inside the run of the item that is on its way.
+"""Call a function under its `Attempt`, inside the run of the item on its way.
 
 A fan-out makes each attempt a fresh run. Here an item has one run for its whole way, so the
 attempts at one call share it: its `RunLocal` values, its deps, its idempotency key, its events.
 They are made one after another in the item's own task, and so share its context variables too. A
-hedge runs beside the first attempt in a task of its own: it sees the context variables of the
-item, and what either of them sets is gone when one has won.
+hedge runs alongside the first attempt in a task of its own: it sees the item's context variables,
+and what either of them sets is gone when one has won.
 
-What is the same as in a fan-out is the same code: when to retry, when to hedge, how much of it.
+Where it is the same as in a fan-out, it is the same code: when to retry, when to hedge, how often.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NotAsync(TypeError):
 
 
 class OwnScope:
-    """What an attempt is made in here: a scope, which can be cancelled and has its deadline."""
+    """What an attempt is made in here: a scope with a deadline, which can be cancelled."""
 
     __slots__ = ("cancelled", "plan", "scope")
 
@@ -121,7 +121,7 @@ class InItsRun:
         make: Callable[[OwnScope], Awaitable[None]],
         attempt: OwnScope,
     ) -> None:
-        """Make an attempt in a task of its own, in the context at hand."""
+        """Make an attempt in a task of its own, in the current context."""
         nursery.start_soon(make, attempt, name=self._what)
 
     def beside(self) -> None:
@@ -131,7 +131,7 @@ class InItsRun:
         """Do nothing: the run is the same for all attempts."""
 
     def asked(self, function: Callable[[Exception], bool], error: Exception) -> bool:
-        """Ask in the context at hand."""
+        """Ask in the current context."""
         return function(error)
 
 
@@ -204,16 +204,16 @@ class Calls:
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing to do but to call the function."""
+        """Whether there is nothing to do but call the function."""
         return isinstance(self._each, Attempt) and self._each == ONE_ATTEMPT
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return self._attempts.hedges
 
     def plan_for(self, item: Any) -> Attempt:
-        """Return what is to happen to one item.
+        """Return what should happen to one item.
 
         Raises:
           TypeError: if the caller's function of the item returned something else.
@@ -267,7 +267,7 @@ class Calls:
             raise error from failure
 
     async def another_try(self, plan: Attempt, tries: Tries, failure: Exception) -> bool:
-        """Wait as long as is right before the next try; return False if there is to be none."""
+        """Wait as long as necessary before the next try; return False if there won't be one."""
         delay = self._attempts.delay_seconds(plan, tries, failure)
         if delay is None:
             return False
@@ -284,7 +284,7 @@ class Calls:
         return self._around.closing()
 
     async def fall_back(self, plan: Attempt, item: Any, failure: Exception, walker: Walker) -> Any:
-        """Return what the fallback gives for an item that failed finally; without one, raise."""
+        """Return what the fallback gives for an item that failed for good; without one, raise."""
         if plan.fallback is None or trio.current_effective_deadline() == -math.inf:
             raise failure
         try:
@@ -297,7 +297,7 @@ class Calls:
 
 
 def timed_out(what: str, plan: Attempt, stuck_at: types.TracebackType | None) -> RunTimedOut:
-    """Return the error for an attempt whose time is over, saying where it was."""
+    """Return the error for an attempt whose time is up, saying where it was."""
     run = current_run()
     where = f", in {describe_wait(traceback_frames(stuck_at))}" if stuck_at is not None else ""
     error = RunTimedOut(
@@ -308,5 +308,5 @@ def timed_out(what: str, plan: Attempt, stuck_at: types.TracebackType | None) ->
 
 
 def not_async(what: str, function: Callable[..., Any], returned: Any) -> NotAsync:
-    """Return the error for a function that returned what can't be awaited."""
+    """Return the error for a function that returned something that can't be awaited."""
     return NotAsync(f"{what}: {not_awaitable_error(function, returned)}")

@@ -2,10 +2,10 @@
 
 Items wait in a room until a batch goes: when it is full, when its first item has waited long
 enough, or when nothing more can arrive. The call is a run of its own below the pipeline's, in a
-task of its own, because it belongs to none of its members: each of those waits for it in its own
-task, and may give up alone.
+task of its own, because it belongs to none of its members: each waits for it in its own task, and
+may give up alone.
 
-A batch has one of the stage's slots until its last member has found room further on.
+A batch keeps one of the stage's slots until its last member has found room further on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.runs._carry import carry
 
 
 class Surroundings(Protocol):
-    """What a stage that gathers has to know of the pipeline under way."""
+    """What a gathering stage has to know about the running pipeline."""
 
     @property
     def run(self) -> Run:
@@ -43,7 +43,7 @@ class Surroundings(Protocol):
         ...
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why it is being cut short; None if it isn't."""
         ...
 
     def may_come(self, index: int) -> bool:
@@ -54,7 +54,7 @@ class Surroundings(Protocol):
         """Note that a walker is at the stage ``index``."""
 
     def start_call(self, function: Callable[..., Any], *args: Any, name: str) -> None:
-        """Start a task in the context that was copied when the pipeline was started."""
+        """Start a task in the context copied when the pipeline was started."""
 
     def crash(self, error: NotAsync) -> None:
         """End the pipeline with a mistake in the program."""
@@ -76,13 +76,13 @@ class Member:
 
 
 class BatchCall:
-    """One call under way: what its members hold together."""
+    """One call in progress: what its members hold together."""
 
     __slots__ = ("_over", "_slot", "members", "result", "run", "status", "traceback")
 
     def __init__(self, members: list[Member], slot: Callable[[], None]) -> None:
         self.members = members
-        """Those that still wait for it, or hold its slot."""
+        """Those still waiting for it, or holding its slot."""
         self.run: Run | None = None
         self.status = ""
         self.result: Any = None
@@ -91,7 +91,7 @@ class BatchCall:
         self._slot = slot
 
     def give_back(self, walker: Walker) -> None:
-        """Take note that a member has gone on, or given up."""
+        """Note that a member has gone on or given up."""
         self.members = [one for one in self.members if one.walker is not walker]
         if self.members:
             return
@@ -111,7 +111,7 @@ class BatchCall:
 
 
 class Batches:
-    """The room before one stage that gathers, and its calls under way."""
+    """The room before one gathering stage, and its calls in progress."""
 
     def __init__(
         self,
@@ -142,21 +142,21 @@ class Batches:
 
     @property
     def waiting(self) -> int:
-        """How many wait in the room."""
+        """How many are waiting in the room."""
         return len(self._near)
 
     @property
     def held_up(self) -> int:
-        """How many wait for a place in the room."""
+        """How many are waiting for a place in the room."""
         return len(self._outside)
 
     @enable_ki_protection
     async def join(self, walker: Walker, value: Any) -> Any:
-        """Be in a batch, and return the value that the stage gave for this item.
+        """Join a batch, and return the value that the stage gave for this item.
 
         Checkpoint: always.
 
-        Cancellation: the item has left the room. A batch under way goes on for the others, and is
+        Cancellation: the item has left the room. A batch in progress goes on for the others, and is
         cancelled if there are none.
         """
         _waiting_for = f"a batch of {self._what}"
@@ -185,7 +185,7 @@ class Batches:
         return await _result_of(member)
 
     def look(self) -> None:
-        """Let batches go that are due, as far as there are slots."""
+        """Start batches that are due, as far as there are slots."""
         while self._free and self._near and not self._around.decided and self._is_due():
             self._go()
 
@@ -220,7 +220,7 @@ class Batches:
         self.look()
 
     def _withdraw(self, member: Member) -> None:
-        """Forget a member that was cancelled; one in a batch gives that back as its slot."""
+        """Forget a cancelled member; one in a batch gives that back, as its slot."""
         if member in self._near:
             del self._near[member]
             self._move_up()
@@ -260,9 +260,9 @@ class Batches:
 
 
 async def call_with_list(what: str, function: Callable[[Any], Any], values: list[Any]) -> Any:
-    """Call a stage's function with a list; checking what it returns is a part of the call.
+    """Call a stage's function with a list; checking what it returns is part of the call.
 
-    The list is its own: what a first attempt takes out of it is there again for the next.
+    The list is a copy: what a first attempt takes out of it is there again for the next.
     """
     awaitable = function(list(values))
     if not isinstance(awaitable, Awaitable):
@@ -274,7 +274,7 @@ def checked(what: str, values: list[Any], returned: Any) -> Any:
     """Return what a stage gave for a list, or refuse it.
 
     Raises:
-      TypeError: if it is no list.
+      TypeError: if it isn't a list.
       ValueError: if it has another length.
     """
     if (

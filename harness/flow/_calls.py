@@ -1,4 +1,4 @@
-"""Let a single call ``await pipeline(item)`` be the host of what it starts."""
+"""Let a single call, ``await pipeline(item)``, host what it starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def calling(way: object, walker: Walker) -> Iterator[None]:
 
 
 class CallHost:
-    """What a flow asks of whoever calls: there is no engine, and nothing is pulled."""
+    """What a flow asks of its caller: there is no engine, and nothing is pulled."""
 
     decided = False
 
@@ -52,7 +52,7 @@ class CallHost:
         return False
 
     def give_back(self, walker: Walker) -> None:
-        """Do nothing: nobody waits to be let in but at the gate of the first stage."""
+        """Do nothing: items wait to be let in only at the first stage's gate."""
 
     def start_task(
         self,
@@ -61,7 +61,7 @@ class CallHost:
         *args: Any,
         name: str | None = None,
     ) -> None:
-        """Start a task in the caller's context, which is the one at hand."""
+        """Start a task in the caller's context, which is the current one."""
         assert nursery is not None, "a call gathers nothing"
         nursery.start_soon(function, *args, name=name)
 
@@ -70,4 +70,4 @@ class CallHost:
 
 
 CALLS = CallHost()
-"""The host of all calls, as it holds nothing; and where there is nothing to ask any more."""
+"""The host of all calls, because it holds nothing; also used when there is nothing left to ask."""

@@ -1,12 +1,12 @@
 """Walk items through the stages of a pipeline: one task and one run each, from end to end.
 
 An item goes from gate to gate. It keeps the slot of a stage until it has a slot or a place before
-the next, so a slow stage holds up those behind it, one by one, up to the entry, where nothing more
-is pulled then. Its task holds its run, its context and its cancellation all the way; nothing is
-handed from task to task.
+the next, so a slow stage holds up those behind it, one by one, back to the entry, where nothing
+more is then pulled. Its task keeps its run, its context and its cancellation all the way; nothing
+is handed from task to task.
 
-For stages that gather, the flow knows how many walkers may still arrive there: when none can, a
-batch goes with what it has.
+For gathering stages, the flow knows how many walkers may still arrive: when none can, a batch
+starts with what it has.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from harness.runs._functions import forgotten_await_error
 class Host(Protocol):
     """What starts the walkers of a flow: the engine of a pipeline, or a single call.
 
-    A walker begins by holding the host, which at the entry of a pipeline stands for a slot of the
-    first stage.
+    A walker begins by holding the host, which at the entry of a pipeline stands in for a slot of
+    the first stage.
     """
 
     @property
@@ -57,7 +57,7 @@ class Host(Protocol):
         ...
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why everything is being cut short; None if it isn't."""
         ...
 
     def closing(self) -> bool:
@@ -65,11 +65,11 @@ class Host(Protocol):
         ...
 
     def more_may_come(self) -> bool:
-        """Return whether items may still start that are not on their way yet."""
+        """Return whether items may still start that aren't on their way yet."""
         ...
 
     def give_back(self, walker: Walker) -> None:
-        """Note that a walker has room behind the first stage, so that another may start."""
+        """Note that a walker has room after the first stage, so that another may start."""
 
     def start_task(
         self,
@@ -78,14 +78,14 @@ class Host(Protocol):
         *args: Any,
         name: str | None = None,
     ) -> None:
-        """Start a task, by default in the host's own nursery, in the context of the caller."""
+        """Start a task, by default in the host's own nursery, in the caller's context."""
 
     def crash(self, error: NotAsync) -> None:
         """End everything with a mistake in the program."""
 
 
 class Flow:
-    """The stages of a pipeline under way, and who is where."""
+    """The stages of a running pipeline, and which items are where."""
 
     def __init__(self, stages: Sequence[AnyStage], *, buffer: int, fail_fast: bool) -> None:
         self.clock: Clock = Clock()
@@ -96,15 +96,15 @@ class Flow:
         self._host: Host
         self._calls_in_flight = 0
         self._way: Sequence[tuple[Station, Any, Callable[[Any], Any] | None, Meter]] = ()
-        """For each stage itself, its gate, its function if that is all there is, its meter."""
+        """For each stage: the stage, its gate, its function if that is all there is, its meter."""
         self._now: Callable[[], float]
-        """The clock itself: `trio.current_time` has to look it up first, which is felt."""
+        """The clock itself: `trio.current_time` has to look it up first, which costs."""
         self.gathers: list[int] = []
         """The indexes of the stages that gather."""
         self._before: dict[int, int] = {}
-        """For each of them, how many walkers are on their way to it."""
+        """How many walkers are on their way to each of them."""
         self.items_set_out: int = 0
-        """Items whose task has begun; counted only where a stage gathers and has to know."""
+        """Items whose task has begun; counted only if a stage gathers and has to know."""
 
     @property
     def capacity(self) -> int:
@@ -120,7 +120,7 @@ class Flow:
         return first.given.limit if first.given.batch is None else first.places
 
     def begin(self, host: Host) -> None:
-        """Let an engine start the items, and take the time from now on."""
+        """Let an engine start the items, and start the clock."""
         self._host = host
         self.start_clock()
         for station in self._stations:
@@ -148,7 +148,7 @@ class Flow:
         self._set_way()
 
     def belong_to_calls(self) -> None:
-        """Let any task `call` it with an item; a stage that gathers gets a list of one."""
+        """Let any task `call` it with an item; a gathering stage gets a list of one."""
         self._host = CALLS
         self.counts = lambda: FanOutStatistics(in_flight=self._calls_in_flight, unread=0)
         for station in self._stations:
@@ -173,7 +173,7 @@ class Flow:
         return walker
 
     def end(self) -> None:
-        """Stop the clock, and let go of the host: whoever keeps the flow, keeps numbers only."""
+        """Stop the clock and let go of the host: whoever keeps the flow keeps only numbers."""
         self.clock.stop()
         self.counts = lambda: NOTHING_IN_FLIGHT
         self._host = CALLS
@@ -184,12 +184,12 @@ class Flow:
         self._way = ()
 
     def start_clock(self) -> None:
-        """Take the time from now on, unless that was done before."""
+        """Start the clock, unless it has been started before."""
         self._now = trio.lowlevel.current_clock().current_time
         self.clock.start()
 
     def _set_out(self, walker: Walker) -> None:
-        """Count a walker among those that are on their way to the stages that gather."""
+        """Count a walker among those on their way to the gathering stages."""
         for index in self.gathers:
             if index >= walker.position:
                 self._before[index] += 1
@@ -211,14 +211,14 @@ class Flow:
             self.clock.touch()
 
     async def walk(self, walker: Walker) -> Any:
-        """Take an item through the stages from the walker's position on; return what comes out.
+        """Take an item through the stages from the walker's position; return what comes out.
 
         Raises:
           Exception: of the stage that failed, with a note of its name.
 
         Checkpoint: as the stages do.
 
-        Cancellation: the walker holds nothing, and is on its way to nowhere.
+        Cancellation: the walker holds nothing, and is no longer on its way anywhere.
         """
         position, value, now = walker.position, walker.item, walker.started_at
         if not position:
@@ -282,7 +282,7 @@ class Flow:
                 self._arrive_nowhere(walker)
 
     async def _not_plain(self, station: Station, walker: Walker, value: Any, now: float) -> Any:
-        """Do at a stage what is more than to call its function."""
+        """Do at a stage what goes beyond calling its function."""
         if station.batches is not None:
             return await self._gather(station, station.batches, walker, value)
         if station.given.gives_several:
@@ -298,7 +298,7 @@ class Flow:
         return value
 
     async def _gather(self, station: Station, batches: Batches, walker: Walker, value: Any) -> Any:
-        """Be in a batch."""
+        """Go through the stage in a batch."""
         try:
             value = await batches.join(walker, value)
         except Exception as error:
@@ -309,7 +309,7 @@ class Flow:
         return value
 
     async def _spread(self, station: Station, walker: Walker, value: Any) -> Any:
-        """Send each output of a stage that yields several on a way of its own."""
+        """Send each output of a stage that yields several on its own way."""
         outputs = Outputs(
             station.name,
             station.calls,
@@ -342,7 +342,7 @@ class Flow:
             self._host.crash(error)
 
     def _arrive_nowhere(self, walker: Walker) -> None:
-        """Count a walker no more among those that are on their way, as it is going to end."""
+        """Stop counting a walker among those on their way, because it is about to end."""
         position, walker.position = walker.position, len(self._stations)
         for index in self.gathers:
             if index >= position:
@@ -362,16 +362,16 @@ class Flow:
         return self._host.decided
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why everything is being cut short; None if it isn't."""
         return self._host.why_cut()
 
     def left(self, walker: Walker) -> None:
-        """Hear that an item has ended."""
+        """Note that an item has ended."""
         if walker.position:  # It has arrived somewhere, so it was counted.
             self.items_set_out -= 1
 
     def look(self) -> None:
-        """Let batches go that wait for something that can't come any more."""
+        """Start batches that wait for something that can no longer come."""
         for index in self.gathers:
             batches = self._stations[index].batches
             assert batches is not None
@@ -398,7 +398,7 @@ class Flow:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return sum_of_hedges(station.calls.hedges for station in self._stations)
 
     def statistics(self, counts: FanOutStatistics | None = None) -> PipelineStatistics:
@@ -407,7 +407,7 @@ class Flow:
 
 
 def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
-    """Return a function of one item that calls a stage that gathers with a list of it."""
+    """Return a function of one item that calls a gathering stage with a list of just that."""
 
     async def call(item: Any) -> Any:
         async with open_run(station.name) as run:
@@ -419,4 +419,4 @@ def _alone(station: Station) -> Callable[[Any], Awaitable[Any]]:
 
 
 _NOT_CALLED = object()
-"""Stands where a stage's function has not returned. Not None, which it may return."""
+"""Means that a stage's function hasn't returned. Not None, which it may return."""

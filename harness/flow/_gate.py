@@ -1,13 +1,13 @@
-"""Let so many in at once, first come first served, and so many more wait right before it.
+"""Let a number in at once, first come, first served, and a number more wait in front.
 
-A `Gate` stands before each stage. It has slots, which are for work, and places, which are for
-waiting: together they are the stage's limit and the buffer before it. What passes is a `Walker`,
-in a task of its own. It keeps the slot of the stage behind it until it has a slot or a place
-here; that is all there is to backpressure.
+There is a `Gate` before each stage. It has slots, which are for work, and places, which are for
+waiting: the stage's limit and the buffer before it. What passes through is a `Walker`, in a task of
+its own. It keeps the slot of the stage behind it until it has a slot or a place here; that is all
+there is to backpressure.
 
-Invariants, at every checkpoint: a slot is free only if nobody waits, and a place is free only if
-nobody waits outside, or whoever gave it up is about to run. So whatever frees one hands it on at
-once, and a walker parks once, however far it has to come.
+Invariants, at every checkpoint: a slot is free only if nobody is waiting, and a place is free only
+if nobody is waiting outside, or whoever gave it up is about to run. So whatever frees one hands it
+on at once, and a walker parks only once, however far it has to come.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Holdable(Protocol):
 class Walker:
     """One item, or one output of it, on its way through the gates.
 
-    What it starts with stands on the class: the items of a pipeline are walkers themselves, and
-    making one should cost nothing more.
+    What it starts with is on the class: the items of a pipeline are walkers themselves, and making
+    one should cost nothing more.
     """
 
     item: Any = None
-    """What it brings to the first of its stages."""
+    """What it brings to its first stage."""
     started_at: float = 0.0
     """When it was started, as `trio.current_time`."""
     position: int = 0
-    """The index of the stage that it goes to; beyond a stage that gathers, once it is there."""
+    """The index of the stage it is going to; beyond a gathering stage, once it is there."""
     held: Holdable | None = None
     """What it has to give back once there is room for it further on."""
     past_entry: bool = False
@@ -63,13 +63,13 @@ class Walker:
 
 
 class Gate:
-    """So many slots, and so many places to wait for one."""
+    """A number of slots, and a number of places to wait for one."""
 
     __slots__ = ("_near", "_outside", "_places", "_words", "free")
 
     def __init__(self, what: str, *, slots: int, places: int) -> None:
         self.free = slots
-        """Slots that nobody has. Whoever finds one may take it, by counting it down."""
+        """Free slots. Whoever finds one may take it, by counting it down."""
         self._places = places
         self._words = f"a slot of {what}"
         self._near: OrderedDict[Walker, None] = OrderedDict()
@@ -77,24 +77,24 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many wait in the places before it."""
+        """How many are waiting in the places before it."""
         return len(self._near)
 
     @property
     def held_up(self) -> int:
-        """How many wait for a place, and hold up the stage behind them meanwhile."""
+        """How many are waiting for a place, and holding up the stage behind them."""
         return len(self._outside)
 
     @enable_ki_protection
     async def wait(self, walker: Walker) -> None:
-        """Get a slot when it is the walker's turn; what it holds goes back when it has a place.
+        """Get a slot when it is the walker's turn; give back what it holds when it has a place.
 
         Raises:
           RecursiveCallError: if the walker's own caller may hold the slot that it would wait for.
 
         Checkpoint: always. To be called when no slot is free.
 
-        Cancellation: the walker has left the line, and holds what it held or nothing.
+        Cancellation: the walker has left the line, and holds what it held before, or nothing.
         """
         _waiting_for = self._words
         if walker.inside is not None:
@@ -139,7 +139,7 @@ class Gate:
         self._move_up()
 
     def _move_up(self) -> None:
-        """Give a place, if one came free, to the first of those outside."""
+        """If a place has come free, give it to the first of those outside."""
         if self._outside and len(self._near) < self._places:
             first, _ = self._outside.popitem(last=False)
             self._near[first] = None

@@ -2,11 +2,11 @@
 
 The stage's generator is driven in the item's own task. Each output becomes a child run of the
 item's, in a task of its own, and walks on from the next stage; the generator is resumed when that
-output has room there. When the generator has ended the item gives its slot back and waits for its
-outputs; then its value is the tuple of theirs, without dropped ones.
+output has room there. When the generator has ended, the item gives its slot back and waits for its
+outputs; its value is then the tuple of theirs, without dropped ones.
 
 What is on its way can't be taken back: retries and the fallback are for a generator that failed
-before its first output. Its time is the time that it runs, without the waits for room.
+before its first output. Its timeout counts the time it runs, not the waits for room.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Outputs:
         self._sent = 0
         self._room = trio.Event()
         self._failure: Exception | None = None
-        """The first error, of the generator or of an output."""
+        """The first error, from the generator or an output."""
 
     @enable_ki_protection
     async def collect(self, item: Any, walker: Walker, given_back: Callable[[], None]) -> Any:
@@ -80,8 +80,8 @@ class Outputs:
 
         Raises:
           OutputsFailedError: if not all outputs have a value.
-          Exception: if the generator failed before its first output; and the first error, as it
-            is, if the pipeline ends with the first failure anyway.
+          Exception: if the generator failed before its first output; and the first error,
+            unchanged, if the pipeline ends with the first failure anyway.
         """
         self._run = run = current_run()
         run._why_cut = self._why_cut
@@ -150,8 +150,8 @@ class Outputs:
     async def _try(self, plan: Attempt, item: Any, tries: Tries) -> None:
         """Drive the generator once, from its start to its end.
 
-        One scope around it all, and none around a single step: a generator may hold scopes of its
-        own open while it yields, and scopes have to nest.
+        One scope around it all, none around a single step: a generator may keep its own scopes open
+        while it yields, and scopes have to nest.
         """
         stuck_at: types.TracebackType | None = None
         with InnerScope(current_run().id) as scope:

@@ -49,7 +49,7 @@ AnyStep = (
 """What gives one value for an item, or several."""
 
 BUFFER = 16
-"""Items between two stages unless told otherwise: enough to smooth out uneven times."""
+"""The default buffer between two stages: enough to smooth out uneven times."""
 
 NAME = "pipeline"
 
@@ -63,21 +63,21 @@ class Pipeline(Generic[In, Out]):
         results = await pipeline.run(urls)
 
     Each item is one task and one run from the first stage to the last: `RunLocal` values, context
-    variables and cancellation go along. An item keeps its slot of a stage until there is room
-    before the next, so a slow stage holds up those behind it, and in the end the reading of the
-    items; nothing piles up.
+    variables and cancellation go with it. An item keeps its slot of a stage until there is room
+    before the next, so a slow stage holds up those behind it, and finally the reading of items;
+    nothing piles up.
 
     A pipeline holds no state of what it runs: it can be used any number of times at once. The
-    limits hold within one `run` or `open`; and among all calls ``await pipeline(item)`` of one
+    limits apply within one `run` or `open`; and to all calls ``await pipeline(item)`` in one
     ``trio.run`` together.
 
-    Its types are what it takes and what comes out: ``Pipeline[str, Page]``; a tuple of them, where
-    a stage yields several. A type checker finds a stage that doesn't fit the one before it, among
-    up to eight stages.
+    Its types are what it takes and what comes out: ``Pipeline[str, Page]``; a tuple of those if a
+    stage yields several. A type checker finds a stage that doesn't fit the one before it, for up to
+    eight stages.
 
     Args:
-      stages: Stages as made by `stage`, or async functions with nothing to say about.
-      buffer: How many items may wait between two stages; 0 hands them over.
+      stages: Stages made by `stage`, or async functions that need no options.
+      buffer: How many items may wait between two stages; 0 hands them over directly.
 
     Raises:
       TypeError: if a stage is neither.
@@ -314,12 +314,12 @@ class Pipeline(Generic[In, Out]):
           policy: When the whole is over, and whether it succeeded, as for `harness.fan_out`.
           key: The item's key, for results, names and dumps; by default its index.
           name: The name of the pipeline's run.
-          within: Seconds after which the whole ends with what is there.
+          within: Seconds after which the whole ends with what there is so far.
 
         Returns:
           One `Result` per item, in input order. Its value is what the last stage returned, `DROP`
-          if a stage returned that, or a tuple where a stage yielded several outputs. Its attempts
-          are one, and one more for every further attempt at a stage.
+          if a stage returned that, or a tuple if a stage yielded several outputs. Its attempts are
+          one, plus one for every further attempt at a stage.
 
         Raises:
           FanOutError: if the policy is broken, or the items can't be read further; with the
@@ -348,7 +348,7 @@ class Pipeline(Generic[In, Out]):
         window: int | None = None,
         keep: bool = False,
     ) -> PipelineStream[Out]:
-        """Like `run`, with the results to be read one by one as they come.
+        """Run as `run` does, with results to read one by one as they come.
 
         ::
 
@@ -361,7 +361,7 @@ class Pipeline(Generic[In, Out]):
           ordered: Whether to yield in input order; by default as the items end.
           window: How many items may be in flight or waiting to be read; by default twice as many
             as there is room for in the stages and buffers.
-          keep: Whether the stream's `results` has all results in the end, or what was not read.
+          keep: Whether the stream's `results` finally has all results, or only those not read.
 
         Raises:
           TypeError: if an argument has the wrong type.
@@ -390,8 +390,8 @@ class Pipeline(Generic[In, Out]):
     async def __call__(self, item: In) -> Out | Drop:
         """Take one item through all stages, in a run of its own, and return its value.
 
-        So a pipeline can be the function of a fan-out, a stage or a track. A stage that gathers
-        gets a list of one.
+        So a pipeline can be the function of a fan-out, a stage or a track. A gathering stage gets a
+        list of one.
 
         Raises:
           Exception: of the stage that failed, with a note of its name.
@@ -407,10 +407,10 @@ class Pipeline(Generic[In, Out]):
         raise cancelled_error(run)
 
     def statistics(self) -> PipelineStatistics:
-        """Return what happened at each stage, in the latest `run` or `open`, over or not.
+        """Return what happened at each stage in the latest `run` or `open`, finished or not.
 
-        Of a pipeline that is called, with all calls of this ``trio.run``. Where several are under
-        way at once, ask their streams.
+        For a pipeline that is called, in all calls of this ``trio.run``. If several are in progress
+        at once, ask their streams.
         """
         flow = self._latest
         if flow is None:
@@ -465,7 +465,7 @@ _flows_of_calls: SharedByCalls[Pipeline[Any, Any], Flow] = SharedByCalls(
 
 
 class PipelineStream(FanOutStream[Out]):
-    """A pipeline under way; what `Pipeline.open` returns. An async iterator of `Result`."""
+    """A running pipeline, from `Pipeline.open`. An async iterator of `Result`."""
 
     def __init__(self, plan: Plan, items: Any, flow: Flow) -> None:
         super().__init__(plan, items, work=Walks(flow), new_job=WalkingJob)

@@ -1,4 +1,4 @@
-"""Say in which stage or track an error arose: on the error itself, for people and for programs."""
+"""Say on an error in which stage or track it arose, for people and for programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failed_at(error: BaseException | None) -> tuple[str, ...]:
     """Return the names of the stages and tracks that an error came out of, outermost first.
 
     ``failed_at(result.error)`` is ``("parse",)`` for an item that failed in the stage ``parse``.
-    It has several entries where pipelines or routers are nested, and none for an error that arose
+    It has several entries if pipelines or routers are nested, and none for an error that arose
     elsewhere. The error's traceback says the same in words.
     """
     notes = getattr(error, "__notes__", ())

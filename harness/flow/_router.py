@@ -32,7 +32,7 @@ Classifier = Callable[[In], str | None] | Callable[[In], Awaitable[str | None]]
 
 
 class Router(Generic[In, Out]):
-    """A choice of tracks, one of which every item takes.
+    """Several tracks, of which each item takes one.
 
     ::
 
@@ -48,16 +48,16 @@ class Router(Generic[In, Out]):
 
     Each item is one task and one run; the classifier and the track are called in it.
 
-    A router holds no state of what it runs: it can be used any number of times at once. The limits
-    of the tracks hold within one `run` or `open`; and among all calls ``await router(item)`` of
-    one ``trio.run`` together.
+    A router holds no state of what it runs: it can be used any number of times at once. The tracks'
+    limits apply within one `run` or `open`; and to all calls ``await router(item)`` in one
+    ``trio.run`` together.
 
     Args:
       classify: Returns the name of the track for an item; a plain or async function.
       tracks: The tracks by name: each made by `track`, or an async function, an agent, a pipeline
-        or another router with nothing to say about.
-      default: The track for items for which ``classify`` returns None, or a name that there isn't.
-        Without it those fail with `UnknownTrackError`.
+        or another router that needs no options.
+      default: The track for items for which ``classify`` returns None or an unknown name. Without
+        it, those fail with `UnknownTrackError`.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -150,16 +150,16 @@ class Router(Generic[In, Out]):
         Args:
           items: Any iterable or async iterable; pulled only as there is room.
           policy: When the whole is over, and whether it succeeded, as for `harness.fan_out`.
-          limit: Items in flight at most, those that wait for a slot of their track included.
+          limit: The most items in flight, including those waiting for a slot of their track.
           key: The item's key, for results, names and dumps; by default its index.
-          priority: A function that returns a number for an item, or a `Priority`: of the items
-            that were read ahead the one with the largest number is started first.
+          priority: A function that returns a number for an item, or a `Priority`: of the items read
+            ahead, the one with the largest number is started first.
           name: The name of the router's run.
-          within: Seconds after which the whole ends with what is there.
+          within: Seconds after which the whole ends with what there is so far.
 
         Returns:
-          One `Result` per item, in input order. Its attempts are one, and one more for every
-          further attempt on a track and for an escalation.
+          One `Result` per item, in input order. Its attempts are one, plus one for every further
+          attempt on a track and for an escalation.
 
         Raises:
           FanOutError: if the policy is broken, or the items can't be read further; with the
@@ -200,7 +200,7 @@ class Router(Generic[In, Out]):
         window: int | None = None,
         keep: bool = False,
     ) -> RouterStream[Out]:
-        """Like `run`, with the results to be read one by one as they come.
+        """Run as `run` does, with results to read one by one as they come.
 
         ::
 
@@ -211,10 +211,10 @@ class Router(Generic[In, Out]):
         Args:
           items, policy, limit, key, priority, name, within: As for `run`.
           ordered: Whether to yield in input order; by default as the items end.
-          window: How many items may be in flight or waiting to be read, those that are read
-            ahead for ``priority`` included. By default twice ``limit``, and with ``priority`` at
-            least ``limit`` and the look-ahead together.
-          keep: Whether the stream's `results` has all results in the end, or what was not read.
+          window: How many items may be in flight or waiting to be read, including those read ahead
+            for ``priority``. By default twice ``limit``, and with ``priority`` at least ``limit``
+            and the look-ahead together.
+          keep: Whether the stream's `results` finally has all results, or only those not read.
 
         Raises:
           TypeError: if an argument has the wrong type.
@@ -249,8 +249,8 @@ class Router(Generic[In, Out]):
         So a router can be the function of a fan-out, a stage or a track of another router.
 
         Raises:
-          UnknownTrackError: if the classifier chose a track that there isn't.
-          Exception: of the classifier or the track, with a note of its name.
+          UnknownTrackError: if the classifier chose a track that doesn't exist.
+          Exception: from the classifier or the track, with a note of its name.
           RunCancelled: if that run was cancelled.
 
         Checkpoint: as the track does.
@@ -263,10 +263,10 @@ class Router(Generic[In, Out]):
         raise cancelled_error(run)
 
     def statistics(self) -> RouterStatistics:
-        """Return what happened on each track, in the latest `run` or `open`, over or not.
+        """Return what happened on each track in the latest `run` or `open`, finished or not.
 
-        Of a router that is called, with all calls of this ``trio.run``. Where several are under
-        way at once, ask their streams.
+        For a router that is called, in all calls of this ``trio.run``. If several are in progress
+        at once, ask their streams.
         """
         routing = self._latest
         if routing is None:
@@ -292,7 +292,7 @@ _routings_of_calls: SharedByCalls[Router[Any, Any], Routing] = SharedByCalls(
 
 
 class RouterStream(FanOutStream[Out]):
-    """A router under way; what `Router.open` returns. An async iterator of `Result`."""
+    """A running router, from `Router.open`. An async iterator of `Result`."""
 
     def __init__(self, plan: Plan, items: Any, routing: Routing) -> None:
         super().__init__(plan, items, work=Walks(routing), new_job=WalkingJob)

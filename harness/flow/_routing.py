@@ -1,4 +1,4 @@
-"""Send each item along a track of a router under way."""
+"""Send each item along a track of a running router."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Crashing(Closing, Protocol):
 
 
 class Line:
-    """One track of a router under way."""
+    """One track of a running router."""
 
     def __init__(self, name: str, given: Track[Any, Any]) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Line:
         self._gate = None if given.limit is None else Gate(self.what, slots=given.limit, places=0)
 
     async def take(self, walker: Walker) -> Any:
-        """Call the track's function for an item, when there is a slot for it."""
+        """Call the track's function for an item when there is a slot for it."""
         gate = self._gate
         if gate is not None:
             if gate.free:
@@ -93,7 +93,7 @@ class Line:
 
 
 class Routing:
-    """The tracks of a router under way."""
+    """The tracks of a running router."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Routing:
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT
-        """How many items are in flight, and wait for their turn."""
+        """How many items are in flight and waiting for their turn."""
         self._calls_in_flight = 0
         self._classify = classify
         self._classifier = f"classifier {name_of(classify)!r}"
@@ -131,7 +131,7 @@ class Routing:
             self.clock.touch()
 
     def begin(self, host: Crashing) -> None:
-        """Let an engine start the items, and take the time from now on."""
+        """Let an engine start the items, and start the clock."""
         self.crash = host.crash
         for line in self._lines.values():
             line.calls.belong_to(host)
@@ -144,11 +144,11 @@ class Routing:
         """Do nothing: nobody here waits for other items."""
 
     async def walk(self, walker: Walker) -> Any:
-        """Classify an item, send it along its track, and if it fails there once along another.
+        """Classify an item and send it along its track; if it fails there, once along another.
 
         Raises:
-          UnknownTrackError: if the classifier chose a track that there isn't.
-          Exception: of the classifier, or of the track.
+          UnknownTrackError: if the classifier chose a track that doesn't exist.
+          Exception: from the classifier or the track.
 
         Checkpoint: as the functions do.
 
@@ -207,11 +207,11 @@ class Routing:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return sum_of_hedges(line.calls.hedges for line in self._lines.values())
 
     def end(self) -> None:
-        """Stop the clock, and let go of the engine: whoever keeps this, keeps numbers only."""
+        """Stop the clock and let go of the engine: whoever keeps this keeps only numbers."""
         self.clock.stop()
         self.counts = lambda: NOTHING_IN_FLIGHT
         self.crash = lambda error: None

@@ -1,7 +1,7 @@
 """Let all calls of one object in one ``trio.run`` share what bounds them.
 
-A limit holds among all who are under it at once. The items of a `run` have that in common; calls
-``await pipeline(item)`` have no scope in common but trio's.
+A limit applies to everything under it at once. The items of a `run` have that run in common; calls
+``await pipeline(item)`` have no scope in common except trio's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SharedByCalls(Generic[OwnerT, T]):
-    """One value per owner and ``trio.run``, made when it is first asked for."""
+    """One value per owner and ``trio.run``, made when first asked for."""
 
     def __init__(self, name: str, make: Callable[[OwnerT], T]) -> None:
         self._values: trio.lowlevel.RunVar[WeakKeyDictionary[OwnerT, T]] = trio.lowlevel.RunVar(
@@ -26,7 +26,7 @@ class SharedByCalls(Generic[OwnerT, T]):
         self._make = make
 
     def get(self, owner: OwnerT) -> T:
-        """Return the value for ``owner`` in this trio; it is gone with either."""
+        """Return the value for ``owner`` in this trio run; it goes when either does."""
         try:
             values = self._values.get()
         except LookupError:

@@ -1,4 +1,4 @@
-"""What one stage of a pipeline is: a function, its limit, what happens to each call."""
+"""Describe one stage of a pipeline: a function, its limit, what happens to each call."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class Batch:
     """How a stage gathers items, to be called with a list of them."""
 
     size: int = attrs.field(validator=_check_size)
-    """Items in a batch at most."""
+    """The most items in a batch."""
 
     within: float = attrs.field(default=math.inf, validator=_check_within)
-    """Seconds after which an item that waits is called for, with those that came meanwhile. In any
-    case a batch goes when nothing more can arrive."""
+    """Seconds after which a batch starts for a waiting item, with those that came meanwhile. In any
+    case a batch starts when nothing more can arrive."""
 
 
 @attrs.frozen(kw_only=True)
 class Stage(Generic[In_contra, Out_co, Shape_co]):
     """One stage of a pipeline; made by `stage`.
 
-    Its types are those of what it takes and gives, and whether it gives one value for an item or
+    Its types are what it takes, what it gives, and whether it gives one value for an item or
     several, ``Literal["one"]`` or ``Literal["several"]``. They are for type checkers.
     """
 
@@ -82,7 +82,7 @@ class Stage(Generic[In_contra, Out_co, Shape_co]):
     """What happens to each call."""
 
     batch: Batch | None
-    """How it gathers items; None: it is called with one."""
+    """How it gathers items; None: it is called with one at a time."""
 
     @property
     def gives_several(self) -> bool:
@@ -134,11 +134,11 @@ def stage(
       fn: Called with what the stage before returned. Returns one value, or `DROP` to end the item
         here; as an async generator it yields several, each of which goes on as a run of its own.
       name: For people; by default the function's.
-      limit: Calls at once; by default 100, as for a fan-out, and 1 with ``batch``.
+      limit: How many calls at once; by default 100, as for a fan-out, and 1 with ``batch``.
       each: What happens to each call: timeout, retries, hedge, fallback, limiter; or a function
-        that returns that for an item.
-      batch: If given, ``fn`` is called with a list of items and returns a value for each, in a
-        list of equal length. ``limit`` and ``each`` then count batches.
+        that returns an `Attempt` for an item.
+      batch: If given, ``fn`` is called with a list of items and returns a value for each, in a list
+        of equal length. ``limit`` and ``each`` then count batches.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -202,7 +202,7 @@ def check_takes_one(what: str, fn: Any) -> None:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, numbered where one stands for several: ``["a", "b", "a-2"]``."""
+    """Return the names, numbered if several are the same: ``["a", "b", "a-2"]``."""
     seen: dict[str, int] = {}
     found: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The stages of a pipeline under way: where items wait, what is called, what was counted."""
+"""Keep the stages of a running pipeline: where items wait, what is called, what was counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.flow._statistics import Clock, Meter, PipelineStatistics, StageStat
 
 
 class Station:
-    """One stage of a pipeline under way."""
+    """One stage of a running pipeline."""
 
     def __init__(self, given: AnyStage, name: str, index: int, *, buffer: int) -> None:
         self.given = given
@@ -30,7 +30,7 @@ class Station:
             # Before the first stage there is the input, which waits by itself.
             self.places = 0 if index == 0 else buffer
         self.gate: Any = Gate(self.what, slots=given.limit, places=self.places)
-        """Its `Gate`; at the entry the host, which counts in its place; None for batches."""
+        """Its `Gate`; at the entry the host, which counts instead; None for batches."""
         self.batches: Batches | None = None
 
     @property
@@ -41,7 +41,7 @@ class Station:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to do but to call the function."""
+        """Whether there is nothing to do but call the function."""
         return self.calls.plain and self.batches is None and not self.given.gives_several
 
     @property

@@ -15,8 +15,8 @@ NOTHING_IN_FLIGHT = FanOutStatistics(in_flight=0, unread=0)
 class Meter:
     """Counts the calls of one stage or track.
 
-    Plain attributes, which the hot path of a pipeline counts itself: a call for each would be a
-    tenth of what a stage costs.
+    Plain attributes, which a pipeline's hot path counts itself: a call for each would be a tenth of
+    a stage's cost.
     """
 
     __slots__ = ("busy", "calls", "cancelled", "dropped", "extra_items", "failed", "ok", "paused")
@@ -25,19 +25,19 @@ class Meter:
         self.calls = 0
         """Calls that began."""
         self.busy = 0.0
-        """The ends of all stretches of work that are over, less the beginnings of all."""
+        """The ends of all finished stretches of work, less the beginnings of all stretches."""
         self.ok = 0
         self.failed = 0
         self.dropped = 0
         self.cancelled = 0
         self.paused = 0
-        """Calls under way that don't work at the moment."""
+        """Calls in progress that aren't working at the moment."""
         self.extra_items = 0
-        """Items that came out beyond one per call, of a stage with batches or several outputs."""
+        """Items that came out beyond one per call, from a stage with batches or several outputs."""
 
     @property
     def working(self) -> int:
-        """Calls that work at the moment."""
+        """Calls working at the moment."""
         ended = self.ok + self.failed + self.dropped + self.cancelled
         return self.calls - ended - self.paused
 
@@ -47,12 +47,12 @@ class Meter:
         return self.ok + self.extra_items
 
     def begin(self, now: float) -> None:
-        """Note that a call began, and works."""
+        """Note that a call began and is working."""
         self.calls += 1
         self.busy -= now
 
     def end(self, status: str, now: float) -> None:
-        """Note how a call ended that worked until now."""
+        """Note how a call ended that was working until now."""
         self.busy += now
         if status == "ok":
             self.ok += 1
@@ -64,12 +64,12 @@ class Meter:
             self.failed += 1
 
     def pause(self, now: float) -> None:
-        """Note that a call doesn't work from now on."""
+        """Note that a call stops working."""
         self.paused += 1
         self.busy += now
 
     def resume(self, now: float) -> None:
-        """Note that a call works again."""
+        """Note that a call is working again."""
         self.paused -= 1
         self.busy -= now
 
@@ -86,16 +86,16 @@ class StageStatistics:
     """The stage's name."""
 
     limit: int
-    """Calls at once; batches, if it gathers."""
+    """How many calls at once; batches, if it gathers."""
 
     working: int
-    """Calls under way now."""
+    """Calls in progress now."""
 
     waiting: int
-    """Items that wait before it now, with a place in its buffer: the queue depth."""
+    """Items waiting before it now, with a place in its buffer: the queue depth."""
 
     held_up: int
-    """Items that it is done with and that keep its slots, as there is no room further on."""
+    """Finished items that keep its slots because there is no room further on."""
 
     calls: int
     """Calls that began; batches, if it gathers."""
@@ -104,7 +104,7 @@ class StageStatistics:
     """Calls that gave a value."""
 
     failed: int
-    """Calls that failed finally; those that timed out too."""
+    """Calls that failed for good, including those that timed out."""
 
     dropped: int
     """Calls that returned `DROP`."""
@@ -114,7 +114,7 @@ class StageStatistics:
 
     busy_share: float
     """The share of its slots' time that was spent in calls, from 0 to 1. Waiting for room further
-    on is not work, so the stage that decides the speed is the one that is busy all the time."""
+    on isn't work, so the stage that is busy all the time is the one that limits the speed."""
 
     throughput: float
     """Items per second that came out of it with a value."""
@@ -122,7 +122,7 @@ class StageStatistics:
 
 @attrs.frozen(kw_only=True)
 class PipelineStatistics(FanOutStatistics):
-    """What happened in a pipeline so far. Reads well as text."""
+    """What has happened in a pipeline so far. Reads well as text."""
 
     stages: tuple[StageStatistics, ...]
     """The stages, in order."""
@@ -132,7 +132,7 @@ class PipelineStatistics(FanOutStatistics):
 
     @property
     def bottleneck(self) -> str | None:
-        """The name of the stage that decides the speed: the busiest; None before any was busy."""
+        """The name of the stage that limits the speed: the busiest; None before any was busy."""
         busiest = max(self.stages, key=lambda one: one.busy_share)
         return busiest.name if busiest.busy_share > 0 else None
 
@@ -156,22 +156,22 @@ class TrackStatistics:
     """The track's name."""
 
     limit: int | None
-    """Items at once; None: as many as the router lets in."""
+    """How many items at once; None: as many as the router lets in."""
 
     working: int
-    """Items that are on it now."""
+    """Items on it now."""
 
     waiting: int
-    """Items that wait for it now."""
+    """Items waiting for it now."""
 
     taken: int
-    """Items that it was begun for, escalated ones included."""
+    """Items that began on it, including escalated ones."""
 
     ok: int
     """Items that it gave a value for."""
 
     failed: int
-    """Items that failed on it finally, or timed out."""
+    """Items that failed on it for good, or timed out."""
 
     dropped: int
     """Items that it returned `DROP` for."""
@@ -180,7 +180,7 @@ class TrackStatistics:
     """Items that were cut short on it."""
 
     escalated: int
-    """Those of the failed that went on to another track."""
+    """Failed items that went on to another track."""
 
     busy_seconds: float
     """The time spent on it, summed over all items."""
@@ -188,7 +188,7 @@ class TrackStatistics:
 
 @attrs.frozen(kw_only=True)
 class RouterStatistics(FanOutStatistics):
-    """What happened in a router so far. Reads well as text."""
+    """What has happened in a router so far. Reads well as text."""
 
     tracks: Mapping[str, TrackStatistics]
     """By the track's name; read-only."""
@@ -207,7 +207,7 @@ class RouterStatistics(FanOutStatistics):
 
 
 def sum_of_hedges(parts: Iterable[Hedges]) -> Hedges:
-    """Return what the hedges of several stages or tracks cost and brought together."""
+    """Return the total cost and gain of the hedges of several stages or tracks."""
     found = list(parts)
     return Hedges(
         sum(one.started for one in found),
@@ -227,20 +227,20 @@ class Clock:
         self._ended_at: float | None = None
 
     def start(self) -> None:
-        """Begin to count, unless that was done before."""
+        """Start counting, unless that was done before."""
         if self._started_at is None:
             self._started_at = self._last_at = trio.current_time()
 
     def touch(self) -> None:
-        """Note that something happened now, for whoever asks when trio has ended."""
+        """Note that something happened now, for whoever asks after trio has ended."""
         self._last_at = trio.current_time()
 
     def stop(self) -> None:
-        """Count no further."""
+        """Stop counting."""
         self._ended_at = trio.current_time()
 
     def now(self) -> float:
-        """Return the time: once it was stopped that of the end, outside trio the last known."""
+        """Return the time; once stopped, that of the end; outside trio, the last known."""
         if self._ended_at is not None:
             return self._ended_at
         try:
@@ -249,5 +249,5 @@ class Clock:
             return self._last_at
 
     def seconds(self) -> float:
-        """Return the seconds since the start; 0 before."""
+        """Return the seconds since the start; 0 before it."""
         return 0.0 if self._started_at is None else self.now() - self._started_at

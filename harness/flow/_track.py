@@ -1,4 +1,4 @@
-"""What one track of a router is: a function, its limit, what happens to each call."""
+"""Describe one track of a router: a function, its limit, what happens to each call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Track(Generic[In_contra, Out_co]):
     """What it calls."""
 
     limit: int | None
-    """Items on it at once; None: as many as the router lets in."""
+    """How many items on it at once; None: as many as the router lets in."""
 
     each: EachItem
     """What happens to each call."""
@@ -54,11 +54,11 @@ def track(
 
     Args:
       fn: Called with an item: an async function, an agent, a pipeline or another router.
-      limit: Items on the track at once; None: as many as the router lets in.
+      limit: How many items on the track at once; None: as many as the router lets in.
       each: What happens to each call: timeout, retries, hedge, fallback, limiter; or a function
-        that returns that for an item.
-      escalate: The name of the track that takes an item that failed or timed out here, after all
-        that ``each`` says. Once only: if it fails there too, it has failed.
+        that returns an `Attempt` for an item.
+      escalate: The name of the track that takes an item that failed or timed out here, after
+        everything that ``each`` allows. Only once: if it fails there too, it has failed.
 
     Raises:
       TypeError: if an argument has the wrong type.

@@ -1,10 +1,10 @@
-"""The work of an engine whose items walk: through a pipeline, or along a track.
+"""Do the work of an engine whose items walk: through a pipeline, or along a track.
 
-Each item is one run and one task from end to end; attempts are made inside of it. What a fan-out
-calls its limit is for a pipeline what may be at the entry. So an item stops counting against it
-when it has room behind the first stage, and not only when it ends; all else is the engine's: what
-is in flight and unread stays below the window, the items are pulled lazily, and every item ends as
-one result.
+Each item is one run and one task from end to end; attempts are made inside it. What is a fan-out's
+limit is, for a pipeline, how many may be at the entry. So an item stops counting against it as soon
+as it has room after the first stage, not only when it ends. Everything else is the engine's: what
+is in flight and unread stays below the window, items are pulled lazily, and every item ends as one
+result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.runs._run import Ending
 
 
 class WalkingJob(Job, Walker):
-    """An item that is on its way itself."""
+    """An item that is itself on its way."""
 
 
 class Way(Protocol):
@@ -36,34 +36,34 @@ class Way(Protocol):
     """How many items are in flight."""
 
     def begin(self, host: Walks) -> None:
-        """Take the time from now on; ``host`` starts the walkers."""
+        """Start the clock; ``host`` starts the walkers."""
 
     def walk(self, walker: Any) -> Coroutine[Any, Any, Any]:
         """Take a walker to the end of its way; return what comes out."""
         ...
 
     def left(self, walker: Walker) -> None:
-        """Hear that an item has ended; where items wait for others."""
+        """Note that an item has ended, if items wait for others."""
 
     def look(self) -> None:
-        """Let go what waits for something that can't come any more."""
+        """Let go what waits for something that can no longer come."""
 
     def end(self) -> None:
-        """Take the time no longer, and let go of the host."""
+        """Stop the clock, and let go of the host."""
 
     @property
     def gathers(self) -> Sequence[int]:
-        """The places where items wait for others, so that it matters who may still come."""
+        """The places where items wait for others, so that it matters which may still come."""
         ...
 
     @property
     def items_set_out(self) -> int:
-        """Items whose task has begun, where somebody has to know."""
+        """Items whose task has begun, if that has to be known."""
         ...
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         ...
 
 
@@ -74,14 +74,14 @@ class Walks:
         self._way = way
         self._walk = way.walk
         self.looked: Callable[[], None] | None = None
-        """Lets go what waits for items that can't come any more."""
+        """Lets go what waits for items that can no longer come."""
         self._engine: Engine
         self._now: Callable[[], float]
 
     # What the engine asks ---------------------------------------------------------------------
 
     def begin(self, engine: Engine) -> None:
-        """Belong to an engine whose run, context and nursery are there."""
+        """Belong to an engine whose run, context and nursery exist."""
         self._engine = engine
         self._now = engine.run._above.tree.now
         self._way.counts = engine.statistics
@@ -89,7 +89,7 @@ class Walks:
         self.looked = self._way.look if self._way.gathers else None
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
-        """Return what calls the function with the job, which it may note things on."""
+        """Return what calls the function with the job, on which it may note things."""
         return carry_out(self, job, self._walk, job)
 
     def begin_run(self, job: Job) -> Run:
@@ -103,7 +103,7 @@ class Walks:
 
     # Any: that the job is a `WalkingJob` is known here, and asking would take its time per item.
     def end_run(self, job: Any, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
-        """End the item; return what the task has still to do."""
+        """End the item; return what the task still has to do."""
         engine = self._engine
         if job.past_entry:
             engine.limit -= 1
@@ -119,14 +119,14 @@ class Walks:
         return False
 
     def end(self) -> None:
-        """Let go of everything: whoever keeps the way, keeps numbers only."""
+        """Let go of everything: whoever keeps the way keeps only numbers."""
         self._way.end()
         self.looked = None
         self.__dict__.pop("_engine", None)  # It was not begun if an interrupt came first.
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started alongside others, and what they achieved."""
         return self._way.hedges
 
     # What the way asks of its host --------------------------------------------------------------
@@ -142,7 +142,7 @@ class Walks:
         return self._engine.cut is not None or self._engine.decided
 
     def why_cut(self) -> str | None:
-        """Return in words why that is so; None if it isn't."""
+        """Return in words why everything is being cut short; None if it isn't."""
         return self._engine.why_cut()
 
     def closing(self) -> bool:
@@ -150,17 +150,17 @@ class Walks:
         return self._engine.closing()
 
     def more_may_come(self) -> bool:
-        """Return whether an item may still set out: one that isn't pulled, or is only started.
+        """Return whether an item may still set out: one not yet pulled, or only just started.
 
-        A window that is full keeps anything from being pulled. That is for good if the reader
-        waits for a result itself.
+        A full window keeps anything from being pulled. That is for good if the reader itself is
+        waiting for a result.
         """
         engine = self._engine
         dry = engine.over or (engine.starving and engine.in_flight + engine.unread >= engine.window)
         return not dry or engine.in_flight > self._way.items_set_out
 
     def give_back(self, walker: Walker) -> None:
-        """Count an item no more against the entry, and let the next one in."""
+        """Stop counting an item against the entry, and let the next one in."""
         if walker.past_entry:
             return
         walker.past_entry = True
@@ -174,10 +174,10 @@ class Walks:
         *args: Any,
         name: str | None = None,
     ) -> None:
-        """Start a task of the engine's in the context that was copied when it was started.
+        """Start one of the engine's tasks in the context copied when the engine was started.
 
-        In a ``nursery``, such as that of the outputs of an item, it gets the context at hand: what
-        holds around the item, a reservation for instance, holds for its outputs too.
+        In a ``nursery``, such as that of an item's outputs, it gets the current context: what
+        applies around the item, a reservation for instance, applies to its outputs too.
         """
         if nursery is not None:
             nursery.start_soon(function, *args, name=name)

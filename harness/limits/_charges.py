@@ -46,7 +46,7 @@ def planned_charge(
       split_needed: Whether input or output has its own limit.
 
     Raises:
-      TypeError, ValueError: if a number of tokens is none, or is negative.
+      TypeError, ValueError: if a number of tokens isn't a number, or is negative.
     """
     if tokens is not None:
         tokens = checked_amount("tokens", tokens)
@@ -84,7 +84,7 @@ def used_charge(
     """Return what a request used, given what was planned and what is known now.
 
     Raises:
-      TypeError, ValueError: if a number of tokens is none, or is negative.
+      TypeError, ValueError: if a number of tokens isn't a number, or is negative.
     """
     _, total, known_input, known_output, stated_input, stated_output = planned
     if input_tokens is None and output_tokens is None:

@@ -225,7 +225,7 @@ class Limiter(Grants):
             `requested_output_tokens`.
 
         Raises:
-          TypeError, ValueError: if a number of tokens is none, or is negative.
+          TypeError, ValueError: if a number of tokens isn't a number, or is negative.
         """
         known_input = (
             self._estimates.input_tokens(model)
@@ -242,7 +242,7 @@ class Limiter(Grants):
         """Grant nothing for ``seconds`` and a little longer; then restart with a trickle.
 
         Args:
-          seconds: From now. A longer pause already under way is kept.
+          seconds: From now. A longer pause in progress is kept.
 
         Raises:
           TypeError, ValueError: if ``seconds`` isn't a number, is negative or not finite.

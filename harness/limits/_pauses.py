@@ -58,7 +58,7 @@ class Pauses:
         """Refusals in a row, with no request getting through."""
 
     def begin(self, seconds: float, *, now: float, draw: float) -> None:
-        """Pause for ``seconds`` from now; a longer pause under way is kept."""
+        """Pause for ``seconds`` from now; a longer pause in progress is kept."""
         self.epoch += 1
         self.count += 1
         self.asked_until = max(self.asked_until, now + seconds)

@@ -43,7 +43,7 @@ class ProviderPool:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a pool takes limiters, but got {limiter!r}")
         if len(set(map(id, self.limiters))) < len(self.limiters):
-            raise ValueError("a limiter stands in this pool twice; give each provider once")
+            raise ValueError("a limiter is in this pool twice; give each provider once")
         self._turnstile: Turnstile[PoolReservation] = Turnstile(self._free_at, self._take)
         self._listening = False
 

@@ -149,9 +149,9 @@ class ProviderState:
         pauses = self.pauses
         if pauses.quota_until > now:
             seconds = pauses.quota_until - now if pauses.quota_reset_known else None
-            back = "nobody said when it is back"
+            back = "nobody said when it will be back"
             if seconds is not None:
-                back = f"it is back in {seconds:.0f} s"
+                back = f"it will be back in {seconds:.0f} s"
             return QuotaExhaustedError(
                 f"the quota of {self._name!r} is used up and {back}; retrying can't help, so "
                 "give up, or use a ProviderPool with another provider",

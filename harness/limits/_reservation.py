@@ -344,7 +344,7 @@ def _refuse_inside(held: Reservation | None, issuer: Issuer) -> None:
             raise NestedReservationError(
                 f"run {run.path!r} reserves {issuer.name!r} inside a reservation of "
                 f"{issuer.name!r} that it, or what called it, holds already; enough of these "
-                "wait for each other for ever. Reserve once per request to the provider, and "
-                "leave the block before asking anew"
+                "wait for each other forever. Reserve once per request to the provider, and "
+                "leave the block before asking again"
             )
         held = held._outer

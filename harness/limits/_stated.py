@@ -65,6 +65,6 @@ def stated_profile(name: str, provider: object) -> ProviderProfile:
     if profile is None:
         raise ValueError(
             f"there is no profile of a provider {provider!r}; the names are "
-            f"{', '.join(profile_names())}, and your own ProviderProfile is welcome"
+            f"{', '.join(profile_names())}, or pass a ProviderProfile of your own"
         )
     return profile

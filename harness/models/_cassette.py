@@ -87,8 +87,8 @@ class Cassette:
                 )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CassetteError(
-                    f"line {self._lines} of the cassette {str(self.path)!r} is no recording; "
-                    "repair it, or delete the file and record anew"
+                    f"line {self._lines} of the cassette {str(self.path)!r} isn't a recording; "
+                    "repair it, or delete the file and record again"
                 ) from error
             self.recordings.setdefault(request_key(recorded.request), recorded)
 

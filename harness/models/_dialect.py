@@ -105,7 +105,7 @@ def mapping(value: object, what: str) -> Mapping[str, Any]:
     """Return ``value`` if it is a JSON object; raise if not, calling it ``what``."""
     if isinstance(value, Mapping):
         return value
-    raise UnreadableReply(f"gave a reply that can't be read: {what} is no object")
+    raise UnreadableReply(f"gave a reply that can't be read: {what} isn't an object")
 
 
 def inner(value: object, name: str) -> Any:
@@ -190,7 +190,7 @@ def response(
         return ModelResponse(content, tool_calls=calls, usage=usage, truncated=truncated)
     if truncated:
         raise UnreadableReply(
-            "used all the output that it was allowed before it said anything; "
+            "used all its allowed output before it said anything; "
             "give it a larger max_output_tokens"
         )
     raise UnreadableReply("gave an empty reply: neither text nor a call of a tool")

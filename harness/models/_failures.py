@@ -23,7 +23,7 @@ def model_error(
       facts: Further arguments of the class.
     """
     run = current_run_or_none()
-    asked_by = "outside of any run" if run is None else f"by run {run.path!r}"
+    asked_by = "outside any run" if run is None else f"by run {run.path!r}"
     served_by = "" if provider is None else f" of {provider}"
     return kind(
         f"model {model!r}{served_by} {what} (asked {asked_by})",

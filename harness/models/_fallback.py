@@ -62,8 +62,7 @@ class FallbackModel:
       name: Its name, in messages.
 
     Raises:
-      TypeError, ValueError: if there are none, one has no limiter, or two limiters have the same
-      name.
+      TypeError, ValueError: if there are none, one has no limiter, or two limiters share a name.
     """
 
     def __init__(self, models: Sequence[FallbackEntry], *, name: str = "fallback") -> None:
@@ -313,7 +312,7 @@ def _member(entry: FallbackEntry) -> _Member:
     own = getattr(model, "limiter", None)
     if limiter is not None and own is not None and own is not limiter:
         raise ValueError(
-            f"{model!r} stands behind {limiter!r} and has another limiter itself; give it one of "
+            f"{model!r} is behind {limiter!r} and has another limiter itself; give it one of "
             "the two"
         )
     limiter = own if limiter is None else limiter

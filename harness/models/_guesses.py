@@ -44,8 +44,8 @@ class Guesses:
     def read(self) -> Generator[None]:
         """Count the block as one in which a call's reader waits for what comes next.
 
-        If no other call is under way, the first in line checks at its next step whether the reader
-        has come back for more. If it hasn't, it isn't waited for.
+        If no other call is in progress, the first in line checks at its next step whether the
+        reader has come back for more. If it hasn't, it isn't waited for.
         """
         token = self._begin()
         try:

@@ -175,7 +175,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         """Raise if it is not open."""
         if self._server is None:
             raise ModelNotOpenError(
-                f"model {self.name!r} is not open; use it inside of `async with "
+                f"model {self.name!r} is not open; use it inside `async with "
                 f"LocalModel({str(self.path)!r}) as model:`, opened once for all runs"
             )
 

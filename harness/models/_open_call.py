@@ -131,7 +131,7 @@ class OpenCall(AnswerStream):
         answer, spend = self._answer, self._spend
         if not self._is_open or answer is None or spend is None:
             raise trio.ClosedResourceError(
-                "this answer was closed with its block; read it inside of `async with "
+                "this answer was closed with its block; read it inside `async with "
                 "model.stream(request)`"
             )
         try:

@@ -75,7 +75,7 @@ class ScriptedModel(CalledModel):
             raise self._error(
                 ScriptEndedError,
                 f"has {len(self._replies)} replies in its script, and was asked for another "
-                f"one: {place} assistant messages stand in the request; give it more replies, "
+                f"one: the request has {place} assistant messages; give it more replies, "
                 "or a FunctionModel",
             )
         reply = self._replies[place]
@@ -123,8 +123,7 @@ def _as_answer(
         return Answer(reply)
     if isinstance(reply, type):
         raise TypeError(
-            f"a script holds the class {reply.__name__}, where a reply stands; write "
-            f"{reply.__name__}(...)"
+            f"a script holds the class {reply.__name__}, not a reply; write {reply.__name__}(...)"
         )
     if isinstance(reply, Exception) or callable(reply):
         return reply

@@ -156,8 +156,8 @@ class SdkModel(CalledModel, AsyncWithOnly):
             # Otherwise the layers beneath would complain, and quote it.
             raise self._error(
                 MissingApiKeyError,
-                "has a key that can't be sent: a space, a line's end or a letter that is no ASCII "
-                f"stands in it; look at api_key= or at the environment variable "
+                "has a key that can't be sent: it contains a space, a newline or a character that "
+                f"isn't ASCII; look at api_key= or at the environment variable "
                 f"{self._key_variable}",
             )
         if key:
@@ -186,7 +186,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
     def _open_clients(self) -> SharedClients:
         if self._clients is None:
             raise ModelNotOpenError(
-                f"model {self.name!r} is not open; use it inside of `async with "
+                f"model {self.name!r} is not open; use it inside `async with "
                 f"{type(self).__name__}({self.name!r}) as model:`, opened once for all runs"
             )
         return self._clients

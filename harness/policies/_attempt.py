@@ -1,6 +1,6 @@
-"""What happens to one item: how long it may take, how often it is tried, what replaces it.
+"""Say what happens to one item: how long it may take, how often it is tried, what replaces it.
 
-One frozen value, `Attempt`, says it all; fan-outs, pipelines and routers take the same.
+One frozen value, `Attempt`, says it all, for fan-outs, pipelines and routers alike.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ class Attempt:
     timeout: float | None = attrs.field(
         default=None, validator=attrs.validators.optional(seconds("None is for no limit"))
     )
-    """Seconds that each attempt may take, counted from the grant of its limiter; None: any."""
+    """Seconds that each attempt may take, counted from its limiter's grant; None: no limit."""
 
     retry: Retry | None = attrs.field(default=None, validator=_check_retry)
     """When to try again; None: never."""
 
     hedge: Hedge | None = attrs.field(default=None, validator=_check_hedge)
-    """When to start a second attempt beside the first; None: never."""
+    """When to start a second attempt alongside the first; None: never."""
 
     fallback: Callable[[Any, Exception], Any] | None = attrs.field(
         default=None, validator=_check_fallback
     )
-    """``fallback(item, error)``, plain or async, gives the value for an item that failed finally.
+    """``fallback(item, error)``, plain or async, gives the value for an item that failed for good.
     Its result is ok and ``degraded``."""
 
     limiter: ReservingLimiter | None = attrs.field(default=None, validator=_check_limiter)
@@ -88,5 +88,5 @@ class Attempt:
     it counts neither as an attempt nor towards ``timeout``."""
 
     tokens: int | Callable[[Any], int] | None = attrs.field(default=None, validator=_check_tokens)
-    """How many tokens to reserve: a number, or a function of the item; None: as the limiter
-    thinks right. Only with ``limiter``."""
+    """How many tokens to reserve: a number, or a function of the item; None: the limiter's
+    estimate. Only with ``limiter``."""

@@ -1,4 +1,4 @@
-"""Refuse, where policies are given, what is none or can't be carried out there."""
+"""Refuse, where policies are given, what isn't one or can't be carried out there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.policies._priority import Priority
 
 
 def check_attempt(where: str, attempt: Attempt) -> None:
-    """Refuse an attempt that would reserve tokens of nobody, where it is to be carried out.
+    """Refuse an attempt that would reserve tokens from nobody, where it is to be carried out.
 
-    Not when it is made: it may be given its limiter later, with ``attrs.evolve``.
+    Not when it is made, because it may get its limiter later, with ``attrs.evolve``.
 
     Raises:
       ValueError: naming ``where``.
@@ -27,7 +27,7 @@ def check_attempt(where: str, attempt: Attempt) -> None:
 
 
 def check_policy(call: str, policy: object) -> None:
-    """Refuse what is not a join policy.
+    """Refuse anything but a join policy.
 
     Raises:
       TypeError: if ``policy`` is anything else, such as a class where an instance belongs.
@@ -45,7 +45,7 @@ def check_policy(call: str, policy: object) -> None:
 
 
 def as_priority(call: str, given: Any) -> Priority:
-    """Return the priority that was given as a value or as a function alone.
+    """Return the priority, given as a `Priority` or as just a function.
 
     Raises:
       TypeError: if it is neither.

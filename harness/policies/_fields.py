@@ -1,4 +1,4 @@
-"""Checks for the fields of policies, in the shape in which attrs calls them."""
+"""Check the fields of policies, in the shape that attrs calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to start a second attempt beside one that is late."""
+"""Say when to start a second attempt alongside one that is late."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Hedge:
 
     percentile: float | None = attrs.field(default=None)
     """An attempt is a straggler when it takes longer than this share of the first attempts that
-    succeeded, such as 0.95; those that a hedge beat count as slow. Learned while the fan-out runs:
-    nothing is hedged before 20 are known."""
+    succeeded, such as 0.95; those beaten by a hedge count as slow. Learned while the fan-out runs:
+    nothing is hedged until 20 are known."""
 
     budget: float = attrs.field(
         default=0.1, validator=fraction("0.05 allows one hedge for twenty items")
     )
     """Hedges allowed, as a share of the items started; ten are allowed in any case, so that short
-    fan-outs can hedge. A provider that is slow for all then isn't asked twice by all. An attempt
-    that is late while the budget is spent is hedged once more items have started."""
+    fan-outs can hedge. So a provider that is slow for everybody isn't asked twice by everybody. An
+    attempt that is late while the budget is spent is hedged once more items have started."""
 
     def __attrs_post_init__(self) -> None:
         if (self.after is None) == (self.percentile is None):

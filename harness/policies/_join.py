@@ -1,4 +1,4 @@
-"""When a fan-out is over, and whether it succeeded: values that a fan-out is given.
+"""Say when a fan-out is over, and whether it succeeded.
 
 A policy is a frozen value that any number of fan-outs share. What is counted during one fan-out is
 in a `Judge`, which the policy makes when the fan-out begins. Neither has a clock or an `await`, so
@@ -145,7 +145,7 @@ class FailFast:
 @says_near_options
 @attrs.frozen
 class BestEffort:
-    """Failures are recorded beside the successes; nothing is raised for an item."""
+    """Failures are recorded alongside the successes; nothing is raised for an item."""
 
     critical: Callable[[Any], object] | None = attrs.field(default=None, validator=_check_critical)
     """If given, a failure of an item for which ``critical(item)`` is true acts as in `FailFast`."""
@@ -166,8 +166,8 @@ class BestEffort:
 class Quorum:
     """``k`` successes are enough: what is in flight is then cancelled, the rest skipped.
 
-    If that can't be reached any more a `FanOutError` is raised as soon as this is certain, with the
-    failures and a `QuorumError` as its entries.
+    As soon as that can no longer be reached, a `FanOutError` is raised, with the failures and a
+    `QuorumError` as its entries.
     """
 
     k: int = attrs.field(validator=_check_k)
@@ -180,7 +180,7 @@ class Quorum:
 
 @attrs.frozen
 class FirstSuccess:
-    """One success is enough; failures before it are passed over. `Quorum` of one."""
+    """One success is enough; failures before it are ignored. A `Quorum` of one."""
 
     def begin(self, total: int | None) -> Judge:
         """Return a judge that waits for one success."""

@@ -37,7 +37,7 @@ def _check_serial_by(instance: object, attribute: object, value: Any) -> None:
 @says_near_options
 @attrs.frozen
 class Priority:
-    """Start the item with the largest number first, among those that were read ahead.
+    """Start the item with the largest number first, among those read ahead.
 
     Of two equal numbers the earlier item is first. Nothing starves: an item is overtaken by at
     most ``lookahead`` items that came after it, however large their numbers, and is then the next.

@@ -1,4 +1,4 @@
-"""When to try again, and how long to wait before.
+"""Say when to try again, and how long to wait first.
 
 Plain arithmetic: no clock, no randomness, no `await`. Whoever makes the attempts supplies those.
 """
@@ -21,7 +21,7 @@ RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], 
 """Which errors to retry: a class, several, or a function of the error."""
 
 _FINAL = (QuotaExhaustedError, BudgetExceeded, EffectUnknownError)
-"""Errors that another attempt can only meet again."""
+"""Errors that another attempt would only meet again."""
 
 
 def _check_attempts(instance: object, attribute: object, value: Any) -> None:
@@ -60,17 +60,17 @@ class Retry:
 
     The delay before retry n is ``first_delay * factor ** (n - 1)`` seconds, at most ``max_delay``,
     spread by ``jitter``. If the error says how long to wait (an attribute ``retry_after`` in
-    seconds, or ``Retry-After`` in its response headers) that is the least. A retry that would
+    seconds, or ``Retry-After`` in its response headers), that is the minimum. A retry that would
     sleep past the deadline isn't made: the real error comes out at once.
 
-    An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) spends
-    no attempt; the waits for those end at the deadline, or after ten minutes in all. One that says
-    that a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final, and so
-    is a group of nothing else.
+    An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) uses up
+    no attempt; waiting for those ends at the deadline, or after ten minutes in total. One that says
+    a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final, and so is a
+    group of only such errors.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
-    """How many attempts in all, the first included; from 1, which never retries."""
+    """How many attempts in total, the first included; at least 1, which never retries."""
 
     first_delay: float = attrs.field(
         default=0.5, kw_only=True, validator=seconds("0 retries at once")
@@ -83,22 +83,22 @@ class Retry:
     max_delay: float = attrs.field(
         default=30.0, kw_only=True, validator=seconds("0 retries at once")
     )
-    """No delay of ours is longer than this many seconds; one that the error asks for may be."""
+    """No delay is longer than this many seconds, except one that the error asks for."""
 
     jitter: float = attrs.field(
         default=0.5, kw_only=True, validator=fraction("0 makes every delay exact")
     )
-    """Share of a delay that is drawn at random, so that those who failed together don't return
+    """Share of a delay that is drawn at random, so that attempts that failed together don't return
     together: from 0 (none) to 1 (all)."""
 
     on: RetryOn = attrs.field(default=Exception, kw_only=True, validator=_check_on)
     """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
 
     def applies_to(self, error: Exception) -> bool:
-        """Return whether this error is one to retry.
+        """Return whether to retry after this error.
 
-        What is final never is, whatever `on` says: a `QuotaExhaustedError` stays until the quota
-        is full, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides.
+        Never after a final error, whatever `on` says: a `QuotaExhaustedError` stays until the quota
+        is back, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides.
         """
         roots = root_errors(error)
         if roots and all(isinstance(root, _FINAL) for root in roots):
@@ -113,7 +113,7 @@ class Retry:
         Args:
           retry: Which retry, counting from 1.
           draw: A number from 0 to 1. The caller draws it, so a seeded run repeats exactly.
-          at_least: Seconds that the error asked for, if it did. The jitter then comes on top.
+          at_least: Seconds that the error asked for, if any. The jitter then comes on top.
         """
         try:
             grown = min(self.first_delay * self.factor ** (retry - 1), self.max_delay)

@@ -1,4 +1,4 @@
-"""Read off an error whether it says "too many requests", and how long it asks to wait.
+"""Read from an error whether it says "too many requests", and how long it asks to wait.
 
 Errors of HTTP clients differ in shape but agree in substance: a status and response headers, on
 the error or on its ``response``. Nothing here raises, whatever an error carries.
@@ -32,9 +32,9 @@ def is_rate_limit(error: Exception) -> bool:
 def retry_after_seconds(error: Exception, *, now: float) -> float | None:
     """Return how many seconds the error asks to wait, or None if it doesn't say.
 
-    Looked for in this order: the attribute ``retry_after``; the headers ``retry-after-ms`` and
+    Looks in this order: the attribute ``retry_after``; the headers ``retry-after-ms`` and
     ``retry-after`` (seconds or an HTTP date, which counts from the response's own ``date``).
-    Negative, infinite and unreadable values count as not said.
+    Negative, infinite and unreadable values count as absent.
 
     Args:
       error: The error.
@@ -62,7 +62,7 @@ def retry_after_seconds(error: Exception, *, now: float) -> float | None:
 def _read(holder: Any, name: str) -> Any:
     try:
         return getattr(holder, name, None)
-    except Exception:  # A property of somebody's error class.
+    except Exception:  # A property of somebody else's error class.
         return None
 
 

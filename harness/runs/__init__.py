@@ -1,6 +1,6 @@
 """Runs: pieces of work that own their state.
 
-Everything here is about one run at a time; for many see `harness.fanout`.
+Everything here is about one run at a time; for many, see `harness.fanout`.
 """
 
 from typing import TYPE_CHECKING

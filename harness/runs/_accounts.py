@@ -1,20 +1,20 @@
-"""Keep what a run, and all below it, may spend, and tell who listens what they spent.
+"""Keep what a run and all below it may spend, and tell listeners what they spent.
 
-A run's accounts are the budgets and meters of that run and of all above it. They stand among the
+A run's accounts are the budgets and meters of that run and of all above it. They are among the
 run's values, under a key that says how a child starts: with the same ones. So a tree without a
 budget pays nothing for them, and a child finds all levels in one place.
 
-Code in no run can spend for one all the same: the load of a cache is paid by whoever started it,
-though it outlives that run. Such code carries the accounts in its context (`paid_by`), and the
-tree of a run that it opens keeps them. A task that `harness.start_soon` gives to another run, or
-to none, doesn't carry them on: a worker that was first needed there would spend for it for ever.
+Code in no run can still spend for one: a cache's load is paid for by whoever started it, though it
+outlives that run. Such code carries the accounts in its context (`paid_by`), and the tree of a run
+that it opens keeps them. A task that `harness.start_soon` gives to another run, or to none, doesn't
+carry them on: a worker first needed there would otherwise spend for it forever.
 
-Who spends goes through `harness.shared`: it reserves in all budgets or in none, and settles. That
-is never waited for, so a budget can't be part of a deadlock.
+Spending goes through `harness.budgets`, which reserves in all budgets or in none, and settles.
+Nobody ever waits for that, so a budget can't be part of a deadlock.
 
-Invariant, at every step: of each budget, what is held and spent was fitted in before it was held.
-Only a use above its estimate can go beyond the limit: then nothing is left, and what was used too
-much is known. `left` is never negative.
+Invariant, at every step: in each budget, whatever is held or spent fitted in before it was held.
+Only use above its estimate can go beyond the limit: then nothing is left, and the excess is known.
+`left` is never negative.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from harness.runs._current import current
 from harness.runs._run import Run
 
 UNITS_PER_USD = 10**12
-"""Costs are kept in whole units: sums of fractions would drift, and a refund leave some crumbs.
-The price of a token is a few hundred thousand of them."""
+"""Costs are kept in whole units: sums of fractions would drift, and a refund would leave crumbs.
+The price of a token is a few hundred thousand units."""
 
 
 class UsageMeter(Protocol):
-    """Hears of all that is spent in a run and below it, without bounding it."""
+    """Is told everything spent in a run and below it, without bounding it."""
 
     def spent(self, tokens: int, cost_usd: float) -> None:
-        """Note a use, once it is known. Called in the thread that spent; must not raise."""
+        """Note what was used, once it is known. Called in the thread that spent; mustn't raise."""
         ...
 
 
@@ -49,7 +49,7 @@ class UsageMeter(Protocol):
 
 
 class Usage:
-    """An amount in each dimension; None where it isn't known."""
+    """An amount in each dimension; None if unknown."""
 
     __slots__ = ("cost", "tokens")
 
@@ -70,7 +70,7 @@ class Ledger:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        """Reserved by calls under way."""
+        """Reserved by calls in progress."""
         self.spent = 0
 
     @property
@@ -80,7 +80,7 @@ class Ledger:
 
 
 class LiveBudget:
-    """A budget in force, and what was spent of it."""
+    """A budget in force, and what has been spent of it."""
 
     __slots__ = ("charged", "cost", "refused", "run_path", "tokens")
 
@@ -91,7 +91,7 @@ class LiveBudget:
         self.refused = 0
         """Reservations that it refused."""
         self.charged: set[object] = set()
-        """The works whose earlier sessions were counted; from then on it hears of them itself."""
+        """The pieces of work whose earlier sessions were counted; later use is charged directly."""
 
     def ledgers(self, usage: Usage) -> Iterator[tuple[str, Ledger, int | None]]:
         """Yield each dimension that is bounded: its name, ledger, and the amount in ``usage``."""
@@ -102,7 +102,7 @@ class LiveBudget:
 
 
 class Accounts:
-    """The budgets and meters that hold for one run: its own and those above. Never changed."""
+    """The budgets and meters that apply to one run: its own and those above. Never changed."""
 
     __slots__ = ("budgets", "meters")
 
@@ -118,8 +118,7 @@ class Accounts:
         """Hold ``usage`` in all budgets, or in none.
 
         Raises:
-          BudgetExceeded: if it doesn't fit into one. An amount that isn't known fits while there
-            is anything left.
+          BudgetExceeded: if it doesn't fit into one. An unknown amount fits while anything is left.
         """
         with _lock:
             for budget in self.budgets:
@@ -133,7 +132,7 @@ class Accounts:
 
     @enable_ki_protection
     def settle(self, held: Usage, used: Usage) -> None:
-        """Let go of what was held, and count what was used, whatever it is."""
+        """Release what was held, and count what was used, whatever it is."""
         with _lock:
             for budget in self.budgets:
                 for _, ledger, amount in budget.ledgers(held):
@@ -145,12 +144,12 @@ class Accounts:
                 meter.spent(used.tokens or 0, dollars(used.cost or 0))
 
     def charge_earlier(self, used: Usage, work: object = None) -> None:
-        """Count on the budgets what an earlier session used; meters have heard of it then.
+        """Charge to the budgets what an earlier session used; meters were told then.
 
         Args:
           used: The amount.
-          work: What it was used for. A budget that the same work was charged to before has heard
-            of all it used since, and isn't charged again. None: always charged.
+          work: What it was used for. A budget that was charged for the same work before has been
+            charged for all later use, and isn't charged again. None: always charged.
         """
         Accounts(self.not_charged(work)).settle(NOTHING, used)
         if work is not None:
@@ -158,22 +157,22 @@ class Accounts:
                 budget.charged.add(work)
 
     def not_charged(self, work: object) -> tuple[LiveBudget, ...]:
-        """Return the budgets that earlier sessions of a work were not charged to."""
+        """Return the budgets that weren't charged for a work's earlier sessions."""
         return tuple(budget for budget in self.budgets if work not in budget.charged)
 
 
 NO_ACCOUNTS = Accounts()
 
 Payer: TypeAlias = tuple[Accounts, str]
-"""Who pays: the accounts, and the path of the run whose they are."""
+"""Who pays: the accounts, and the path of the run they belong to."""
 
 NOBODY: Payer = (NO_ACCOUNTS, "")
 
 paid_by: ContextVar[Payer] = ContextVar("harness.runs.paid_by", default=NOBODY)
-"""Who pays for code that is in no run. Set in tasks made for such code, and never put back."""
+"""Who pays for code that is in no run. Set in tasks made for such code, and never reset."""
 
 _lock = threading.Lock()
-"""Guards all ledgers: worker threads spend too. Nothing is called or awaited under it."""
+"""Guards all ledgers, because worker threads spend too. Nothing is called or awaited under it."""
 
 
 class _AccountsKey:
@@ -188,7 +187,7 @@ _KEY = _AccountsKey()
 
 
 def current_accounts() -> Payer:
-    """Return the accounts that hold for the code that asks, with the path of its run.
+    """Return the accounts that apply to the calling code, with the path of its run.
 
     Raises:
       RunEndedError: if the current run has ended.
@@ -201,7 +200,7 @@ def current_accounts() -> Payer:
 
 
 def current_payer() -> Payer:
-    """Return who is to pay for code that is started here, and belongs to no run of this tree."""
+    """Return who pays for code started here that belongs to no run of this tree."""
     run = current.get()
     if run is None or run.status != "running":
         return paid_by.get()
@@ -209,7 +208,7 @@ def current_payer() -> Payer:
 
 
 def accounts_of(run: Run) -> Accounts:
-    """Return what holds for a live run; its parent's, if it has not begun yet."""
+    """Return the accounts of a live run; its parent's, if it hasn't begun yet."""
     for where in (run, run._parent):
         if where is not None and where._locals is not None and _KEY in where._locals:
             accounts: Accounts = where._locals[_KEY]
@@ -218,21 +217,21 @@ def accounts_of(run: Run) -> Accounts:
 
 
 def payer_of(run: Run) -> Payer:
-    """Return who pays for the tree of ``run``, beside the runs in it."""
+    """Return who pays for the tree of ``run``, besides the runs in it."""
     payer: Payer | None = run._above.tree.payer
     return NOBODY if payer is None else payer
 
 
 def add_budget(run: Run, budget: Budget) -> None:
-    """Have ``run``, and each run that is opened in it from now on, keep to ``budget``."""
+    """Make ``run``, and each run opened in it from now on, keep to ``budget``."""
     accounts = accounts_of(run)
     _set(run, Accounts((*accounts.budgets, LiveBudget(run.path, budget)), accounts.meters))
 
 
 def add_meter(run: Run, meter: UsageMeter) -> None:
-    """Have ``meter`` hear what is spent in ``run``, and in each run opened in it from now on.
+    """Tell ``meter`` what is spent in ``run``, and in each run opened in it from now on.
 
-    May be called before the run begins, by the engine that has made it.
+    May be called before the run begins, by the engine that made it.
     """
     accounts = accounts_of(run)
     _set(run, Accounts(accounts.budgets, (*accounts.meters, meter)))
@@ -245,7 +244,7 @@ def units(cost_usd: float) -> int:
 
 
 def dollars(cost: int) -> float:
-    """Return whole units as dollars; inf if that many can't be said."""
+    """Return whole units as dollars; inf if there are too many."""
     try:
         return cost / UNITS_PER_USD
     except OverflowError:
@@ -271,7 +270,7 @@ def _exceeded(
     return BudgetExceeded(
         f"run {path!r} asked {asked}, and the budget of run {budget.run_path!r} has "
         f"{words(ledger.left)} left of {words(ledger.limit)} ({words(ledger.spent)} spent, "
-        f"{words(ledger.held)} reserved by calls under way); give open_run() a larger budget, ask "
-        "for less at a time, or end with what there is",
+        f"{words(ledger.held)} reserved by calls in progress); give open_run() a larger budget, "
+        "ask for less at a time, or end with what there is",
         budget.run_path,
     )

@@ -43,7 +43,7 @@ GivenT = TypeVar("GivenT")
 _getframe = sys._getframe
 
 _paid_by_now = paid_by.get
-"""Bound once: a method of an imported name is looked up, and bound, anew for each call."""
+"""Bound once: a method of an imported name is looked up and bound again for each call."""
 
 
 @overload
@@ -83,36 +83,35 @@ def open_run(
     Inside the block, and in every task started there, `current_run` is this run. Whatever way
     the block is left, nothing of the run is alive afterwards and the context is as before.
 
-    It decorates, too: ``@harness.open_run("triage", timeout=60)`` above a function or method opens
-    a fresh run for each call. A call whose run was cancelled raises `RunCancelled`. On a plain
-    function, or called outside trio, the run owns state only: id, deps, tags, budget and the
+    It is also a decorator: ``@harness.open_run("triage", timeout=60)`` above a function or method
+    opens a fresh run for each call. A call whose run was cancelled raises `RunCancelled`. On a
+    plain function, or called outside trio, the run owns only state: id, deps, tags, budget and the
     values of each `RunLocal`; a ``timeout``, `Run.cancel` and `start_soon` need trio.
 
     Args:
-      name: For people; need not be unique.
+      name: For people; needn't be unique.
       timeout: Seconds until the run is cut short. None and inf: no limit of its own; 0: at the
-        first checkpoint. The deadline of a run above it holds in any case.
-      deps: What the code inside works with, reached by ``current_run().deps``. None: the
-        parent's.
+        first checkpoint. The deadline of a run above it applies in any case.
+      deps: What the code inside works with, as ``current_run().deps``. None: the parent's.
       tags: Labels for logs and reports; copied.
       private: Whether its events, and those of the runs below it, stay hidden from subscribers
         of the runs above.
       budget: What it and all runs below it may spend together; see `harness.Budget`. Budgets of
-        runs above it hold as well.
-      parent: The run that it is to be in, where that is not the one this code carries: in a
-        server whose request tasks have another context. Its cancel and deadline leave the block
-        quietly, and leaving the parent's block waits for this one, as for a task of `start_soon`.
+        runs above it apply as well.
+      parent: The run to open it in, if that isn't the one this code carries, as in a server whose
+        request tasks have another context. Its cancel and deadline leave the block quietly, and
+        leaving the parent's block waits for this one, as for a task of `start_soon`.
 
     Raises:
-      TypeError: if an argument has the wrong type; as a decorator also on a generator function,
-        or on a plain one with a ``timeout`` or ``parent``.
+      TypeError: if an argument has the wrong type; as a decorator, also on a generator function, or
+        on a plain one with a ``timeout`` or ``parent``.
       ValueError: if ``timeout`` is negative or nan, or ``name`` is empty.
       RuntimeError: on entry, outside trio or for the second time; on exit, in another task or
         context than the one that entered.
       RunEndedError: on entry, if the run that this code carries, or ``parent``, has ended.
       RunCancelled: from a decorated function, if its own run was cancelled.
       RunTimedOut: from the block, if its own deadline cut the body short.
-      Exception: the body's own comes out as itself, with a note that names the run.
+      Exception: the body's own comes out unchanged, with a note that names the run.
 
     Checkpoint: neither on entry nor on exit, unless it waits on exit for tasks that
     `harness.start_soon` gave to this run.
@@ -170,7 +169,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         self._token: Token[Run | None] | None = None
 
     def __call__(self, function: FunctionT, /) -> FunctionT:
-        """Return a function like ``function`` whose every call has such a run of its own."""
+        """Return a function like ``function``, each call of which opens a run of its own."""
         decorated: FunctionT = run_each_call(function, self._again)
         return decorated
 
@@ -213,7 +212,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         if parent is not None:
             if parent._status != "running":
                 parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
-            # Of one task there is nothing to ask, and asking is felt.
+            # For one task there is nothing to ask, and asking costs.
             if parent._task is not task and (
                 parent._above.tree.token is not trio.lowlevel.current_trio_token()
             ):
@@ -230,7 +229,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         return run
 
     def _furnish(self, run: Run, parent: Run | None, above: Run | None) -> None:
-        """Give a new run what it was opened with; ``above`` is whose context this is."""
+        """Give a new run what it was opened with; ``above`` is the run whose context this is."""
         run._private = self._private
         sinks = observers.get()
         if sinks and sinks is not run._observers:
@@ -240,17 +239,17 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
             run._deps = self._deps
         if self._tags:
             run._tags = types.MappingProxyType(dict(self._tags))
-        # Looked at here, since the call is felt: for nearly all roots there is nobody.
+        # Checked here, because the call costs: nearly all roots have nobody.
         if parent is None and (above is not None or _paid_by_now() is not NOBODY):
             run._above.tree.payer = current_payer()
 
     def plainly(self) -> PlainBlock:
-        """Return the block of a run that owns state only, for a call outside trio."""
+        """Return the block of a run that owns only state, for a call outside trio."""
         self.refuse_plain_function("")
         return PlainBlock(self)
 
     def _make_plain_run(self) -> Run:
-        """Return a new run below the current one that owns state only, its locals forked."""
+        """Return a new run below the current one that owns only state, its locals forked."""
         parent = above = current.get()
         if parent is not None:
             parent._refuse_if_ended(f"run {self._name!r} can't be opened in it")
@@ -265,10 +264,10 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         return run
 
     def refuse_plain_function(self, name: str) -> None:
-        """Refuse what a run that owns state only can't have.
+        """Refuse what a run that owns only state can't have.
 
         Args:
-          name: The plain function that it is for; empty for an async one called outside trio.
+          name: The plain function it is for; empty for an async one called outside trio.
         """
         if self._timeout is not None and self._timeout != math.inf:
             self._refuse_plainly(name, "timeout", "can't be cut short")
@@ -340,7 +339,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
 
 
 class _BlockWithMore(RunBlock):
-    """The block of a run with what few have. A class of its own, so that no other asks for it."""
+    """The block of a run with rare options. A class of its own, to spare the others checks."""
 
     __slots__ = ("_belonging", "_budget", "_parent")
 
@@ -444,7 +443,7 @@ class _BlockWithMore(RunBlock):
 
 
 class PlainBlock:
-    """The block of a run that owns state only: of a plain function, or outside trio."""
+    """The block of a run that owns only state: for a plain function, or outside trio."""
 
     __slots__ = ("_block", "_run", "_token")
 

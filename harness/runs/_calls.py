@@ -1,10 +1,10 @@
 """Open a run for each call of a function: `open_run` as a decorator.
 
-State belongs to the call. A run around a batch keeps its items apart, and two calls inside one run
-would still share a `RunLocal`; with this each call has its own, wherever it comes from.
+State belongs to the call. A run around a batch keeps its items apart, but two calls inside one run
+would still share a `RunLocal`; with this, each call has its own, wherever it comes from.
 
-A plain function, and any function that is called outside trio, gets a run that owns state only:
-id, deps, tags, budget and `RunLocal` values. Nobody could cancel it.
+A plain function, and any function called outside trio, gets a run that owns only state: id, deps,
+tags, budget and `RunLocal` values. Nothing could cancel it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ class CallBlock(AbstractAsyncContextManager[Run, bool], Protocol):
     """The block of one call."""
 
     def plainly(self) -> AbstractContextManager[Run]:
-        """Return the block of a run that owns state only."""
+        """Return the block of a run that owns only state."""
         ...
 
     def refuse_plain_function(self, name: str) -> None:
-        """Raise if the run can't own state only, as that of a plain function does."""
+        """Raise if the run can't own only state, as a plain function's does."""
         ...
 
 
 def run_each_call(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
-    """Return a function like ``fn`` whose every call is a run of its own.
+    """Return a function like ``fn``, each call of which is a run of its own.
 
     Raises:
-      TypeError: if ``fn`` is no function, or a generator function, whose body goes on after its
-        call has returned.
+      TypeError: if ``fn`` isn't a function, or is a generator function, whose body goes on after
+        its call has returned.
     """
     if isinstance(fn, staticmethod | classmethod):
         raise TypeError(
-            f"@open_run(...) stands above a {type(fn).__name__}, which is no function yet; swap "
+            f"@open_run(...) is above a {type(fn).__name__}, which isn't a function yet; swap "
             f"the two lines, so that @{type(fn).__name__} comes first"
         )
     check_callable("@open_run(...)", fn)
@@ -121,10 +121,10 @@ def _plain_calls(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
 
 
 def _protect(call: Callable[..., Any], *, user: Callable[..., Any]) -> None:
-    """Have a Ctrl-C interrupt the user's function, and not our lines around it.
+    """Let Ctrl-C interrupt the user's function, but not our lines around it.
 
-    What these return is left: older versions of trio wrap, and a wrapper is no async function to
-    whoever asks. There our lines stay as they are.
+    Their results are used only if they don't wrap: older versions of trio do, and a wrapper isn't
+    recognized as an async function. There our lines stay as they are.
     """
     enable_ki_protection(call)
     disable_ki_protection(user)

@@ -1,7 +1,7 @@
 """Be a run's body in a task of its own, for engines that start one task per run.
 
 The other way to be a run's body is a block of the caller's code, `harness.runs._block`; both end
-the same way, and `harness.runs._endings` tells how.
+the same way; see `harness.runs._endings`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from harness.runs._run import Ending, Run
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 _set_current = current.set
-"""Bound once: a method of an imported name is looked up, and bound, anew for each call."""
+"""Bound once: a method of an imported name is looked up and bound again for each call."""
 
 
 class Owner(Protocol):
-    """Who has jobs, whatever those are, each carried out in a run and a task of its own."""
+    """What has jobs of any kind, each carried out in a run and a task of its own."""
 
     def begin_run(self, job: Any) -> Run:
         """Return the run for a job that begins now; its scope must not have been entered."""
         ...
 
     def end_run(self, job: Any, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
-        """Hear how the run ended, as `carry` returns it; return what its task has still to do."""
+        """Note how the run ended, as `carry` returns it; return what its task still has to do."""
         ...
 
 
@@ -50,19 +50,19 @@ async def carry_out(
 ) -> None:
     """Run ``function(argument)`` as the body of the run that ``owner`` begins for ``job``.
 
-    For a task that was started for this alone: the context variable is set and not put back.
-    The owner is called, and does not call, so that this is the only coroutine between the task
-    and the function: one more would be 3 % of what an item of a fan-out costs.
+    For a task that was started for this alone: the context variable is set and not reset. The owner
+    is called, rather than calling, so that this is the only coroutine between the task and the
+    function: one more would be 3 % of what an item of a fan-out costs.
 
     Raises:
       BaseException: what is neither an error nor a cancel, such as `KeyboardInterrupt`; the owner
-        hears nothing of it.
+        isn't told.
 
-    Checkpoint: as ``function`` does, and what the owner has still to do.
+    Checkpoint: as ``function`` does, and as what the owner still has to do.
 
-    Cancellation: a cancel from outside is told as the status ``"cancelled"`` and not raised;
-    the owner's nursery is cancelled anyway, and collecting one `trio.Cancelled` from each of
-    20,000 tasks would only slow it down.
+    Cancellation: a cancel from outside is reported as the status ``"cancelled"``, not raised; the
+    owner's nursery is cancelled anyway, and collecting one `trio.Cancelled` from each of 20,000
+    tasks would only slow it down.
     """
     run = owner.begin_run(job)
     _set_current(run)
@@ -109,11 +109,11 @@ async def carry(
 ) -> tuple[Ending, Any]:
     """Run ``function(argument)`` as the body of ``run``, and return how it ended.
 
-    Like `carry_out`, for a task that has more to do than that and minds one more coroutine less.
+    Do as `carry_out` does, for a task with more to do, which minds one more coroutine less.
 
     Returns:
-      The status, and the value if that is ok; else the error: the function's own, a
-      `RunTimedOut` or a `RunCancelled`. Never a `trio.Cancelled`.
+      The status, and the value if ok; otherwise the error: the function's own, a `RunTimedOut` or a
+      `RunCancelled`. Never a `trio.Cancelled`.
 
     Raises:
       BaseException: what is neither an error nor a cancel, such as `KeyboardInterrupt`.
@@ -128,7 +128,7 @@ async def carry(
 
 
 class _Told:
-    """The owner of a run that is there already, for `carry`."""
+    """The owner of a run that already exists, for `carry`."""
 
     ending: tuple[Ending, Any]
 
@@ -180,7 +180,7 @@ def _ending_by_error(
 
 
 class _Nothing:
-    """Stands where a function has not returned. Not None, which a function may return."""
+    """Means that a function hasn't returned. Not None, which a function may return."""
 
 
 _NOTHING = _Nothing()

@@ -1,11 +1,11 @@
 """Let cleanup code run during a cancel, up to one deadline.
 
 Code that is being cancelled gets `trio.Cancelled` at its next checkpoint, so cleanup that has to
-wait needs a shield; and a shield without an end can hang a program for ever. `cleanup` shields
-until a fixed time after the cancel. That time is counted from one moment, the cancel of the
-outermost run that was cancelled, so nested cleanups share it and can't add up.
+wait needs a shield; and a shield without an end can hang a program forever. `cleanup` shields until
+a fixed time after the cancel. That time is counted from one moment, the cancel of the outermost run
+that was cancelled, so nested cleanups share it and can't add up.
 
-trio can't kill a task: code that ignores its cancel goes on. What overran is named in
+trio can't kill a task: code that ignores its cancel goes on. Whatever overran is named in
 `harness.dump`, and logged when its run ends.
 """
 
@@ -28,7 +28,7 @@ from harness.runs._run import CLEANUP_SECONDS, Run
 class _Enclosing:
     """What a cleanup block tells those inside it. Plain numbers: no scope in a context variable.
 
-    Written out, since each class that attrs makes is felt in ``import harness``.
+    Written out, because each class that attrs makes slows down ``import harness``.
     """
 
     def __init__(
@@ -53,29 +53,29 @@ def cleanup(max_seconds: float = CLEANUP_SECONDS) -> Cleanup:
 
     Without a cancel there is no limit. Once the run, or one above it, is cancelled or out of time,
     the block may go on for ``max_seconds`` counted from that moment, however many of them are
-    nested or follow each other. Under a cancel that came from elsewhere (a plain cancel scope) the
-    time counts from the first cleanup block that was entered under it.
+    nested or follow each other. Under a cancel from elsewhere (a plain cancel scope), the time
+    counts from the first cleanup block entered under it.
 
     Args:
-      max_seconds: Seconds after the cancel. A block inside another ends with it at the latest.
+      max_seconds: Seconds after the cancel. A block inside another ends no later than it.
 
     Raises:
-      TypeError: if ``max_seconds`` is not a number.
+      TypeError: if ``max_seconds`` isn't a number.
       ValueError: if it is negative or nan.
       RuntimeError: on entry, outside trio.
 
-    Cancellation: when its time is over the code inside is cancelled; the block is then left
-    quietly, and the cancel that started it all goes on at the next checkpoint.
+    Cancellation: when its time is up, the code inside is cancelled; the block is then left quietly,
+    and the cancel that started it all takes effect at the next checkpoint.
     """
     check_seconds("cleanup(max_seconds=...)", max_seconds, advice="the default is 5.0")
     return Cleanup(float(max_seconds))
 
 
 def cleanup_deadline() -> float:
-    """Return until when cleanup of ours may go on that begins now.
+    """Return until when cleanup of ours that begins now may go on.
 
-    As in a `cleanup` block; and without a cancel the clock starts now, since nobody asked us to
-    wait for ever.
+    As in a `cleanup` block; but without a cancel the clock starts now, because nobody asked us to
+    wait forever.
     """
     deadline = _clock(_live_run(), _enclosing_block(), CLEANUP_SECONDS)[0]
     return min(deadline, trio.current_time() + CLEANUP_SECONDS)
@@ -103,7 +103,7 @@ class Cleanup:
         self._shared = _Enclosing(math.inf, None, None)
         self._run: Run | None = None
         self._inside: Around | None = None
-        """The innermost scope of an engine's, whose cuts start the clock as a run's cancel does."""
+        """An engine's innermost scope, whose cuts start the clock as a run's cancel does."""
         self._token: Token[_Enclosing | None] | None = None
 
     @enable_ki_protection
@@ -192,7 +192,7 @@ def _clock(
 def _cancel_moment(run: Run | None) -> float | None:
     """Return when the outermost cancelled run, this one or above, was cancelled; or None.
 
-    If an engine has cut short what this code is in, then that moment if it was earlier.
+    If an engine has cut short what this code is in, then that moment, if earlier.
     """
     moment = None
     while run is not None:

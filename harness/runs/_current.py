@@ -1,4 +1,4 @@
-"""Which run the code that asks belongs to."""
+"""Find the run that the calling code belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.runs._run import Run
 AskedT = TypeVar("AskedT")
 
 current: ContextVar[Run | None] = ContextVar("harness.current_run", default=None)
-"""The run that code belongs to. The one place where runs are ambient."""
+"""The run that code belongs to. The only place where runs are ambient."""
 
 
 @overload
@@ -25,7 +25,7 @@ def current_run(deps_type: type[AskedT], /) -> Run[AskedT]: ...
 def current_run(deps_type: Any = None, /) -> Run[Any]:
     """Return the run this code belongs to.
 
-    In a task that outlived its run this is the run that ended; using it raises `RunEndedError`.
+    In a task that outlived its run, this is the run that ended; using it raises `RunEndedError`.
 
     Args:
       deps_type: The class that the run's `Run.deps` must be of; type checkers then know what they
@@ -64,15 +64,15 @@ def _check_deps(run: Run[Any], asked: Any) -> None:
 
 
 def current_run_or_none() -> Run | None:
-    """Return the run this code belongs to, or None outside of any."""
+    """Return the run this code belongs to, or None outside any."""
     return current.get()
 
 
 def no_run_error(why: str = "") -> NoRunError:
-    """Return the error that says what to write for there to be a run where this is called.
+    """Return the error that says how to get a run where this is called.
 
     Args:
-      why: What needs one, if that isn't plain; ends with a comma or "and".
+      why: What needs one, if that isn't obvious; ends with a comma or "and".
     """
     where = where_we_are()
     return NoRunError(
@@ -85,7 +85,7 @@ def no_run_error(why: str = "") -> NoRunError:
 def _advice(*, in_trio: bool) -> str:
     if in_trio:
         advice = (
-            ". A task of a nursery outside of the run's block is the run's if it is started with "
+            ". A task of a nursery outside the run's block is the run's if it is started with "
             "harness.start_soon(nursery, fn, run=run)"
         )
     elif in_asyncio():

@@ -1,7 +1,7 @@
-"""Print what everything is doing: the tree of runs, and where each of their tasks waits.
+"""Show what everything is doing: the tree of runs, and where each of their tasks is waiting.
 
-Made from the living tasks of the current trio and the context of each; no register of runs is
-kept. So it also shows the tasks that belong to no run, and those whose run has ended.
+It is made from the live tasks of the current trio run and the context of each; no register of runs
+is kept. So it also shows tasks that belong to no run, and those whose run has ended.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Stack = tuple[tuple[str, int, str], ...]
 def dump(run: Run | None = None, *, locals: bool = False) -> str:
     """Return the tree of runs as text: status, age, what each waits for, and the stacks.
 
-    Stacks are shown without trio's own frames; equal ones once, with a count. May be called from
-    a signal handler in trio's thread.
+    Stacks are shown without trio's own frames; equal ones only once, with a count. May be called
+    from a signal handler in trio's thread.
 
     Args:
-      run: Show this run and those below it; by default all, and the tasks of no run.
-      locals: Whether to show what each `RunLocal` holds in each run, cut to a length, and with
-        what looks like a key, a token or a password taken out. It calls the ``repr`` of values.
+      run: Show this run and those below it; by default all, plus the tasks of no run.
+      locals: Whether to show what each `RunLocal` holds in each run, shortened, and with anything
+        removed that looks like a key, a token or a password. It calls the ``repr`` of values.
 
     Raises:
-      TypeError: if ``run`` is not a run.
+      TypeError: if ``run`` isn't a run.
       RuntimeError: outside trio.
     """
     if run is not None and not isinstance(run, Run):
@@ -72,7 +72,7 @@ def _by_name(task: trio.lowlevel.Task) -> tuple[int, str]:
 class _Picture:
     """What was seen in one walk over the tasks.
 
-    Written out, since each class that attrs makes is felt in ``import harness``.
+    Written out, because each class that attrs makes slows down ``import harness``.
     """
 
     def __init__(self, *, now: float, with_locals: bool) -> None:

@@ -1,6 +1,6 @@
 """Tell a cancel from an error, and say on an error which run it came out of.
 
-A cancel can arrive as a group of nothing but `trio.Cancelled`, when the body had a nursery open.
+A cancel can arrive as a group of only `trio.Cancelled`, if the body had a nursery open.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
 
 NOTES_AT_MOST = 8
-"""Notes that harness leaves on one exception; one that a thousand runs raise stays small."""
+"""How many notes harness leaves on one exception: one raised by a thousand runs stays small."""
 
 FOREIGN_NOTES_AT_MOST = 32
-"""With so many notes, of whomever, an exception gets no more from us."""
+"""With this many notes, from anybody, an exception gets no more from us."""
 
 _NOTE = "in run "
 
@@ -32,7 +32,7 @@ def is_only_cancelled(error: BaseException) -> bool:
 
 
 def without_cancelled(error: BaseException) -> BaseException:
-    """Return what is left of an error when the cancels beside it are taken out of its groups."""
+    """Return what is left of an error when the cancels in its groups are removed."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     rest = error.split(trio.Cancelled)[1]
@@ -43,7 +43,7 @@ def without_cancelled(error: BaseException) -> BaseException:
 def most_telling(error: BaseException) -> BaseException:
     """Return the one exception that a group is about.
 
-    What is no error, such as `KeyboardInterrupt`, before what is one, and that before a cancel.
+    What isn't an error, such as `KeyboardInterrupt`, before an error, and that before a cancel.
     """
     leaves = list(_leaves(error))
     for leaf in leaves:
@@ -63,9 +63,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def unwrap_single(error: Exception) -> Exception:
     """Return the one error inside a group of one, however deep; anything else as it is.
 
-    Code that opens a nursery raises groups. Whoever waits for one kind of error should find it
-    all the same. The group's notes, and its cause where the error has none, go along. Groups of a
-    class of their own, such as `FanOutError`, say more than what they hold, and are left alone.
+    Code that opens a nursery raises groups. Whoever is waiting for one kind of error should still
+    find it. The group's notes, and its cause if the error has none, go with it. Groups of a class
+    of their own, such as `FanOutError`, say more than what they hold, and are left alone.
     """
     while type(error) is ExceptionGroup and len(error.exceptions) == 1:
         inner: Exception = error.exceptions[0]
@@ -83,7 +83,7 @@ def unwrap_single(error: Exception) -> Exception:
 
 
 def without_first_frame(error: Exception) -> Exception:
-    """Take our own frame, which is the first, out of the error's traceback."""
+    """Remove our own frame, the first, from the error's traceback."""
     traceback = error.__traceback__
     if traceback is not None and traceback.tb_next is not None:
         with contextlib.suppress(Exception):
@@ -92,7 +92,7 @@ def without_first_frame(error: Exception) -> Exception:
 
 
 def set_context(error: BaseException, before: BaseException) -> None:
-    """Note on ``error`` that it came while ``before`` was dealt with, where it has no context."""
+    """Note on ``error``, if it has no context, that it came while ``before`` was being handled."""
     with contextlib.suppress(Exception):
         if error is not before and error.__context__ is None:
             error.__context__ = before
@@ -101,7 +101,7 @@ def set_context(error: BaseException, before: BaseException) -> None:
 def try_note(error: BaseException, note: str) -> None:
     """Add a note to an exception that may refuse it; the error itself matters more.
 
-    One that has many already gets none: an object that is raised a thousand times stays small.
+    One that already has many gets none, so that an object raised a thousand times stays small.
     """
     with contextlib.suppress(Exception):
         if len(getattr(error, "__notes__", ())) < FOREIGN_NOTES_AT_MOST:
@@ -109,7 +109,7 @@ def try_note(error: BaseException, note: str) -> None:
 
 
 def add_note(error: BaseException, run: Run) -> None:
-    """Note on an exception which run it came out of, unless it says so already.
+    """Note on an exception which run it came out of, unless it already says so.
 
     One exception object may come out of many runs, nested or not, so the notes are bounded.
     """
@@ -169,7 +169,7 @@ def cancelled_error(run: Run, partial: object = None) -> RunCancelled:
 def cancelled_below(error: BaseException, run: Run) -> RunCancelled | None:
     """Return the error if it says that this run, or one below it, was cancelled; else None.
 
-    A group of nothing but such errors says so as well; of those the first is returned.
+    A group of only such errors says so too; then the first of them is returned.
     """
     first: RunCancelled | None = None
     for leaf in _leaves(error):
@@ -196,7 +196,7 @@ def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedO
 
 
 def status_of(error: BaseException, run: Run) -> Ending:
-    """Return how a run ends that raised: timed out if the error says so of this very run."""
+    """Return how a run that raised ends: timed out if the error says so about this very run."""
     if isinstance(error, RunTimedOut) and error.run_id == run.id:
         return "timed_out"
     return "failed"

@@ -1,11 +1,10 @@
-"""What a run tells those who listen: events, and subscriptions to them.
+"""Tell listeners what happens in a run: events, and subscriptions to them.
 
-A subscription is a bounded buffer with one reader. Who writes either waits for room (`offer`
-queues the event behind those that wait already, so order is kept) or has the event dropped and
-counted (`offer_nowait`). The end of the run is a flag and not a message, so no full buffer can
-lose it.
+A subscription is a bounded buffer with one reader. A writer either waits for room (`offer` queues
+the event behind those already waiting, so order is kept) or has the event dropped and counted
+(`offer_nowait`). The end of the run is a flag, not a message, so a full buffer can't lose it.
 
-Invariant, at every checkpoint: nobody waits for room while there is room.
+Invariant, at every checkpoint: nobody is waiting for room while there is room.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
         @property
         def path(self) -> str:
-            """Where the run stands, for messages."""
+            """The run's path, for messages."""
             ...
 
         def _attach(self, subscription: Subscription) -> None:
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 
 
 READS_PER_CHECKPOINT = 64
-"""A reader that always finds an event ready still lets others run once in so many events."""
+"""A reader that always finds an event ready still lets others run once in this many events."""
 
 
 class Event(NamedTuple):
     """Something a run told its subscribers and observers.
 
-    A named tuple and not an attrs class: one is made per event for every listener, and this is
-    the immutable record that Python makes fastest.
+    A named tuple, not an attrs class: one is made per event for every listener, and this is the
+    immutable record that Python makes fastest.
     """
 
     run_id: str
@@ -58,7 +57,7 @@ class Event(NamedTuple):
     """That run's path, such as ``nightly/ticket-17``."""
 
     depth: int
-    """How many runs stand above that run; 0 for a root."""
+    """How many runs are above that run; 0 for a root."""
 
     sequence: int
     """Counts what that run has emitted, from 0, heard or not. A gap in what one subscription reads
@@ -83,7 +82,7 @@ class Delivery:
         self._task: trio.lowlevel.Task | None = None
 
     def queue_in(self, subscription: Subscription) -> None:
-        """Stand in line for room in ``subscription``."""
+        """Wait in line for room in ``subscription``."""
         if subscription._deliveries is None:
             subscription._deliveries = deque()
         subscription._deliveries.append(self)
@@ -102,7 +101,7 @@ class Delivery:
 
         Checkpoint: always.
 
-        Cancellation: leaves every line it stands in; subscriptions that had room keep the event.
+        Cancellation: leaves every line it is in; subscriptions that had room keep the event.
         """
         _waiting_for = "room in the buffer of a subscription"
         self._task = trio.lowlevel.current_task()
@@ -117,11 +116,11 @@ class Delivery:
 
 
 class Subscription:
-    """The events of one run, and by choice of its descendants, as they are emitted.
+    """The events of one run and, if wanted, of its descendants, as they are emitted.
 
     An async context manager and an async iterator, made by `Run.subscribe`. The iteration ends
     when the run ends, after everything that was accepted has been read. Leaving the block closes
-    the subscription and frees whoever waits for room in it.
+    the subscription and frees whoever is waiting for room in it.
     """
 
     __slots__ = (
@@ -183,7 +182,7 @@ class Subscription:
         exc: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> None:
-        """Stop listening, and free those who wait for room.
+        """Stop listening, and free those waiting for room.
 
         Checkpoint: never.
         """
@@ -201,11 +200,11 @@ class Subscription:
 
         Raises:
           StopAsyncIteration: if the run has ended and everything was read.
-          RuntimeError: if the subscription's block was not entered; nothing would ever come.
+          RuntimeError: if the subscription's block wasn't entered; nothing would ever come.
           trio.BusyResourceError: if another task is waiting for an event of this subscription.
           trio.ClosedResourceError: if the subscription's block has been left.
 
-        Checkpoint: if no event is ready; and once in 64 events that were.
+        Checkpoint: if no event is ready; otherwise once in 64 events.
 
         Cancellation: no event is lost.
         """
@@ -262,7 +261,7 @@ class Subscription:
 
     @enable_ki_protection
     def end(self) -> None:
-        """Note that no more events will come, and wake everybody up."""
+        """Note that no more events will come, and wake everybody."""
         self._ended = True
         if self._reader is not None:
             self._wake_reader()

@@ -1,11 +1,11 @@
 """Say where code is waiting, in the user's terms.
 
-A stack of a trio task ends in trio's own frames, which say nothing. Here the frames are sorted
-into the user's, a library's and ours, and the innermost one that means something is put in words.
+A trio task's stack ends in trio's own frames, which say nothing. Here the frames are sorted into
+the user's, a library's and ours, and the innermost one that means something is put into words.
 
-A primitive of harness that waits says for what by keeping a local variable called ``_waiting_for``
-in the frame that waits: a string, or a function that returns one. That costs nothing until
-somebody asks, unlike a field that is set before every wait.
+A primitive of harness says what it is waiting for in a local variable called ``_waiting_for`` in
+the waiting frame: a string, or a function that returns one. That costs nothing until somebody asks,
+unlike a field that is set before every wait.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def _folder(module: types.ModuleType) -> str:
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OUR_HOOKS = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "harness_pytest") + os.sep
-"""Our plugin for pytest, which stands beside the package."""
+"""Our pytest plugin, which is next to the package."""
 
 _PLUMBING = (_folder(trio), _folder(outcome), _folder(attrs))
-"""Frames that are left out of every stack: they are the same in each."""
+"""Frames left out of every stack, because they are the same in each."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
@@ -49,7 +49,7 @@ def is_ours(filename: str) -> bool:
 
 
 def is_user_code(filename: str) -> bool:
-    """Return whether this file is neither ours nor an installed package's nor Python's."""
+    """Return whether this file belongs to neither harness, an installed package nor Python."""
     return not (
         filename.startswith((_OURS, _OUR_HOOKS, *_PLUMBING, _STANDARD_LIBRARY, "<"))
         or any(folder in filename for folder in _INSTALLED)
@@ -62,7 +62,7 @@ def place(code: types.CodeType, line: int) -> str:
 
 
 def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return what the innermost meaningful of these frames waits for, in words.
+    """Return in words what the innermost meaningful frame is waiting for.
 
     Args:
       frames: Frames with their current lines, outermost first.
@@ -86,8 +86,8 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
 def task_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]]:
     """Return the frames of a task with their lines, outermost first.
 
-    The task that is running now is read off the call stack: its coroutines can't say where they
-    are while they run.
+    The running task is read from the call stack: its coroutines can't say where they are while they
+    run.
     """
     running = _running_frames(task)
     return running if running is not None else list(task.iter_await_frames())

@@ -1,4 +1,4 @@
-"""Name a function, and refuse what is none."""
+"""Name a function, and refuse what isn't one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INSTANCE_OF_CLASS = "it is a class: give an instance with an async __call__, or
 
 
 def name_of(fn: Any) -> str:
-    """Return a name for people: of the function, the method, or the class of a callable.
+    """Return a name for people: of the function, the method, or a callable's class.
 
-    Of a callable with a name of its own, such as an agent, it is that. A journal keeps what a
+    For a callable with a name of its own, such as an agent, it is that. A journal keeps what a
     function returned under this name, and two agents are two functions.
     """
     while isinstance(fn, functools.partial):
@@ -36,7 +36,7 @@ def _own_name(thing: Any) -> str | None:
 
 
 def check_callable(call: str, fn: Any) -> None:
-    """Refuse what is no function.
+    """Refuse what isn't a function.
 
     Raises:
       TypeError: if ``fn`` is a coroutine, or can't be called.
@@ -54,14 +54,14 @@ def check_callable(call: str, fn: Any) -> None:
 
 
 def refuse_mismatch(call: str, fn: Any, given: str, parameters: str, *, advice: str = "") -> None:
-    """Refuse what can't be called with so many parameters, before it is called.
+    """Refuse a function that can't be called with these parameters, before it is called.
 
     Args:
-      call: Who calls it, such as ``"fan_out()"``.
+      call: The caller, such as ``"fan_out()"``.
       fn: What it calls.
       given: What it is called with, in words.
-      parameters: The names of the parameters that it should have, with commas between them.
-      advice: What else can be done, added to the end.
+      parameters: The names of the parameters it should have, separated by commas.
+      advice: What else to do, added at the end.
 
     Raises:
       TypeError: naming ``call``.

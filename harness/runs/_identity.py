@@ -1,8 +1,8 @@
-"""Short names for runs that no other process gives out.
+"""Give runs short names that no other process gives out.
 
-An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. The counts of
-one process grow with time (as text they don't sort: 9 stands after 10); ids of two processes don't
-meet (40 random bits).
+An id is a random prefix, drawn once per process, and a count: ``k3v9q2xw-17``. The counts of one
+process grow with time (they don't sort as text: 9 comes after 10); ids of two processes don't
+collide (40 random bits).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ def _draw_prefix() -> str:
 
 prefix = _draw_prefix()
 numbers = itertools.count(1)
-"""An id is ``prefix + str(next(numbers))``, put together where it is needed: a call costs as much
-again. To be read through the module, since a forked process has another prefix."""
+"""An id is ``prefix + str(next(numbers))``, put together where needed, because a call would double
+the cost. Read it through the module: a forked process has another prefix."""
 
 
 _origin: str | None = None
 
 
 def origin() -> str:
-    """Return what keys are made of that the whole world must tell apart; drawn at random.
+    """Return a random origin for keys that must be unique worldwide.
 
-    An id is short enough to be read out, and so may meet another some day.
+    An id is short enough to be read aloud, and so may collide with another some day.
     """
     global _origin
     if _origin is None:

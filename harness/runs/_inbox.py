@@ -1,8 +1,8 @@
-"""A bounded list of messages that others leave for a run.
+"""Keep a bounded list of messages that others leave for a run.
 
-A message that was accepted is taken by the run or handed back as undelivered when the run ends;
-none is lost between the two. Messages may come from any thread, hence the lock: a message put
-while the run ends is either among the undelivered ones or refused.
+An accepted message is taken by the run or handed back as undelivered when the run ends; none is
+lost in between. Messages may come from any thread, hence the lock: a message put while the run ends
+is either among the undelivered ones or refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 from harness.errors import InboxFullError, RunEndedError
 
 INBOX_CAPACITY = 256
-"""Messages a run's inbox holds. More than a run can act on; enough that steering never fills it."""
+"""How many messages an inbox holds: more than a run can act on, and more than steering needs."""
 
 
 class Inbox:
@@ -41,7 +41,7 @@ class Inbox:
 
         Raises:
           RunEndedError: if the run has ended; nobody would read the message.
-          InboxFullError: if messages are waiting up to the inbox's capacity.
+          InboxFullError: if the inbox is full.
         """
         with self._lock:
             if not self._open:

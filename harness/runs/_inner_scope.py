@@ -1,9 +1,9 @@
-"""A cancel scope that an engine puts around one call inside a run, and the run knows of.
+"""Make a cancel scope that an engine puts around one call inside a run, known to the run.
 
-A run knows its own scope. An engine may put another around one of several calls in it: for the
-time that a stage allows, or to cut a call short when another has won. From inside, that is the
-run's time too, so `Run.deadline` and `Run.remaining` count it; and a `cleanup` that was entered
-before such a cut gets its deadline from it, as from the run's own cancel.
+A run knows its own scope. An engine may put another around one of several calls in it: for a
+stage's time limit, or to cut a call short when another has won. From inside, that is the run's time
+too, so `Run.deadline` and `Run.remaining` count it; and a `cleanup` entered before such a cut gets
+its deadline from it, as from the run's own cancel.
 
 Code inside finds it through a context variable, which holds plain facts and no scope: tasks that
 outlive the call copy the context.
@@ -33,7 +33,7 @@ class Around:
         self.deadline = math.inf
         self.cancelled_at: float | None = None
         self.cleanups: list[Callable[[float], None]] = []
-        """Cleanup blocks under way, each to be told the moment of a cut."""
+        """Cleanup blocks in progress, each to be told the moment of a cut."""
 
     def levels(self) -> Iterator[Around]:
         """Yield this and those around it, innermost first."""
@@ -48,7 +48,7 @@ inner_scope: ContextVar[Around | None] = ContextVar("harness.runs.inner_scope", 
 
 
 class InnerScope:
-    """A cancel scope around a call inside a run; to be entered once, in the task of the call."""
+    """A cancel scope around a call inside a run; entered once, in the task of the call."""
 
     __slots__ = ("_around", "_token", "scope")
 
@@ -59,7 +59,7 @@ class InnerScope:
 
     @enable_ki_protection
     def __enter__(self) -> InnerScope:
-        """Have the code inside know of the scope."""
+        """Let the code inside know of the scope."""
         self._around.outer = inner_scope.get()
         self.scope.__enter__()
         self._token = inner_scope.set(self._around)
@@ -79,7 +79,7 @@ class InnerScope:
         return self.scope.__exit__(exc_type, exc, traceback)
 
     def allow(self, seconds: float) -> None:
-        """Let the time for the call begin now, or anew; inf stops it."""
+        """Start the call's time, or restart it, now; inf stops it."""
         self.scope.deadline = self._around.deadline = trio.current_time() + seconds
 
     @enable_ki_protection

@@ -1,15 +1,15 @@
-"""Make the keys of effects: each stays the same in every attempt, and belongs to one effect alone.
+"""Make the keys of effects: each is the same in every attempt, and belongs to only one effect.
 
-Keys go to whoever keeps the effect, a bank or a mail server, which has it once per key. So a key
-must be the same when an item is tried again, also by another process, and no other item or effect
-may ever get it: it would be taken for a repetition, and not be had. Nothing that counts what a
-process happened to do first goes into one.
+Keys go to whoever carries out the effect, a bank or a mail server, once per key. So a key must be
+the same when an item is tried again, even by another process, and no other item or effect may ever
+get it: it would be taken for a repetition and ignored. Nothing that counts what a process happened
+to do first goes into one.
 
 - An item of a fan-out with a journal: the journal's origin, the batch's name, the item's key and
   the hash of its input (`item_key`).
 - An item of any other fan-out: an origin drawn at random, and the item's index.
 - An item of a fan-out inside an item: that item's key, the fan-out's name, and the index.
-- A run that is no item passes on the key of the item it is in; in none it has one of its own.
+- A run that isn't an item passes on the key of the item it is in; outside any, it has its own.
 - An effect: the key of its item and a name for it (`effect_key`).
 """
 
@@ -26,7 +26,7 @@ _call: ContextVar[str | None] = ContextVar("harness.runs.call", default=None)
 
 
 def digest(*parts: str) -> str:
-    """Return a key made of these words, and of no others however they are put together."""
+    """Return a key for exactly these words, however they are joined."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -35,7 +35,7 @@ def item_key(origin: str, batch: str, key: str, input_hash: str) -> str:
     """Return the idempotency key of an item that a journal knows.
 
     Args:
-      origin: The journal's, drawn when it was made.
+      origin: The journal's, drawn when it was created.
       batch: The name of the batch.
       key: The item's key, as the journal stores it.
       input_hash: The hash of the item's input.
@@ -44,17 +44,17 @@ def item_key(origin: str, batch: str, key: str, input_hash: str) -> str:
 
 
 def name_of_effect(name: str | None) -> str:
-    """Return ``name``, or by default what tells the tool call around this code from others.
+    """Return ``name``, or by default what tells the surrounding tool call from others.
 
     Raises:
-      TypeError: if ``name`` is no string, or None outside of a tool call.
+      TypeError: if ``name`` isn't a string, or is None outside a tool call.
       ValueError: if it is empty.
     """
     if name is None:
         name = _call.get()
         if name is None:
             raise TypeError(
-                "run.effect_key() needs a name outside of a tool call, such as "
+                "run.effect_key() needs a name outside a tool call, such as "
                 'run.effect_key("mail:ada"): one for each effect, the same in every attempt'
             )
         return f"call {name}"
@@ -71,10 +71,10 @@ class _TakesNumbers(Protocol):
 
 @contextmanager
 def tool_call(run: _TakesNumbers, words: str) -> Iterator[None]:
-    """Give the effects in this block a default name, for who carries out a tool call.
+    """Give the effects in this block a default name, for code that carries out a tool call.
 
-    Equal calls are told apart by their occurrence: the smallest number that none has in this
-    attempt which returned, or is under way. One that raised gives its number back, so that the
+    Equal calls are told apart by their occurrence: the smallest number that no other in this
+    attempt has that returned or is in progress. One that raised gives its number back, so that the
     call that tries again asks for the same effect.
 
     Args:

@@ -1,7 +1,7 @@
-"""A value that each run has for itself.
+"""Keep a value that each run has for itself.
 
-`RunLocal` is to runs what `threading.local` is to threads: declared once, at module level, and
-another value in each run. The values live on the run, so they end with it.
+`RunLocal` is to runs what `threading.local` is to threads: declared once, at module level, with a
+different value in each run. The values live on the run, so they end with it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _current_run = current.get
 
 @says_near_options
 class RunLocal(Generic[T]):
-    """One value per run, made fresh by ``factory`` when a run first asks for it.
+    """One value per run, made by ``factory`` when a run first asks for it.
 
     Args:
-      factory: Makes a fresh value; called without arguments, once per run. (Threads of one run
-        that ask at the same time may each make one; all get the same.)
+      factory: Makes a fresh value; called without arguments, once per run. (Threads of one run that
+        ask at the same time may each make one, but all get the same.)
       name: For messages and `repr`.
-      fork: Makes a child run's value out of its parent's when the child starts, as in
-        ``fork=list.copy``. Without it a child starts with nothing. What the parent never asked
-        for is not forked.
+      fork: Makes a child run's value from its parent's when the child starts, as in
+        ``fork=list.copy``. Without it, a child starts with nothing. What the parent never asked for
+        isn't forked.
 
     Raises:
-      TypeError: if ``factory`` or ``fork`` is not a plain function.
+      TypeError: if ``factory`` or ``fork`` isn't a plain function.
     """
 
     __slots__ = ("_factory", "_fork", "_name")
@@ -59,7 +59,7 @@ class RunLocal(Generic[T]):
         """Return the current run's value, making it if there is none yet.
 
         Raises:
-          NoRunError: outside of any run.
+          NoRunError: outside any run.
           RunEndedError: if the current run has ended.
         """
         # The common case in as few steps as Python allows; everything else fails here and is
@@ -73,7 +73,7 @@ class RunLocal(Generic[T]):
         """Set the current run's value. None is a value like any other.
 
         Raises:
-          NoRunError: outside of any run.
+          NoRunError: outside any run.
           RunEndedError: if the current run has ended.
         """
         if self._fork is None:
@@ -141,7 +141,7 @@ def locals_of(run: Run | None = None) -> dict[RunLocal[Any], Any]:
 
     Raises:
       TypeError: if ``run`` is not a run.
-      NoRunError: by default, outside of any run.
+      NoRunError: by default, outside any run.
       RunEndedError: if the run has ended.
     """
     if run is None:

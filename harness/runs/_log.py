@@ -14,7 +14,7 @@ import logging
 from harness.runs._current import current
 
 OUTSIDE = "-"
-"""What the fields hold outside of any run; formats with ``%(run_path)s`` work there too."""
+"""What the fields hold outside any run, so that formats with ``%(run_path)s`` work there too."""
 
 
 class LogFilter(logging.Filter):

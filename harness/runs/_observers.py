@@ -1,8 +1,8 @@
 """Hand every event to a plain function, wherever in the program the run is.
 
-`observing` is for what watches a whole program, such as metrics or a trace file: the function is
-inherited by every run that is opened inside the block, and by their children. For one run's events
-as a stream see `Run.subscribe`.
+`observing` is for watching a whole program, as metrics or a trace file do: every run opened inside
+the block inherits the function, and so do their children. For one run's events as a stream, see
+`Run.subscribe`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("harness.events")
 
 
 class Observer:
-    """A plain function that is handed events, until it raises."""
+    """A plain function that is handed events until it raises."""
 
     __slots__ = ("_function",)
 
@@ -30,7 +30,7 @@ class Observer:
 
     @disable_ki_protection  # The function is the user's.
     def observe(self, event: Event) -> None:
-        """Hand over an event. An error of the function is logged once and detaches it."""
+        """Hand over an event. An error in the function is logged once and detaches it."""
         function = self._function
         if function is None:
             return
@@ -47,17 +47,17 @@ class Observer:
 
 
 observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", default=())
-"""Those that a run opened here gets."""
+"""The observers that a run opened here gets."""
 
 
 def observing(sink: Callable[[Event], object]) -> contextlib.AbstractContextManager[None]:
-    """Hand every event of every run opened inside the block to ``sink``, also of private runs.
+    """Hand every event of every run opened inside the block to ``sink``, even of private runs.
 
-    The sink is called at once, in the task that emits; it must be quick and must not wait. One
-    that raises is logged and detached, and the run goes on.
+    The sink is called at once, in the task that emits; it must be quick and mustn't wait. If it
+    raises, that is logged, it is detached, and the run goes on.
 
     Raises:
-      TypeError: if ``sink`` is not a plain function of an event.
+      TypeError: if ``sink`` isn't a plain function of an event.
     """
     if not callable(sink) or inspect.iscoroutinefunction(sink):
         raise TypeError(f"observing() takes a plain function of an event, not {sink!r}")

@@ -1,16 +1,16 @@
-"""The run: a piece of work that owns its state.
+"""Define the run: a piece of work that owns its state.
 
 A `Run` holds everything that belongs to one piece of work: messages, dependencies, cancellation,
 listeners. Code finds its run through one context variable (`current_run`), so nothing is passed
 by hand. ("Run" here is a piece of work, not ``trio.run``.)
 
 A run owns one cancel scope and no nursery. It is opened and closed by `open_run`, or by an engine
-that gives it a task of its own; this file is what a run *is* and what may be asked of it
+that gives it a task of its own; this file is what a run *is*, and what can be done with it
 meanwhile.
 
-Invariants: the status is set once, when the run ends. An ended run holds plain facts only: its
-locals, dependencies, messages, listeners and links to other runs are gone, so a context that some
-long-lived task copied keeps nothing else alive.
+Invariants: the status is set once, when the run ends. An ended run holds only plain facts: its
+locals, dependencies, messages, listeners and links to other runs are gone, so a context copied by
+some long-lived task keeps nothing else alive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 import trio
-from trio import CancelScope  # By its name: `trio` has a `__getattr__`, so asking it is felt.
+from trio import CancelScope  # By name: `trio` has a `__getattr__`, so a look-up costs.
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
@@ -45,13 +45,13 @@ RunStatus = Literal["running"] | Ending
 logger = logging.getLogger("harness.runs")
 
 CLEANUP_SECONDS = 5.0
-"""How long cleanup may take after a cancel. Time for a goodbye to a server; short for a person."""
+"""How long cleanup may take after a cancel: long enough for a server, short for a person."""
 
 NO_TAGS: Mapping[str, Any] = types.MappingProxyType({})
 
 
 class ActiveCleanup(Protocol):
-    """A cleanup block under way, to be told when a run's cancel starts its clock."""
+    """A cleanup block in progress, to be told when a run's cancel starts its clock."""
 
     def run_cancelled(self, cancelled_at: float) -> None:
         """Note that the run, or one above it, is cancelled as of ``cancelled_at``."""
@@ -65,7 +65,7 @@ class RunKey(Protocol):
 
 
 class _NotForked:
-    """What a run keeps one thing under, which is not a child's."""
+    """What a run keeps one thing under that a child doesn't get."""
 
     def fork_value(self, value: Any) -> Any:
         """Return what a child run starts with; it is never asked."""
@@ -73,14 +73,14 @@ class _NotForked:
 
 
 LASTING_KEY: RunKey = _NotForked()
-"""What a run has its idempotency key under if an engine gave it one that outlives the process.
-Among the values of a run, and not a slot of its own: few runs have one."""
+"""What a run's idempotency key is under if an engine gave it one that outlives the process. Among
+the run's values rather than in a slot of its own, because few runs have one."""
 
 _NUMBERS: RunKey = _NotForked()
-"""What an attempt at an item has the numbers of equal things in it under."""
+"""What the numbers of equal things in an attempt at an item are under."""
 
 _OWN_NUMBER: RunKey = _NotForked()
-"""What a fan-out inside an item has its number among those of its name under."""
+"""What the number of a fan-out inside an item, among those of its name, is under."""
 
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ else:
 class Run(Generic[DepsT_co]):
     """A piece of work that owns its state. Made by `open_run`, never directly.
 
-    The facts stay readable for ever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
+    The facts stay readable forever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
     `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
     and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
     `RunEndedError`.
@@ -249,24 +249,24 @@ class Run(Generic[DepsT_co]):
 
     @property
     def status(self) -> RunStatus:
-        """``"running"``, and at the end once one of the others."""
+        """``"running"``, and at the end one of the others."""
         return self._status
 
     @property
     def started_at(self) -> float:
-        """`trio.current_time` at which the run began."""
+        """The `trio.current_time` when the run began."""
         return self._started_at
 
     @property
     def ended_at(self) -> float | None:
-        """`trio.current_time` at which the run ended; None while it is running."""
+        """The `trio.current_time` when the run ended; None while it is running."""
         return self._ended_at
 
     @property
     def deadline(self) -> float:
-        """`trio.current_time` at which time runs out for it or a run above it; inf if never.
+        """The `trio.current_time` when time runs out for it or a run above it; inf if never.
 
-        Asked inside a stage or a track, it counts the time that this one allows, too.
+        Inside a stage or a track, it also counts the time which that allows.
         """
         deadline = self._scope.deadline
         for run in self._ancestors():
@@ -280,7 +280,7 @@ class Run(Generic[DepsT_co]):
         return deadline
 
     def remaining(self) -> float:
-        """Return the seconds left until the deadline: at least 0, inf without one."""
+        """Return the seconds left until the deadline: at least 0; inf without one."""
         if self._status != "running":
             return 0.0
         now = self._above.tree.now
@@ -300,7 +300,7 @@ class Run(Generic[DepsT_co]):
 
     @property
     def undelivered(self) -> tuple[Any, ...]:
-        """The messages left in the inbox when the run ended; empty before."""
+        """The messages left in the inbox when the run ended; empty before that."""
         return self._undelivered
 
     @property
@@ -308,9 +308,9 @@ class Run(Generic[DepsT_co]):
         """A key for effects that must not happen twice.
 
         All attempts of a fan-out's item share one, and so do the runs inside them, so a retry or
-        a hedge asks for the same effect again; with a journal, those of other processes too. An
-        item of a fan-out inside an item has another, made from that. Any other run has its own.
-        For more than one effect take `effect_key`.
+        a hedge asks for the same effect again; with a journal, even in other processes. An item of
+        a fan-out inside an item has another, derived from that. Any other run has its own. For more
+        than one effect, use `effect_key`.
 
         Raises:
           RunEndedError: if the run has ended.
@@ -319,21 +319,21 @@ class Run(Generic[DepsT_co]):
         return self._item_key() or digest("run", _identity.origin(), self.id)
 
     def effect_key(self, name: str | None = None) -> str:
-        """Return a key for one of several effects: the same in every attempt, and no other's.
+        """Return a key for one of several effects: the same in every attempt, and for no other.
 
         Args:
-          name: Names the effect within its item, such as ``"mail:ada"``. In a tool call of an
-            agent it may be left out: the tool's name, its arguments and their occurrence do.
+          name: Names the effect within its item, such as ``"mail:ada"``. In an agent's tool call it
+            may be left out: the tool's name, its arguments and their occurrence will do.
 
         Raises:
-          TypeError: if ``name`` is not a string, or left out outside of a tool call.
+          TypeError: if ``name`` isn't a string, or is left out outside a tool call.
           ValueError: if it is empty.
           RunEndedError: if the run has ended.
         """
         return digest("effect", self.idempotency_key, name_of_effect(name))
 
     def _item_key(self) -> str | None:
-        """Return the key of the item that this run is an attempt at, or is in; None if in none."""
+        """Return the key of the item that this run is an attempt at, or is in; None without one."""
         below: list[tuple[Run, int]] = []  # Fan-outs and items in them, innermost first.
         run: Run | None = self
         key: str | None = None
@@ -381,7 +381,7 @@ class Run(Generic[DepsT_co]):
         return taken, number
 
     def _attempt(self) -> Run:
-        """Return the attempt at an item that this run is, or is in; in none the run itself."""
+        """Return the attempt at an item that this run is, or is in; otherwise the run itself."""
         for run in (self, *self._ancestors()):
             if run._item_index is not None or LASTING_KEY in (run._locals or ()):
                 return run
@@ -389,7 +389,7 @@ class Run(Generic[DepsT_co]):
 
     @property
     def waiting_for(self) -> str:
-        """What the run's own task waits for, in words; worked out when asked."""
+        """What the run's own task is waiting for, in words; worked out when asked."""
         if self._task is None:
             return (
                 f"nothing, it has ended ({self._status})"
@@ -421,18 +421,18 @@ class Run(Generic[DepsT_co]):
         """Cancel this run and all below it; never another.
 
         May be called by any task and from any thread; from another thread it is queued and
-        returns at once. What takes effect first counts: a later call can bring the end nearer,
-        but not put it off or give another reason. A run that has ended is left alone.
+        returns at once. Whatever takes effect first counts: a later call can bring the end forward,
+        but can't put it off or give another reason. A run that has ended is left alone.
 
         Args:
           reason: Why, for `cancel_reason` and whoever reads the errors.
-          grace: Seconds in which the run may still end by itself: it is asked to `stop` now
-            and cancelled when they are over.
+          grace: Seconds in which the run may still end by itself: it is asked to `stop` now, and
+            cancelled when they are up.
 
         Raises:
-          TypeError: if ``reason`` is not a string or None, or ``grace`` not a number.
+          TypeError: if ``reason`` isn't a string or None, or ``grace`` isn't a number.
           ValueError: if ``grace`` is negative or nan.
-          RuntimeError: if it owns state only: the call of a plain function, or one outside trio.
+          RuntimeError: if it owns only state: the call of a plain function, or one outside trio.
         """
         _check_reason("run.cancel()", reason)
         check_seconds("run.cancel(grace=...)", grace, advice="0 cancels at once")
@@ -446,7 +446,7 @@ class Run(Generic[DepsT_co]):
         Plain code goes on unless it looks. May be called from any thread.
 
         Raises:
-          TypeError: if ``reason`` is not a string.
+          TypeError: if ``reason`` isn't a string.
         """
         _check_reason("run.stop()", reason)
         self._above.tree.call(self._stop, reason)
@@ -476,7 +476,7 @@ class Run(Generic[DepsT_co]):
         self._reach(self._with_descendants(), self._cancel_words())
 
     def _reach(self, runs: Iterable[Run], words: str) -> None:
-        """Carry a cancel that happens now to what trio's own doesn't reach in these runs."""
+        """Carry a cancel that happens now to what trio's own cancel doesn't reach in these runs."""
         now = trio.current_time()
         for run in runs:
             for task_scope in run._tasks or ():
@@ -487,13 +487,13 @@ class Run(Generic[DepsT_co]):
                 notice()
 
     def _add_stop_notice(self, notice: Callable[[], None]) -> None:
-        """Have ``notice`` called when this run is stopped or cancelled, or one above it is."""
+        """Call ``notice`` when this run, or one above it, is stopped or cancelled."""
         if self._on_stop is None:
             self._on_stop = {}
         self._on_stop[notice] = None
 
     def _drop_stop_notice(self, notice: Callable[[], None]) -> None:
-        """Have it called no more."""
+        """Stop calling it."""
         if self._on_stop is not None:
             self._on_stop.pop(notice, None)
 
@@ -522,13 +522,13 @@ class Run(Generic[DepsT_co]):
         return self._scope.deadline if self._cancelled_at is None else self._cancelled_at
 
     def _allow_cleanup_until(self, deadline: float) -> None:
-        """Note how long cleanup in this run may take, which those above it have to wait for."""
+        """Note how long cleanup in this run may take; runs above it have to wait for that."""
         self._cleanup_until = max(self._cleanup_until, deadline)
         for run in self._ancestors():
             run._cleanup_until = max(run._cleanup_until, deadline)
 
     def _overran_by(self, now: float) -> float:
-        """Return by how many seconds this run has outlived the time for its cleanup; 0 if not."""
+        """Return how many seconds this run has overrun the time for its cleanup; 0 if it hasn't."""
         cancelled_at = self._cancel_moment()
         if cancelled_at is None:
             return 0.0
@@ -629,8 +629,8 @@ class Run(Generic[DepsT_co]):
 
         Checkpoint: always.
 
-        Cancellation: before the event is sent, nothing was told to anybody; while it waits for
-        room, subscriptions that had some keep the event and the others never get it.
+        Cancellation: before the event is sent, nobody was told anything; while it waits for room,
+        subscriptions that had room keep the event, and the others never get it.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_ended("it can't emit anything")
@@ -650,12 +650,12 @@ class Run(Generic[DepsT_co]):
         """Listen to this run: ``async with run.subscribe() as events: async for event in events``.
 
         Args:
-          buffer: Events that may wait for the reader. `emit` waits when it is full,
+          buffer: How many events may wait for the reader. When it is full, `emit` waits and
             `emit_nowait` drops.
           children: Whether to hear the runs below this one too, each with its own identity.
 
         Raises:
-          TypeError: if ``buffer`` is not a whole number.
+          TypeError: if ``buffer`` isn't a whole number.
           ValueError: if it is less than 1.
           RunEndedError: if the run has ended.
         """
@@ -710,11 +710,11 @@ class Run(Generic[DepsT_co]):
 
     @enable_ki_protection
     def _end(self, status: Ending, ended_at: float) -> None:
-        """Set the status, once, and let go of all but plain facts."""
+        """Set the status, once, and let go of everything but plain facts."""
         assert self._status == "running", f"{self!r} ended twice"
         self._status = status
         self._ended_at = ended_at
-        # Asking the scope is felt, and who is younger than that can't have overrun.
+        # Asking the scope costs, and a run younger than that can't have overrun.
         if ended_at - self._started_at > CLEANUP_SECONDS and (
             overrun := self._overran_by(ended_at)
         ):
@@ -741,7 +741,7 @@ class Run(Generic[DepsT_co]):
         self._observers = self._forks = ()
 
     def _fork_locals(self, parent: Run) -> None:
-        """Start with copies of the parent's values that say how they are copied."""
+        """Start with copies of those of the parent's values that say how they are copied."""
         assert parent._locals is not None
         own = self._locals
         self._locals = {key: key.fork_value(parent._locals[key]) for key in parent._forks}

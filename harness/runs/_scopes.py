@@ -1,4 +1,4 @@
-"""Cancel a scope, and tell trio why where it wants to know; or have no scope at all."""
+"""Cancel a scope, and tell trio why if it wants to know; or have no scope at all."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def cancel_scope(scope: trio.CancelScope, reason: str) -> None:
 
 
 class NoScope:
-    """Stands for the cancel scope of a run that owns state and nothing else: it never cancels.
+    """Stands in for the cancel scope of a run that owns only state: it never cancels.
 
-    A plain function can't be cancelled, and outside trio there is nobody to do it.
+    A plain function can't be cancelled, and outside trio there is nothing to cancel it.
     """
 
     __slots__ = ()
@@ -32,4 +32,4 @@ class NoScope:
 
 
 NO_SCOPE: trio.CancelScope = NoScope()  # type: ignore[assignment]
-"""What such runs have; typed as what all others have, so that nobody else has to ask."""
+"""What such runs have; typed like what all others have, so that nobody else has to check."""

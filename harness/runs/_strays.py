@@ -1,9 +1,9 @@
-"""Report tasks that carry a run but live outside of its block.
+"""Report tasks that carry a run but live outside its block.
 
 Such a stray can go on after its run has ended, or outlive it into another run's time: trio gave
 it the context of whoever called ``start_soon``, not of the nursery it lives in.
-`harness.start_soon` says whose a task is and makes none. Strays are reported, not stopped: this is
-an instrument, for tests, and it only looks.
+`harness.start_soon` says whose a task is, and makes no strays. Strays are reported, not stopped:
+this is an instrument, for tests, and only looks.
 
 It looks when a task is spawned (is its nursery inside the block of the run it carries?) and at each
 step (has that run ended?).
@@ -24,11 +24,11 @@ from harness.runs._tasks import belonging
 _BELONGING = inspect.unwrap(belonging).__code__
 
 STRAYS_AT_MOST = 1_000
-"""Strays that are kept; what comes after them is only counted."""
+"""How many strays are kept; any more are only counted."""
 
 
 class Stray(NamedTuple):
-    """A task that was found outside of the block of the run it carries."""
+    """A task found outside the block of the run it carries."""
 
     run_path: str
     """The path of the run it carries."""
@@ -45,29 +45,29 @@ class StrayTasks(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.strays: list[Stray] = []
-        """Those found so far, oldest first, each task once."""
+        """The strays found so far, oldest first, each task once."""
         self.count: int = 0
         """How many were found."""
         self._reported: set[int] = set()
 
     def task_spawned(self, task: Task) -> None:
-        """Look where the task lives. Never raises: code inside an instrument must not."""
+        """Look at where the task lives. Never raises: code in an instrument mustn't."""
         run = task.context.get(current)
         if not _belongs_to_a_run(run) or task.parent_nursery is None:
             return
         if run._status != "running":
             self._report(task, run, f"started when that run had ended ({run._status})")
         elif not _is_start_soons(task) and not _is_inside(task.parent_nursery, run):
-            self._report(task, run, "its nursery is outside of that run's block")
+            self._report(task, run, "its nursery is outside that run's block")
 
     def before_task_step(self, task: Task) -> None:
-        """Look whether the run it carries has ended."""
+        """Check whether the run it carries has ended."""
         run = task.context.get(current)
         if run is not None and run._status != "running" and _belongs_to_a_run(run):
             self._report(task, run, f"goes on after that run has ended ({run._status})")
 
     def task_exited(self, task: Task) -> None:
-        """Forget the task; its number may be given to another."""
+        """Forget the task; another may get its number."""
         self._reported.discard(id(task))
 
     def _report(self, task: Task, run: Run, reason: str) -> None:

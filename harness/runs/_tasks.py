@@ -2,8 +2,8 @@
 
 trio gives a new task the context of whoever called ``start_soon``, not of the nursery it lives
 in. So a task may carry one run and live in the nursery of another, or outlive its run. Here the
-caller says which run a task belongs to, and the run keeps hold of it: the run's cancel and
-deadline reach the task, and the run doesn't end before it.
+caller says which run a task belongs to, and the run keeps hold of it: the run's cancel and deadline
+reach the task, and the run doesn't end before the task.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def start_soon(
 ) -> None:
     """Start a task in ``nursery`` that belongs to ``run``, whoever calls.
 
-    The task has the caller's context variables with ``run`` laid over them. The run's cancel and
-    deadline end it quietly; leaving the run's block waits for it, cancelling it first if the body
-    raised. If it fails, the nursery fails as with any task.
+    The task has the caller's context variables, except that its run is ``run``. The run's cancel
+    and deadline end it quietly; leaving the run's block waits for it, cancelling it first if the
+    body raised. If it fails, the nursery fails as with any task.
 
     Args:
-      nursery: Where the task lives; may be any.
+      nursery: Where the task lives; any nursery will do.
       fn: The async function to call, with ``args``.
       run: The run it belongs to; None for a task that belongs to no run, such as a worker, a
         cache or a timer that outlives the run that happened to need it first.
@@ -100,7 +100,7 @@ def start_soon(
 
 
 def belonging_scope(run: Run) -> trio.CancelScope:
-    """Return a scope for something that lives elsewhere and belongs to ``run``."""
+    """Return a scope for something that lives elsewhere but belongs to ``run``."""
     scope = trio.CancelScope(deadline=run.deadline)
     if run._takes_no_tasks or any(r._scope.cancel_called for r in (run, *run._ancestors())):
         cancel_scope(scope, f"run {run.path!r} was cancelled before this task began")
@@ -118,15 +118,15 @@ def let_go_of_task(run: Run, scope: trio.CancelScope) -> None:
 
 @disable_ki_protection
 def _call(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the user's, which a Ctrl-C may interrupt."""
+    """Call one of the user's functions, which Ctrl-C may interrupt."""
     return fn(*args)
 
 
 def _start_in_context(run: Run | None, start: Callable[..., None], *args: Any, **how: Any) -> None:
-    """Call ``start`` with ``run`` laid over the context, which trio copies for the new task.
+    """Call ``start`` with ``run`` set in the context, which trio copies for the new task.
 
-    A cleanup block or a stage around the call doesn't go along: the task may live longer. Nor does
-    who pays for the caller: a task is paid for by its run.
+    A cleanup block or a stage around the call isn't passed on: the task may live longer. Nor is
+    whoever pays for the caller: a task is paid for by its run.
     """
     run_token = current.set(run)
     payer_token = paid_by.set(NOBODY if run is None else payer_of(run))
@@ -146,9 +146,9 @@ async def _await(awaitable: Awaitable[Any]) -> None:
     await awaitable
 
 
-@enable_ki_protection  # Or the run could wait for ever for a task that is gone.
+@enable_ki_protection  # Or the run could wait forever for a task that is gone.
 async def belonging(run: Run, scope: trio.CancelScope, awaitable: Awaitable[Any]) -> None:
-    """Be a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
+    """Run as a task that belongs to ``run`` wherever it lives, and tell the run when it is gone."""
     try:
         with scope:
             await _await(awaitable)
@@ -164,10 +164,10 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
 
     May be called from any thread that has a run, or from trio. A bare
     ``TrioToken.run_sync_soon`` calls in trio's own context, where there is no run. As there, an
-    error of ``fn`` ends the whole of trio: catch what may go wrong.
+    error in ``fn`` ends the whole of trio: catch what may go wrong.
 
     Raises:
-      RuntimeError: outside trio, if the caller has no run that would say which trio is meant.
+      RuntimeError: outside trio, if the caller has no run to say which trio is meant.
       trio.RunFinishedError: if that trio has ended.
     """
     if not callable(fn):

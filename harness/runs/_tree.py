@@ -1,4 +1,4 @@
-"""What all runs of one tree share: the trio they live in, and whether anybody listens."""
+"""Hold what all runs of one tree share: the trio they live in, and whether anybody listens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 
 
 def token_here() -> trio.lowlevel.TrioToken | None:
-    """Return the token of the trio that calls; None outside of any."""
+    """Return the token of the calling trio run; None outside any."""
     try:
         return trio.lowlevel.current_trio_token()
     except RuntimeError:
@@ -25,13 +25,13 @@ class Tree:
 
     def __init__(self) -> None:
         self.token: trio.lowlevel.TrioToken | None
-        """The trio that its runs live in; None for calls outside trio, which own state only."""
+        """The trio that its runs live in; None for calls outside trio, which own only state."""
         self.now: Callable[[], float]
-        """The time, as `trio.current_time` gives it after looking up the clock, which is felt.
+        """The time, as `trio.current_time` gives it, but without looking up the clock, which costs.
 
-        Where that is felt, first put it into a local variable and then call that: ``tree.now()``
-        looks for a method of the class before it takes the field. The same goes for other functions
-        that are kept in fields.
+        Where that matters, put it into a local variable first, then call that: ``tree.now()`` looks
+        for a method of the class before it takes the field. The same goes for other functions kept
+        in fields.
         """
         try:
             self.token = trio.lowlevel.current_trio_token()
@@ -44,14 +44,14 @@ class Tree:
         self.any_stopping = False
         """Whether any run of the tree was ever asked to stop; until then nobody looks for one."""
         self.payer: Any = None
-        """Who pays for the root, if it was opened by code that somebody else pays for. Left when it
-        has ended: numbers, which keep nothing of a user's alive."""
+        """Who pays for the root, if it was opened by code that somebody else pays for. Kept after
+        the end: only numbers, which keep nothing of the user's alive."""
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Call ``function`` where the tree's trio runs: now if that is here, else soon.
+        """Call ``function`` where the tree's trio runs: now if that is here, otherwise soon.
 
-        A no-op after that trio has ended: everything in it has, and nothing is left to change.
-        Outside trio each thread calls for itself.
+        A no-op once that trio has ended: so has everything in it, and nothing is left to change.
+        Outside trio, each thread calls for itself.
         """
         if self.token is None:
             function(*args)
@@ -86,7 +86,7 @@ class Above:
         self.depth = depth
         self.tree = tree
         self.above = above
-        """The same of the parent."""
+        """The same for the parent."""
 
     def ids(self) -> Iterator[str]:
         """Yield the ids of the runs above, nearest first; they may have ended."""

@@ -13,7 +13,7 @@ from harness.runs._scopes import cancel_scope
 async def join_tasks(run: Run, error: BaseException | None) -> BaseException | None:
     """Wait until the tasks that others started for this run are gone.
 
-    If the body raised they are cancelled first. Returns the exception to leave the run with.
+    If the body raised, they are cancelled first. Returns the exception to leave the run with.
 
     Cancellation: they are cancelled too and waited for, shielded: nothing outlives the run.
     """

@@ -1,10 +1,10 @@
 """Notice a block that an async generator holds across a ``yield``.
 
-Between two yields the reader's code runs, in the reader's task: what the block has put there, the
-current run or a cancel scope, is then the reader's. Two such generators that one task reads in
-turns leave their blocks in the wrong order.
+Between two yields the reader's code runs, in the reader's task: what the block has set there, the
+current run or a cancel scope, is then the reader's. Two such generators read in turns by one task
+leave their blocks in the wrong order.
 
-Some readers leave no room for that, and are exempt: context managers and fixtures, which one
+With some readers that can't happen, and they are exempt: context managers and fixtures, which one
 caller enters and leaves, `trio.as_safe_channel`, which iterates in a task of its own, and what
 harness iterates. So the check looks who iterates the generator when a block in it is entered; once
 for each position in the code, since it reads the bytecode.
@@ -33,7 +33,7 @@ from harness.runs._frames import is_ours, is_plumbing, place
 from harness.runs._run import Run
 
 ASYNC_GENERATOR = inspect.CO_ASYNC_GENERATOR
-"""For who looks at ``frame.f_code.co_flags`` before it calls here: of nearly all it is not set."""
+"""For callers to check ``frame.f_code.co_flags`` before calling: it is hardly ever set."""
 
 _EXEMPT_PACKAGES = frozenset({"anyio", "pytest_trio", "pytest_asyncio", "_pytest"})
 _CONTEXT_MANAGERS = contextlib.__file__
@@ -156,8 +156,8 @@ def _is_exempt(reader: FrameType | None) -> bool:
 def _yields_inside(code: CodeType, entering: int) -> bool:
     """Return whether a ``yield`` is in the block that the instruction ``entering`` enters.
 
-    A block is what the compiler covers with the handler that leaves it. What lies inside a nested
-    block is covered by that one's handler, which is itself covered by the outer one's.
+    A block is what the compiler covers with the handler that leaves it. What is inside a nested
+    block is covered by that block's handler, which is itself covered by the outer one's.
     """
     instructions = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
     # Where the code goes on once the block is entered: that is the first of what it covers.
@@ -185,14 +185,14 @@ def _yields_inside(code: CodeType, entering: int) -> bool:
 
 
 def _wraps_for_reader(before: dis.Instruction) -> bool:
-    """Return whether the next instruction is a ``yield``, and not an ``await``."""
+    """Return whether the next instruction is a ``yield`` rather than an ``await``."""
     if before.opname == "ASYNC_GEN_WRAP":  # Python 3.11
         return True
     return before.opname == "CALL_INTRINSIC_1" and "ASYNC_GEN_WRAP" in before.argrepr
 
 
 class _Handlers:
-    """Where the code goes on after an exception, by the position that raised it."""
+    """Where the code continues after an exception, by the position that raised it."""
 
     def __init__(self, code: CodeType) -> None:
         self._ranges: list[tuple[int, int, int]] = []

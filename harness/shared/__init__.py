@@ -1,6 +1,6 @@
 """State that runs share on purpose, each kind with the protection it needs.
 
-What belongs to one run stands in a `harness.RunLocal` instead; constants need nothing.
+What belongs to one run goes in a `harness.RunLocal` instead; constants need nothing.
 """
 
 from harness.shared._append_log import AppendLog, AppendLogStatistics, Segment

@@ -1,13 +1,12 @@
 """Let each run append to a log, and read it in an order that doesn't depend on who came first.
 
-Each run has a segment of its own, so what one run appends stands together and in its order. The
-merge puts the segments in the order of the tree of runs: a run before those below it, the items of
-a fan-out by their place in the input, other runs side by side by their names, and what is still
-alike (attempts at one item, steps of one name) in the order of their start.
+Each run has a segment of its own, so what one run appends stays together and in order. The merge
+puts the segments in the order of the tree of runs: a run before those below it, the items of a
+fan-out by their place in the input, other siblings by name, and what is still alike (attempts at
+one item, steps of the same name) in the order they started.
 
-So two programs that do the same have the same log, however their tasks took turns. What can't be
-told apart by place or name is told apart by time only: give runs that go on side by side
-different names.
+So two programs that do the same have the same log, however their tasks took turns. Only time tells
+apart what place and name can't: give concurrent runs different names.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from harness.runs._current import no_run_error
 T = TypeVar("T")
 
 Place: TypeAlias = tuple[tuple[int, str, int], ...]
-"""Where a run stands, from its root down: for each run its item's index (-1 for what is no
+"""Where a run is in the tree, from its root down: for each run its item's index (-1 if it isn't an
 attempt at an item), its name, and its number in the order of starts."""
 
 
@@ -36,10 +35,10 @@ class Segment(Generic[T]):
     """The run's id."""
 
     run_path: str
-    """Where it stands in the tree of runs."""
+    """Where it is in the tree of runs."""
 
     status: RunStatus
-    """The run's, at the moment of reading."""
+    """The run's status when this was read."""
 
     entries: tuple[T, ...]
     """In the order in which the run appended them."""
@@ -53,10 +52,10 @@ class AppendLogStatistics:
     """Entries, of all runs."""
 
     segments: int
-    """Runs that have appended any."""
+    """Runs that have appended anything."""
 
     running: int
-    """Those of them that are still running, and may append more."""
+    """Those of them that are still running and may append more."""
 
 
 class _OpenSegment(Generic[T]):
@@ -64,7 +63,7 @@ class _OpenSegment(Generic[T]):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        """For its facts only: the handle of an ended run holds nothing else."""
+        """Only for its facts: the handle of an ended run holds nothing else."""
         above = tuple(run._ancestors())[::-1]
         self.place: Place = tuple(_step(run) for run in (*above, run))
         self._below = tuple(run for run in above if run._item_index is not None)
@@ -72,35 +71,35 @@ class _OpenSegment(Generic[T]):
 
     @property
     def counts(self) -> bool:
-        """Whether the run, and each attempt at an item that it is a part of, may be good."""
+        """Whether the run, and each attempt at an item that it is part of, hasn't failed."""
         return all(run.status in ("ok", "running") for run in (self.run, *self._below))
 
 
 def _step(run: Run) -> tuple[int, str, int]:
-    """Return where a run stands among those beside it."""
+    """Return where a run is among its siblings."""
     number = int(run.id.rpartition("-")[2])
     return (-1 if run._item_index is None else run._item_index), run.name, number
 
 
 class AppendLog(Generic[T]):
-    """A log that runs share: each appends, and the merge is the same for every order of arrival.
+    """A log that runs share: each appends, and the merge doesn't depend on the order of arrival.
 
-    Usable from any run, and from the worker threads of one. It belongs to no run itself and keeps
-    all that is appended; make one where the work that shares it begins.
+    Any run can use it, even from its worker threads. It belongs to no run and keeps everything
+    appended; make one where the work that shares it begins.
     """
 
     __slots__ = ("_lock", "_segments")
 
     def __init__(self) -> None:
         self._segments: dict[str, _OpenSegment[T]] = {}  # By the run's id.
-        # Threads of one run may make its segment at the same time.
+        # Several threads of one run may create its segment at the same time.
         self._lock = threading.Lock()
 
     def append(self, entry: T) -> None:
         """Add ``entry`` to the end of the current run's segment.
 
         Raises:
-          NoRunError: outside of any run.
+          NoRunError: outside any run.
           RunEndedError: if the current run has ended.
         """
         run = current_run_or_none()
@@ -117,9 +116,9 @@ class AppendLog(Generic[T]):
         """Return what each run appended, in the order of the merge.
 
         Args:
-          ok_only: Whether to leave out runs that failed, timed out or were cancelled, and what
-            is below an attempt that did: the attempt before a retry, the loser of a hedge. How far
-            such a run came can depend on the time.
+          ok_only: Whether to leave out runs that failed, timed out or were cancelled, and
+            everything below such an attempt: the attempt before a retry, the loser of a hedge. How
+            far such a run got can depend on timing.
         """
         with self._lock:
             found = sorted(self._segments.values(), key=lambda segment: segment.place)
@@ -152,7 +151,7 @@ class AppendLog(Generic[T]):
             return sum(len(segment.entries) for segment in self._segments.values())
 
     def statistics(self) -> AppendLogStatistics:
-        """Return the log at this moment. Frozen, and cheap."""
+        """Return the current state of the log. Frozen, and cheap."""
         with self._lock:
             segments = self._segments.values()
             return AppendLogStatistics(

@@ -1,12 +1,12 @@
-"""Remember what was loaded, for a time, and load each thing once for all who ask at once.
+"""Remember what was loaded for a time, and load each thing once for all concurrent callers.
 
-The look-up comes before everything that a load needs: a hit takes no place of a limiter and
-spends no budget. A load is a flight of the cache (`harness.shared._flights`): it belongs to no run,
-so the run that happened to ask first doesn't own it. It does pay, if it has a budget.
+The look-up comes before anything that a load needs: a hit takes no place in a limiter and spends no
+budget. A load is a flight of the cache (`harness.shared._flights`): it belongs to no run, so the
+run that happened to ask first doesn't own it. It does pay, if it has a budget.
 
 Invariants: no more than ``size`` values are kept, the least recently used going first; a value is
-handed out only while it is fresh; at most one load per key is under way, except beside one that
-was forgotten meanwhile.
+handed out only while it is fresh; at most one load per key is in progress, not counting forgotten
+ones.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ _LOAD = "the load of"
 _REFRESH = "the refresh of"
 
 REFRESH_TRIES = 4
-"""How often a refresh that fails is tried before the value expires."""
+"""How often a failing refresh is tried before the value expires."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheStatistics:
-    """A cache at one moment; the counts are since the start."""
+    """The state of a cache at one moment; counts are since the start."""
 
     entries: int
-    """Values kept now, those that have expired and were not asked for since included."""
+    """Values kept now, including expired ones that nobody has asked for since."""
 
     size: int
-    """The most that are kept."""
+    """The most it keeps."""
 
     hits: int
-    """Calls answered with what was kept."""
+    """Calls answered from the cache."""
 
     misses: int
     """Calls that started a load."""
 
     shared: int
-    """Calls that waited for a load which another had started."""
+    """Calls that waited for a load started by another."""
 
     failures: int
     """Loads, and refreshes, that raised."""
 
     refreshes: int
-    """Loads that were started ahead of the end of a value's time."""
+    """Loads started before a value expired, to refresh it."""
 
     abandoned: int
-    """Loads that were cancelled because nobody waited for them any more."""
+    """Loads cancelled because nobody was waiting for them any longer."""
 
     evicted: int
-    """Values that had to go for others."""
+    """Values dropped to make room for others."""
 
     loading: int
-    """Loads under way now."""
+    """Loads in progress now."""
 
     tasks_waiting: int
-    """Tasks that wait for them now."""
+    """Tasks waiting for them now."""
 
 
 @attrs.define(eq=False)
@@ -84,7 +84,7 @@ class _Entry:
 
 
 class Cache:
-    """What was loaded, for a time; made by `open_cache`, and usable inside its block."""
+    """Keeps what was loaded, for a time; made by `open_cache`, and usable inside its block."""
 
     def __init__(
         self,
@@ -109,37 +109,37 @@ class Cache:
     async def get(self, key: K, load: Callable[[K], Awaitable[V]]) -> V: ...
 
     async def get(self, key: Hashable, load: Callable[..., Awaitable[Any]]) -> Any:
-        """Return the value for ``key``, loading it if it isn't there, or too old.
+        """Return the value for ``key``, loading it if it is missing or too old.
 
-        If a load of it is under way, this waits for that one and ``load`` is not called. All
+        If it is already being loaded, this waits for that load, and ``load`` isn't called. All
         callers get the same object: don't change it.
 
         Args:
           key: Anything hashable.
           load: An async function, called as ``load()``, or as ``load(key)`` if it has a parameter
-            without a default. It runs with the context variables of this call, and in no run: it
-            may go on for others when this caller's run is over. What it spends is on the budgets
-            of this caller.
+            without a default. It runs with the context variables of this call, but in no run: it
+            may go on for others when this caller's run is over. What it spends is charged to this
+            caller's budgets.
 
         Raises:
-          TypeError: if ``load`` is no async function, or ``key`` not hashable.
+          TypeError: if ``load`` isn't an async function, or ``key`` isn't hashable.
           SharedClosedError: if the cache's block was left or is cancelled.
-          CircularWaitError: if a load asks for what waits for itself.
-          Exception: what the load raised. Each caller has its own copy, where that can be made.
+          CircularWaitError: if a load asks for something that is waiting for that load.
+          Exception: what the load raised. Each caller gets its own copy, if it can be copied.
 
         Checkpoint: always.
 
-        Cancellation: others who wait for the same load are served. If there are none, the load is
-        cancelled (also if it began as a refresh), and whoever asks next starts it anew once it has
-        ended.
+        Cancellation: others waiting for the same load are served. If there are none, the load is
+        cancelled (even if it began as a refresh), and whoever asks next starts a new one once it
+        has ended.
         """
         check_callable("cache.get()", load)
         check_key("cache.get()", key)
         flights = self._open_flights()
         await trio.lowlevel.checkpoint_if_cancelled()
         counted = False
-        # Ends: it goes round only after a load that was abandoned, or that a budget of another
-        # caller refused.
+        # Ends: it loops only after a load that was abandoned, or refused by another caller's
+        # budget.
         while True:
             flights.refuse_if_closed()
             entry = self._fresh(key)
@@ -156,8 +156,8 @@ class Cache:
                 if not counted:
                     self._misses += 1
             else:
-                # A refresh that outlasts the value is a load like any other from now on: if it
-                # hangs, it ends with those who gave up waiting, and the next is tried.
+                # A refresh that outlasts the value becomes a load like any other: if it hangs, it
+                # ends when its waiters give up, and the next is tried.
                 flight.kept = False
                 if not counted:
                     self._shared += 1
@@ -171,9 +171,9 @@ class Cache:
                     raise flights.closed_error() from None
 
     def forget(self, key: Hashable) -> bool:
-        """Drop the value for ``key``, and say whether there was one, or a load of one.
+        """Drop the value for ``key``, and return whether there was one, or a load of one.
 
-        A load under way is finished for those who wait for it, but not kept: whoever asks from now
+        A load in progress is finished for those waiting for it, but not kept: whoever asks from now
         on gets a new one.
         """
         check_key("cache.forget()", key)
@@ -181,7 +181,7 @@ class Cache:
         return self._entries.pop(key, None) is not None or set_aside
 
     def statistics(self) -> CacheStatistics:
-        """Return the cache at this moment. Frozen, and cheap."""
+        """Return the current state of the cache. Frozen, and cheap."""
         flights = self._flights
         return CacheStatistics(
             entries=len(self._entries),
@@ -218,7 +218,7 @@ class Cache:
         return self._flights
 
     def _fresh(self, key: Hashable) -> _Entry | None:
-        """Return the entry if it is fresh, as the one used last."""
+        """Return the entry if it is fresh, marking it as used last."""
         entry = self._entries.pop(key, None)
         if entry is None or entry.expires_at <= trio.current_time():
             return None
@@ -234,7 +234,7 @@ class Cache:
     ) -> None:
         now = trio.current_time()
         if entry.refresh_at <= now and flights.find(key) is None:
-            # Set before the load, so that one that fails isn't begun anew by the next hit.
+            # Set before the load, so that the next hit doesn't restart a failing one.
             wait = self._refresh_after
             if self._ttl < math.inf:
                 wait = min(wait, (self._ttl - wait) / REFRESH_TRIES)
@@ -243,7 +243,7 @@ class Cache:
             self._refreshes += 1
 
     def _landed(self, flight: Flight) -> None:
-        """Keep what came of a load, if it is to be kept."""
+        """Keep the outcome of a load, if it should be kept."""
         result = flight.result
         if flight.abandoned:
             self._abandoned += 1
@@ -253,8 +253,8 @@ class Cache:
         if result.error is not None:
             self._failures += 1
             if flight.what is _REFRESH and flight.key in self._entries:
-                return  # What was there is still good until its time is over.
-            # What one caller can't pay for is no answer for the next.
+                return  # The old value is still good until it expires.
+            # That one caller can't pay doesn't answer the next.
             ttl = 0.0 if budget_refusals(result.error) else self._failure_ttl
         if ttl <= 0:
             return
@@ -278,26 +278,26 @@ async def open_cache(
 ) -> AsyncGenerator[Cache, None]:
     """Open a cache: ``async with open_cache(ttl=60, size=1_000) as cache``.
 
-    Open it around everything that shares it. Leaving the block cancels the loads under way.
+    Open it around everything that shares it. Leaving the block cancels the loads in progress.
 
     Args:
-      ttl: Seconds, of trio's clock, for which a value is fresh after its load has ended. None:
-        as long as the block lasts. 0: nothing is kept, and calls at the same time share a load.
-      size: The most values that are kept; the least recently used goes first.
-      refresh_after: Seconds after which a value that is asked for is loaded anew, while whoever
-        asks still gets the old one at once. If that fails the old one is kept to the end of its
-        time, and the load is tried a few times more. None: never.
+      ttl: Seconds, on trio's clock, for which a value stays fresh after its load has ended. None:
+        as long as the block lasts. 0: nothing is kept, but concurrent calls share a load.
+      size: The most values to keep; the least recently used goes first.
+      refresh_after: Seconds after which asking for a value also reloads it; the caller still gets
+        the old one at once. If that fails, the old one is kept until it expires, and the load is
+        tried a few more times. None: never.
       failure_ttl: Seconds for which a failed load is remembered, and its error raised again
         without a load. 0: not at all.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if one is out of bounds, or ``refresh_after`` not before ``ttl``.
-      Exception: the body's own comes out as itself.
+      ValueError: if one is out of bounds, or ``refresh_after`` isn't before ``ttl``.
+      Exception: the body's own comes out unchanged.
 
     Checkpoint: on exit.
 
-    Cancellation: loads under way are cancelled, and waited for.
+    Cancellation: loads in progress are cancelled, and waited for.
     """
     if ttl is not None:
         check_seconds("open_cache(ttl=...)", ttl, advice="None keeps values to the end")
@@ -325,10 +325,10 @@ async def open_cache(
 def _without_arguments(
     load: Callable[..., Awaitable[Any]], key: Hashable
 ) -> Callable[[], Awaitable[Any]]:
-    """Return ``load`` as a function without parameters; it may want the key."""
+    """Return ``load`` as a function without parameters; it may take the key."""
     try:
         parameters = inspect.signature(load).parameters.values()
-    except (TypeError, ValueError):  # A function of C that doesn't say.
+    except (TypeError, ValueError):  # A function written in C that doesn't say.
         return load
     wants_key = any(
         parameter.default is parameter.empty

@@ -1,16 +1,16 @@
 """Count what many runs add and spend, within bounds that always hold.
 
-Every change is one step that no other task or thread can get between, so checking and spending
-can't come apart: with ten left, a hundred runs that each `Counter.try_spend` one get ten yes.
+Every change is a single step that no other task or thread can interrupt, so checking and spending
+can't come apart: with ten left, if a hundred runs each `Counter.try_spend` one, ten succeed.
 
-A waiter of `Counter.wait_for` asks for a level and takes nothing. Waiters pass one at a time: the
-next is woken by the one before it, so what that one does before its next checkpoint, such as
-spending, is done when the next looks. Among those whose level is reached, first come, first
-served; one that waits for a high level holds nobody back.
+A waiter in `Counter.wait_for` asks for a level and takes nothing. Waiters pass one at a time: each
+wakes the next, so what it does before its next checkpoint, such as spending, is done when the next
+one looks. Among those whose level is reached, first come, first served; one that waits for a high
+level holds nobody back.
 
 Invariant, at every checkpoint: the value is within its bounds; and if it has reached the level of
-somebody in line, then somebody is awake who will look and pass that on. A Ctrl-C is held back
-where it would break that or leave the lock taken.
+somebody in line, then somebody is awake who will look and pass that on. Ctrl-C is held back where
+it would break that or leave the lock taken.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class CounterStatistics:
     """The value never rises above this."""
 
     added: int
-    """What all positive changes sum up to, since the start."""
+    """The sum of all positive changes since the start."""
 
     spent: int
-    """What all negative changes sum up to, since the start."""
+    """The sum of all negative changes since the start."""
 
     refused: int
-    """Changes that would have broken a bound, and were not made."""
+    """Changes that weren't made because they would have broken a bound."""
 
     tasks_waiting: int
     """Tasks in `Counter.wait_for`."""
@@ -54,7 +54,7 @@ class CounterStatistics:
 
 @attrs.define(eq=False)
 class _Waiter:
-    """A task that waits for a level, and where it can be woken."""
+    """A task waiting for a level, and where it can be woken."""
 
     level: int
     task: trio.lowlevel.Task
@@ -66,8 +66,8 @@ class _Waiter:
 class Counter:
     """A whole number that runs share: atomic, bounded, and awaitable.
 
-    Usable from any task and, except for `wait_for`, from any thread. A counter belongs to no run
-    and to no scope; make one where the work that shares it begins.
+    Any task can use it and, except for `wait_for`, any thread. A counter belongs to no run and no
+    scope; make one where the work that shares it begins.
 
     Args:
       initial: The value to start with.
@@ -75,7 +75,7 @@ class Counter:
       maximum: The value never rises above it; None for no bound.
 
     Raises:
-      TypeError: if one of them is not a whole number. Count in the smallest unit, such as cents.
+      TypeError: if one of them isn't a whole number. Count in the smallest unit, such as cents.
       ValueError: if ``initial`` is out of bounds.
     """
 
@@ -106,8 +106,8 @@ class Counter:
         self._added = self._spent = self._refused = 0
         self._line: dict[_Waiter, None] = {}  # In order of arrival.
         self._awake: _Waiter | None = None
-        """The one waiter that was woken and has not run yet."""
-        # Worker threads may change it too. Nothing is ever awaited, or called back, under it.
+        """The one waiter that was woken and hasn't run yet."""
+        # Because worker threads may change it too. Nothing is awaited or called back under it.
         self._lock = threading.Lock()
 
     @property
@@ -142,9 +142,9 @@ class Counter:
 
     @enable_ki_protection
     def try_spend(self, n: int = 1) -> bool:
-        """Take ``n`` away if that much is there, and say whether it was.
+        """Take ``n`` away if that much is there, and return whether it was.
 
-        All or nothing. It never waits, and takes no notice of who waits.
+        All or nothing. It never waits, and ignores those waiting.
 
         Raises:
           TypeError: if ``n`` is not a whole number.
@@ -186,7 +186,7 @@ class Counter:
             )
         refuse_outside_trio("Counter.wait_for() was called")
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Who finds the level reached still gives way to one in line who is awake because it is.
+        # Even if the level is reached, somebody in line who was woken for that goes first.
         if self._value >= n and self._awake is None:
             await trio.lowlevel.cancel_shielded_checkpoint()
             if self._value >= n and self._awake is None:
@@ -207,23 +207,23 @@ class Counter:
         with self._lock:
             self._line[waiter] = None
             reached = self._value >= n and self._awake is None
-        if reached:  # By a thread, just now: it may have looked at the line before.
+        if reached:  # By a thread, just now: it may have looked at the line before this joined.
             waiter.token.run_sync_soon(self._wake)
         passes = False
-        while not passes:  # Ends: each turn is a wake, and who sees its level passes.
+        while not passes:  # Ends: each round is a wake, and a waiter that sees its level passes.
             await trio.lowlevel.wait_task_rescheduled(leave_line)
             with self._lock:
                 self._awake = None
                 passes = self._value >= n
                 if passes:
                     del self._line[waiter]
-            # To the next, or, if the one before spent it, to one who wants less.
+            # To the next or, if this one spent it, to one that wants less.
             self._wake(but=waiter)
         return self._value
 
     @enable_ki_protection
     def statistics(self) -> CounterStatistics:
-        """Return the counter at this moment. Frozen, and cheap."""
+        """Return the current state of the counter. Frozen, and cheap."""
         with self._lock:
             return CounterStatistics(
                 value=self._value,
@@ -270,10 +270,10 @@ class Counter:
 
     @enable_ki_protection
     def _wake(self, but: _Waiter | None = None) -> None:
-        """Wake the first in line whose level is reached, unless somebody is awake already.
+        """Wake the first in line whose level is reached, unless somebody is already awake.
 
-        ``but`` is whoever calls and has just looked. If a thread has added since, it calls here
-        as well, soon, and by then that one is asleep and can be woken.
+        ``but`` is the caller, which has just looked. If a thread has added since, it will soon call
+        here too, and by then the caller is asleep and can be woken.
         """
         with self._lock:
             if self._awake is not None:
@@ -289,7 +289,7 @@ class Counter:
         if here:
             trio.lowlevel.reschedule(waiter.task)
             return
-        # Only its own thread may wake it, and by then it may be gone: look again there.
+        # Only its own thread may wake it, and by then it may be gone, so look again there.
         try:
             waiter.token.run_sync_soon(self._wake)
         except trio.RunFinishedError:

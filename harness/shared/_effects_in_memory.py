@@ -1,6 +1,6 @@
-"""Remember effects for the length of a block, where no journal does it for longer.
+"""Remember effects for the length of a block, when no journal keeps them longer.
 
-The same protocol as the journal's, so a `Once` has one way to work. Its functions never wait.
+It has the journal's protocol, so a `Once` works the same way with either. Its functions never wait.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class EffectsInMemory:
         self._effects: dict[Hashable, RecordedEffect] = {}
 
     def find(self, key: Hashable) -> RecordedEffect | None:
-        """Return what is known of the effect, if it was ever intended."""
+        """Return what is known about the effect, if it was ever intended."""
         return self._effects.get(key)
 
     async def intend(self, key: Hashable, idempotency_key: str) -> RecordedEffect:
-        """Note that the effect is about to begin, and return what was known of it before."""
+        """Note that the effect is about to begin, and return what was known about it before."""
         known = self._effects.get(key)
         if known is None:
             known = RecordedEffect(state="new", idempotency_key=idempotency_key)

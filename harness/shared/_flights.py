@@ -1,17 +1,17 @@
-"""Make one call for all who ask for the same thing at once.
+"""Make one call for everybody who asks for the same thing at the same time.
 
-A *flight* is such a call under way. It lives in a nursery of its own, belongs to no run, and
-hands its outcome to everybody who waits for it; so it makes no difference which of them asked
-first, nor whether that one is still there. Its context variables are those of the call that
-started it, and so are the budgets that it spends from: somebody has to pay. If those refuse, that
-is no answer for others with budgets of their own: each of them is told to ask again.
+A *flight* is such a call in progress. It lives in a nursery of its own, belongs to no run, and
+hands its outcome to everybody waiting for it; so it makes no difference who asked first, or whether
+that caller is still there. Its context variables are those of the call that started it, and so are
+the budgets it spends from: somebody has to pay. If those refuse, that doesn't answer others with
+budgets of their own: each of them is told to ask again.
 
-Invariants: there is at most one flight for a key, except for those that were set aside. Whoever
-waits is woken when the flight has landed, which happens once, and in one step with whatever its
-owner keeps of it: nobody can find neither the flight nor the outcome.
+Invariants: there is at most one flight for a key, except for those set aside. Waiters are woken
+when the flight has landed, which happens once, in one step with whatever its owner keeps of it:
+there is no moment at which one could find neither the flight nor the outcome.
 
-Flights may ask for others, and so could come to wait for each other in a circle. Each knows which
-flights the code inside it waits for, and the wait that would close a circle is refused.
+Flights may ask for others, and so could end up waiting for each other in a circle. Each knows which
+flights the code inside it waits for, and a wait that would close a circle is refused.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from harness.runs._functions import not_awaitable_error
 from harness.shared._landed import Landed
 
 Landing: TypeAlias = Callable[["Flight"], None]
-"""What the owner does with a flight that has landed, before anybody is woken."""
+"""What the owner does with a landed flight before anybody is woken."""
 
 _inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default=None)
-"""The flight that code was started in. Set in a task made for that flight alone."""
+"""The flight that the current code was started in. Set in a task made for that flight alone."""
 
 
 class Flight:
-    """One call under way, and those who wait for it."""
+    """One call in progress, and those waiting for it."""
 
     __slots__ = (
         "abandoned",
@@ -66,18 +66,18 @@ class Flight:
         self.what = what
         accounts, path = current_payer()
         self.payer: Payer = (accounts, path)
-        """Whose budgets it spends from. A tuple of its own, which tells its tasks from others."""
+        """Whose budgets it spends from. A separate tuple, which tells its tasks from others."""
         self.kept = kept
-        """Whether it goes on when nobody waits for it."""
+        """Whether it goes on when nobody is waiting for it."""
         self.scope = trio.CancelScope()
         self.done = trio.Event()
         self.result: Landed | None = None
-        """None until it has landed; and after that, if it was cut off."""
+        """The outcome; None until it has landed, and afterwards if it was cut off."""
         self.waiters = 0
         self.abandoned = False
-        """Whether it was cancelled because nobody waited any more."""
+        """Whether it was cancelled because nobody was waiting any longer."""
         self.waits_on: list[Flight] = []
-        """Those that code inside this one waits for now."""
+        """The flights that code inside this one is waiting for now."""
 
 
 class Flights:
@@ -124,13 +124,13 @@ class Flights:
         return flight
 
     async def join(self, flight: Flight) -> Any:
-        """Wait until the flight has landed, and return or raise what came of it.
+        """Wait until the flight has landed, and return or raise its outcome.
 
         Raises:
-          CircularWaitError: if the flight waits for the one that this code is part of.
+          CircularWaitError: if the flight is waiting for the one that this code is part of.
           CutOff: if it was cut off. Unless it was only abandoned, the owner's block is over.
-          RefusedForAnother: if a budget refused it that doesn't hold for this caller.
-          Exception: what the call raised, as a copy for this caller alone where that can be made.
+          RefusedForAnother: if it was refused by a budget that doesn't apply to this caller.
+          Exception: what the call raised, as a copy for this caller alone, if it can be copied.
 
         Checkpoint: always.
 
@@ -153,7 +153,7 @@ class Flights:
                 flight.abandoned = True
                 flight.scope.cancel()
         if flight.result is None:
-            # What cut it off has mostly cancelled this task as well, and that is what it ends with.
+            # What cut it off has usually cancelled this task too, and that is how it should end.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise CutOff
         if (
@@ -164,20 +164,20 @@ class Flights:
         return flight.result.get()
 
     def set_aside(self, key: Hashable) -> bool:
-        """Let the next who asks start anew. Those who wait still get what they wait for."""
+        """Make the next caller start a new one. Those waiting still get what they wait for."""
         return self._by_key.pop(key, None) is not None
 
     def close(self, *, cut_off: bool) -> None:
-        """Take no more; and cut off those under way, or let them land."""
+        """Accept no more; cut off those in progress, or let them land."""
         self.closed = True
         if cut_off:
             for flight in self._all:
                 flight.scope.cancel()
 
     def refuse_if_closed(self) -> None:
-        """Refuse to go on after the owner's block, except inside a flight that it waits for.
+        """Refuse to go on after the owner's block, except inside a flight that the block waits for.
 
-        Or inside a flight of another owner that such a one waits for.
+        Or inside another owner's flight that such a flight is waiting for.
 
         Raises:
           SharedClosedError: if it was left.
@@ -188,7 +188,7 @@ class Flights:
                 raise self.closed_error()
 
     def closed_error(self) -> SharedClosedError:
-        """Return the error for those who ask, or wait, when the owner's block is over."""
+        """Return the error for those who ask or wait when the owner's block is over."""
         return SharedClosedError(
             f"the block of this {self._what} was left or cancelled; use it inside its block, and "
             "open it around everything that shares it"
@@ -196,12 +196,12 @@ class Flights:
 
     @property
     def count(self) -> int:
-        """How many are under way."""
+        """How many are in progress."""
         return len(self._all)
 
     @property
     def waiters(self) -> int:
-        """How many tasks wait for them."""
+        """How many tasks are waiting for them."""
         return sum(flight.waiters for flight in self._all)
 
     def check(self) -> None:
@@ -211,7 +211,7 @@ class Flights:
           AssertionError: if one is broken.
         """
         for key, flight in self._by_key.items():
-            assert flight.key == key, f"{flight.what} {key!r} stands under another key"
+            assert flight.key == key, f"{flight.what} {key!r} is under another key"
             assert flight in self._all, f"{flight.what} {key!r} has been forgotten"
         for flight in self._all:
             assert not flight.done.is_set(), f"{flight.what} {flight.key!r} has landed"
@@ -229,12 +229,12 @@ class Flights:
                     raise not_awaitable_error(call, awaitable)
                 flight.result = Landed(await awaitable)
         except BaseException as error:
-            # A cancel from outside needs no raising: it is the nursery's, which has it anyway.
+            # A cancel from outside needn't be raised: it is the nursery's, which has it anyway.
             if not is_only_cancelled(error):
                 failure = without_cancelled(error)
                 if not isinstance(failure, Exception):
                     raise
-                # What a cancel brought about is no answer for who has come since to wait for it.
+                # The result of a cancel doesn't answer those who have come to wait since.
                 if not flight.abandoned:
                     failure = unwrap_single(failure)
                     flight.result = Landed(None, failure, failure.__traceback__)
@@ -247,11 +247,11 @@ class Flights:
 
 
 class CutOff(Exception):
-    """A flight that somebody waited for was cancelled."""
+    """A flight that somebody was waiting for was cancelled."""
 
 
 class RefusedForAnother(Exception):
-    """A flight had too little left in the budgets of whoever started it, and not of who waits."""
+    """A flight had too little left in its starter's budgets, but not in the waiter's."""
 
 
 @asynccontextmanager
@@ -261,16 +261,16 @@ async def open_flights(
 ) -> AsyncGenerator[Flights, None]:
     """Give flights a nursery for the length of a block.
 
-    The body's error comes out as itself, not in a group.
+    The body's error comes out unchanged, not in a group.
 
     Args:
       what: The owner, for messages.
-      landed: Told of each flight that has landed and was not set aside.
-      cut_off: Whether the end of the block cuts off what is under way, or waits for it.
+      landed: Called with each flight that has landed and wasn't set aside.
+      cut_off: Whether the end of the block cuts off what is in progress, instead of waiting.
 
     Checkpoint: on exit.
 
-    Cancellation: what is under way is cancelled.
+    Cancellation: what is in progress is cancelled.
     """
     body_error: BaseException | None = None
     try:
@@ -293,17 +293,17 @@ async def open_flights(
 
 
 def _around() -> Flight | None:
-    """Return the flight that this code is part of."""
+    """Return the flight that the current code is part of."""
     flight = _inside.get()
     # A task may outlive the flight it was started in. Or `start_soon` gave it to a run elsewhere,
-    # or to none: such a worker is nothing that the flight waits for.
+    # or to none: the flight doesn't wait for such a worker.
     if flight is None or flight.done.is_set() or paid_by.get() is not flight.payer:
         return None
     return flight
 
 
 def _refuse_circle(me: Flight, target: Flight) -> None:
-    """Refuse to wait for ``target`` if that, through whatever it waits for, waits for ``me``."""
+    """Refuse to wait for ``target`` if that is waiting for ``me``, directly or not."""
     came_from = _reached_from([target])
     if me not in came_from:
         return
@@ -320,7 +320,7 @@ def _refuse_circle(me: Flight, target: Flight) -> None:
 
 
 def _reached_from(flights: Iterable[Flight]) -> dict[Flight, Flight | None]:
-    """Return all that these wait for, directly or not, with which of them; themselves with None."""
+    """Map everything that these wait for, directly or not, to which of them; themselves to None."""
     came_from: dict[Flight, Flight | None] = dict.fromkeys(flights)
     pending = list(came_from)
     while pending:

@@ -1,9 +1,9 @@
-"""Give each effect of a run, or of an item, a key that no other effect of it has.
+"""Give each effect of a run, or of an item, a key that none of its other effects has.
 
-A run has one idempotency key and may have many effects; a receiver that honours keys would take
-the second of them for a repetition of the first, and not have it. So an effect's key is made from
-the run's and the effect's own name, as `Run.effect_key` does, in whatever order effects are asked
-for, and by whichever `Once`.
+A run has one idempotency key and may have many effects; a receiver that honours keys would take the
+second for a repetition of the first, and ignore it. So an effect's key is made from the run's and
+the effect's own name, as `Run.effect_key` does, in whatever order effects are asked for, and by
+whichever `Once`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.shared._effect_store import DefaultKey
 
 
 def idempotency_key_for(effect: Hashable) -> DefaultKey:
-    """Return the current run's key for ``effect``, the same each time; outside of any, a new one.
+    """Return the current run's key for ``effect``, the same each time; outside any run, a new one.
 
     Args:
       effect: Names the effect. If it is a string, the key is that of `Run.effect_key`. If it is an
-        object that can't be put into words that another process would use too, the key is new.
+        object with no words that another process would also use, the key is new.
     """
     run = current_run_or_none()
     words = effect if isinstance(effect, str) else words_of_key(effect)
@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def words_of_key(key: Hashable) -> str | None:
-    """Return a hashable in words that are the same in every process; None if there are none."""
+    """Return words for a hashable that are the same in every process; None if there are none."""
     words = _words(key)
     return None if _ADDRESS.search(words) else words
 

@@ -1,4 +1,4 @@
-"""Give what came of one call to any number of callers: one value to all, an error to each."""
+"""Give the outcome of one call to any number of callers: one value to all, an error to each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from harness._error_copies import own_copy
 
 @attrs.frozen(eq=False)
 class Landed:
-    """What came of a call, for any number of callers."""
+    """The outcome of a call, for any number of callers."""
 
     value: Any
     error: Exception | None = None
     traceback: TracebackType | None = None
-    """The error's own, before anybody raised it again."""
+    """The error's own traceback, before anybody raised it again."""
 
     def get(self) -> Any:
-        """Return the value, or raise the error as one caller's own."""
+        """Return the value, or raise a copy of the error for this caller."""
         if self.error is None:
             return self.value
         raise own_copy(self.error).with_traceback(self.traceback)

@@ -1,15 +1,15 @@
 """Have an effect once, however many ask for it, and say so when that can't be known.
 
-An effect is something that the world keeps: a payment, a mail. For each key there is one at a
-time, made by whoever asks first; the others wait for what comes of it. It is a flight of the once
-(`harness.shared._flights`): it belongs to no run, and is not cancelled with the caller that began
-it, because half a payment helps nobody.
+An effect is something that lasts in the outside world: a payment, an email. For each key there is
+one at a time, started by whoever asks first; the others wait for its outcome. It is a flight of the
+once (`harness.shared._flights`): it belongs to no run, and isn't cancelled with the caller that
+began it, because half a payment helps nobody.
 
-The order is always *intended*, effect, *done*. With a journal both marks are on disk before the
-next step, so whatever moment a process dies at, the next one finds one of three things: nothing
-was begun; it is done, and its value is there; or it was begun and nobody knows. The last can't be
-avoided by anybody who doesn't run inside the receiver. So it is never guessed: it is raised, or
-the same idempotency key is sent again, or a function of the user's asks the receiver.
+The order is always *intended*, effect, *done*. With a journal, both marks are on disk before the
+next step, so at whatever moment a process dies, the next one finds one of three things: nothing was
+begun; it is done, and its value is there; or it was begun and nobody knows. Nothing outside the
+receiver can avoid the last. So the answer is never guessed: an error is raised, or the same
+idempotency key is sent again, or a function of the user's asks the receiver.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OnUnknown: TypeAlias = Literal["raise", "retry"] | UnknownCheck
 
 @attrs.frozen(kw_only=True)
 class OnceStatistics:
-    """A once at one moment; the counts are since the start."""
+    """The state of a once at one moment; counts are since the start."""
 
     effects: int
     """Effects that were begun."""
@@ -65,23 +65,23 @@ class OnceStatistics:
     """Effects that raised."""
 
     shared: int
-    """Calls that waited for an effect which another had begun."""
+    """Calls that waited for an effect begun by another."""
 
     remembered: int
-    """Calls answered with what an effect of before had returned."""
+    """Calls answered with what an earlier effect returned."""
 
     unknown: int
     """Calls that found an effect with no known ending."""
 
     in_flight: int
-    """Effects under way now."""
+    """Effects in progress now."""
 
     tasks_waiting: int
-    """Tasks that wait for them now."""
+    """Tasks waiting for them now."""
 
 
 class Once:
-    """One effect per key; made by `open_once`, and usable inside its block."""
+    """Makes one effect per key; made by `open_once`, and usable inside its block."""
 
     def __init__(
         self,
@@ -93,16 +93,16 @@ class Once:
         self._store = store
         self._memory = store if isinstance(store, EffectsInMemory) else None
         self._under_way: dict[Hashable, object] = getattr(store, "effects_under_way", {})
-        """Whose each effect is that is under way; see `EffectStore`."""
+        """Whose each effect in progress is; see `EffectStore`."""
         self._on_unknown = on_unknown
         self._on_error = on_error
         self._flights: Flights | None = None
         self._begun: dict[Hashable, str] = {}
-        """The idempotency keys of effects that began, and have no ending yet."""
+        """The idempotency keys of effects that began and have no ending yet."""
         self._cut_off: set[Hashable] = set()
-        """Those of them that were cut off, and won't have one."""
+        """Those of them that were cut off and never will."""
         self._unrecorded: dict[Hashable, Any] = {}
-        """The values of effects that took place, and that the store has failed to record."""
+        """The values of effects that took place but that the store failed to record."""
         self._effects = self._failed = self._shared = self._remembered = self._unknown = 0
 
     async def __call__(
@@ -112,42 +112,42 @@ class Once:
         *,
         idempotency_key: str | None = None,
     ) -> T:
-        """Return what the effect for ``key`` returned, having it now if there was none.
+        """Return what the effect for ``key`` returned, carrying it out now if there was none.
 
-        If it is under way, this waits for that one; if it is done, the value is there. In both
-        cases ``effect`` is not called.
+        If it is in progress, this waits for that one; if it is done, the value is there. In both
+        cases ``effect`` isn't called.
 
-        An effect that raises has reported: all who wait raise its error, and the next call tries
-        again, with the same idempotency key (unless ``on_error="unknown"``). One that raises
-        while it is being cancelled has not: it is unknown.
+        An effect that raises has reported: everybody waiting raises its error, and the next call
+        tries again, with the same idempotency key (unless ``on_error="unknown"``). One that raises
+        while it is being cancelled hasn't reported: it is unknown.
 
         Args:
-          key: Names the effect, such as ``("refund", ticket.id)``. With a journal it has to be one
+          key: Names the effect, such as ``("refund", ticket.id)``. With a journal, it has to be one
             that the journal can store, and the same after a crash.
           effect: An async function, called with the idempotency key. It runs with the context
-            variables of this call, and in no run: it may go on when this caller's run is over.
-            What it spends is on the budgets of this caller.
-          idempotency_key: What the effect is to tell its receiver, so that it can refuse a double.
-            By default `Run.idempotency_key` of the current run, which all attempts at an item
-            share, made different if an effect with another ``key`` has it already, in this once or
-            in another, or in the journal; outside of any run a random one. What counts is the key
-            of the first call for ``key``: it is kept, in the journal if there is one, and used
-            again for every further try.
+            variables of this call, but in no run: it may go on when this caller's run is over. What
+            it spends is charged to this caller's budgets.
+          idempotency_key: What the effect sends to its receiver, so that the receiver can refuse a
+            duplicate. By default `Run.idempotency_key` of the current run, which all attempts at an
+            item share, made different if an effect with another ``key`` already has it, in this
+            once or another, or in the journal; outside any run, a random one. What counts is the
+            key of the first call for ``key``: it is kept, in the journal if there is one, and used
+            for every further try.
 
         Raises:
-          TypeError: if ``effect`` is no async function that takes the idempotency key, or ``key``
-            can't be used as one.
+          TypeError: if ``effect`` isn't an async function that takes the idempotency key, or
+            ``key`` can't be used as one.
           EffectUnknownError: if the effect began, and nobody knows how it ended.
           SharedClosedError: if the block was left.
-          JournalLockedError: if the effect is under way in another once of the same journal.
-          CircularWaitError: if an effect asks for what waits for itself.
-          Exception: what the effect raised, or the check function, or the journal. Each caller has
-            its own copy, where that can be made.
+          JournalLockedError: if the effect is in progress in another once of the same journal.
+          CircularWaitError: if an effect asks for something that is waiting for that effect.
+          Exception: what the effect raised, or the check function, or the journal. Each caller gets
+            its own copy, if it can be copied.
 
         Checkpoint: always.
 
-        Cancellation: at its first checkpoint, nothing was asked for. After that the effect goes on
-        to its end, and what came of it is kept: ask again with the same key.
+        Cancellation: at its first checkpoint, nothing was asked for. After that, the effect goes on
+        to its end, and its outcome is kept: ask again with the same key.
         """
         check_callable("once()", effect)
         check_key("once()", key)
@@ -168,7 +168,7 @@ class Once:
             await trio.lowlevel.cancel_shielded_checkpoint()
             value: T = known.value
             return value
-        while True:  # Ends: it goes round only after an effect that another's budget refused.
+        while True:  # Ends: it loops only after an effect that another caller's budget refused.
             flight = flights.find(key)
             if flight is None:
                 # Before anything is recorded: an effect that can't be called never began.
@@ -194,7 +194,7 @@ class Once:
                 raise self._unknown_error(key, self._begun[key], "it was cancelled") from None
 
     def statistics(self) -> OnceStatistics:
-        """Return the once at this moment. Frozen, and cheap."""
+        """Return the current state of the once. Frozen, and cheap."""
         flights = self._flights
         return OnceStatistics(
             effects=self._effects,
@@ -226,13 +226,13 @@ class Once:
     async def _perform(
         self, key: Hashable, effect: Callable[[str], Awaitable[Any]], offered: str
     ) -> Any:
-        """Have the effect, unless it is known; in a flight of its own."""
+        """Carry out the effect unless its outcome is known; in a flight of its own."""
         if key in self._unrecorded:
             return await self._complete(key, self._unrecorded[key])
         if self._under_way.setdefault(key, self) is not self:
-            # To the store it looks like one that a crash has cut off, and might be had again.
+            # To the store it looks like one cut off by a crash, which might be carried out again.
             raise JournalLockedError(
-                f"the effect {repr_of(key)} is under way in another open_once() of this journal; "
+                f"the effect {repr_of(key)} is in progress in another open_once() of this journal; "
                 "open one, around everything that shares it"
             )
         try:
@@ -281,7 +281,7 @@ class Once:
 
     @enable_ki_protection
     async def _complete(self, key: Hashable, value: Any) -> Any:
-        # Whoever cancels now comes too late: it has taken place, and has to be known.
+        # A cancel comes too late now: the effect has taken place, and has to be recorded.
         recorded: Any = None
         with trio.CancelScope(shield=True):
             try:
@@ -312,7 +312,7 @@ class Once:
             )
 
     async def _find_out(self, key: Hashable, recorded: RecordedEffect) -> Done | None:
-        """Return what came of an effect with no known ending; None if it is to be had now."""
+        """Find out how an effect with no known ending ended; None to carry it out now."""
         on_unknown = self._on_unknown
         if on_unknown == "retry":
             return None
@@ -333,7 +333,8 @@ class Once:
     def _unknown_error(self, key: Hashable, idempotency_key: str, why: str) -> EffectUnknownError:
         kept = ""
         if self._memory is None:
-            # Or the advice before it is followed, and the kept failure comes back all the same.
+            # Otherwise the advice before it is followed, and the kept failure comes back all the
+            # same.
             kept = (
                 "; an item that failed with this in a batch with a journal runs again with "
                 "retry_failed=True"
@@ -359,29 +360,30 @@ async def open_once(
     """Open a once: ``async with open_once(journal=journal) as once``, then ``await once(...)``.
 
     Open it around everything that shares it, one at a time for a journal. Leaving the block waits
-    for the effects under way, also when the body raised; a cancel from outside reaches them.
+    for the effects in progress, even if the body raised; a cancel from outside reaches them.
 
     Args:
-      journal: Where intentions and endings are recorded, before and after each effect. None:
-        they are remembered until the block is left, all of them.
+      journal: Where intentions and endings are recorded, before and after each effect. None: all of
+        them are remembered until the block is left.
       on_unknown: What to do with an effect that began and has no known ending, after a crash for
-        instance. ``"raise"``: `EffectUnknownError`; so an effect without a key is had at most
-        once. ``"retry"``: have it again with the same idempotency key, for receivers that honour
-        it. Or a function, plain or async, of key and idempotency key that finds out: it returns
-        `Done` with the value, None if it hasn't taken place, or raises if that can't be said.
+        instance. ``"raise"``: `EffectUnknownError`, so an effect without a key happens at most
+        once. ``"retry"``: carry it out again with the same idempotency key, for receivers that
+        honour it. Or a function, plain or async, of key and idempotency key that finds out: it
+        returns `Done` with the value, None if it hasn't taken place, or raises if that can't be
+        said.
       on_error: What an effect that raised counts as. ``"retry"``: it reported that it failed, so
-        the next call has it again with the same idempotency key. ``"unknown"``: it may have taken
-        place all the same, so ``on_unknown`` decides.
+        the next call carries it out again with the same idempotency key. ``"unknown"``: it may have
+        taken place all the same, so ``on_unknown`` decides.
 
     Raises:
       TypeError: if ``journal`` can't record effects.
       ValueError: if ``on_unknown`` or ``on_error`` is none of these.
-      Exception: the body's own comes out as itself.
+      Exception: the body's own comes out unchanged.
 
     Checkpoint: on exit.
 
-    Cancellation: effects under way are cancelled; of those that end by it nobody knows whether
-    they took place, and with a journal the next session is told so.
+    Cancellation: effects in progress are cancelled; for those that end that way, nobody knows
+    whether they took place, and with a journal the next session is told so.
     """
     if journal is not None and not all(
         callable(getattr(journal, name, None)) for name in ("intend", "complete", "fail")
@@ -407,4 +409,4 @@ async def open_once(
 
 
 def _keep_nothing(flight: Flight) -> None:
-    """Leave what came of it to the store, which has it already."""
+    """Leave the outcome to the store, which already has it."""

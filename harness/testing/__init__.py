@@ -1,6 +1,6 @@
 """Try concurrent agents: find shared state, replay schedules, and simulate a provider.
 
-Each name is loaded when it is first used, so whoever needs one part doesn't wait for the others.
+Each name is loaded when first used, so needing one part doesn't mean waiting for the others.
 """
 
 from typing import TYPE_CHECKING

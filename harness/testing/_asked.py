@@ -16,13 +16,13 @@ from harness._arguments import check_count
 
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What was asked; None where nothing was."""
+    """What was asked for; None if nothing was."""
 
     schedules: int | None = None
-    """How many schedules each test tries, in the place of what the test says."""
+    """How many schedules each test tries, overriding what the test says."""
 
     schedule: str | None = None
-    """The one schedule to replay, in the place of a search."""
+    """The one schedule to replay, instead of a search."""
 
 
 _asked = Wishes()  # harness: shared (one command line per process, read before the first test)
@@ -44,12 +44,12 @@ def told() -> list[str]:
 
 
 def asked() -> Wishes:
-    """Return what the session was asked."""
+    """Return what the session was asked for."""
     return _asked
 
 
 def ask(*, schedules: int | None = None, schedule: str | None = None) -> None:
-    """Ask it, from now on.
+    """Ask for it from now on.
 
     Raises:
       ValueError: if ``schedules`` is below 1.

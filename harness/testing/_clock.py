@@ -1,9 +1,9 @@
-"""Let a virtual clock stand still while a thread works.
+"""Make a virtual clock stand still while a thread works.
 
-``MockClock(autojump_threshold=0)`` jumps to the next deadline when all tasks wait, also when one
-waits for a thread that is hard at work: then the timeout around it fires, though no time has
-passed. While the clock is held it jumps only after `PATIENCE_SECONDS` of real time, so a thread
-that waits for the clock in a way that can't be seen ends a test late and not never.
+``MockClock(autojump_threshold=0)`` jumps to the next deadline when all tasks are waiting, even if
+one is waiting for a thread that is hard at work: then the timeout around it fires, though no time
+has passed. While the clock is held, it jumps only after `PATIENCE_SECONDS` of real time, so a
+thread that waits for the clock in a way that can't be seen ends a test late rather than never.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from harness._clock_hold import ClockHold
 from harness._outside_trio import refuse_outside_trio
 
 PATIENCE_SECONDS = 30.0
-"""Real seconds without any task step, after which a clock that is held jumps all the same."""
+"""Real seconds without any task step after which a held clock jumps all the same."""
 
 
 @contextmanager
 def hold_clock() -> Iterator[None]:
-    """Keep the virtual clock from jumping inside the block: some thread is at work.
+    """Keep the virtual clock from jumping inside the block, because some thread is at work.
 
     Threads of `trio.to_thread.run_sync` hold the clock by themselves in tests under the pytest
-    plugin, and wherever `ThreadsHoldClock` is an instrument. This is for other threads: a process,
-    a socket, a worker of a library. On a real clock it does nothing. Blocks may nest and overlap.
+    plugin, and wherever `ThreadsHoldClock` is an instrument. This is for anything else: a process,
+    a socket, a library's worker thread. On a real clock it does nothing. Blocks may nest and
+    overlap.
 
     Raises:
       RuntimeError: outside trio.
@@ -52,7 +53,7 @@ class ThreadsHoldClock(trio.abc.Instrument):
     """A trio instrument that holds the virtual clock while a worker thread is at work.
 
     ``trio.run(main, clock=MockClock(autojump_threshold=0), instruments=[ThreadsHoldClock()])``. A
-    thread that waits for trio itself, by ``trio.from_thread.run``, holds nothing.
+    thread that is itself waiting for trio, in ``trio.from_thread.run``, doesn't hold it.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class ThreadsHoldClock(trio.abc.Instrument):
         self._hold: ClockHold | None = None
 
     def after_task_step(self, task: Task) -> None:
-        """Look what the task waits for. Never raises: code inside an instrument must not."""
+        """Look at what the task is waiting for. Never raises: code in an instrument mustn't."""
         if _waits_for_thread(task):
             self._waiting.add(task)
         elif task in self._waiting:
@@ -84,13 +85,13 @@ class ThreadsHoldClock(trio.abc.Instrument):
         self._look()
 
     def after_run(self) -> None:
-        """Be ready for the next ``trio.run``."""
+        """Get ready for the next ``trio.run``."""
         self._waiting.clear()
         self._in_trio = 0
         self._hold = None
 
     def let_go(self) -> None:
-        """Give the clock back before the instrument is removed; call it in trio."""
+        """Release the clock before the instrument is removed; call it in trio."""
         self._waiting.clear()
         self._in_trio = 0
         self._look()
@@ -106,9 +107,9 @@ class ThreadsHoldClock(trio.abc.Instrument):
 
 
 def _waits_for_thread(task: Task) -> bool:
-    """Return whether the task waits in `trio.to_thread.run_sync` for the thread, and nothing else.
+    """Return whether the task is waiting in `trio.to_thread.run_sync` only for the thread.
 
-    While the thread has trio run something, there are frames of that in between.
+    While trio runs something for the thread, there are frames of that in between.
     """
     coroutine: Any = task.coro
     outer: CodeType | None = None

@@ -1,4 +1,4 @@
-"""Keep what a run gave, and tell whether two runs gave the same."""
+"""Keep the outcome of a run, and tell whether two runs had the same."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harness._words import error_in_words, errors_in_words, repr_of
 Equal = Callable[[Any, Any], bool]
 
 ERROR_WORDS_AT_MOST = 5_000
-"""Characters of an error that a report quotes: one of a deadlock names every task."""
+"""How many characters of an error a report quotes: a deadlock's error names every task."""
 
 _LOOKED_AT = 1_000
-"""Elements of an output that are looked at for what can't be compared."""
+"""How many elements of an output are checked for what can't be compared."""
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class Outcome:
     kind: Literal["returned", "raised", "cancelled", "unfinished"]
 
     value: Any = None
-    """What it returned, copied when it did, so that nobody changes it later."""
+    """What it returned, copied at once, so that nobody changes it later."""
 
     live: Any = None
     """The very object that it returned."""
@@ -35,7 +35,7 @@ class Outcome:
     error: Exception | None = None
 
     where: str = ""
-    """Where it waits, if it never ended."""
+    """Where it is waiting, if it never ended."""
 
     def __str__(self) -> str:
         if self.kind == "returned":
@@ -54,7 +54,7 @@ def returned(value: Any) -> Outcome:
 
 
 def copied(value: Any) -> Any:
-    """Return a deep copy of an output; or itself, where it can't be copied."""
+    """Return a deep copy of an output, or the output itself if it can't be copied."""
     if value is None or isinstance(value, str | bytes | int | float | bool):
         return value
     try:
@@ -69,7 +69,7 @@ class IncomparableError(Exception):
 
 @attrs.frozen
 class Comparison:
-    """Compares outputs, by ``equal`` if that is given."""
+    """Compares outputs, using ``equal`` if given."""
 
     equal: Equal | None
 
@@ -117,7 +117,7 @@ class Comparison:
 
 
 def comparable(value: Any, levels: int = 3) -> Any:
-    """Return an output as it is compared: a run's id is new each time, and NaN equals nothing."""
+    """Return an output in comparable form: a run's id is new each time, and NaN equals nothing."""
     cls = type(value)
     if cls is float and value != value:
         return repr(value)
@@ -131,7 +131,7 @@ def comparable(value: Any, levels: int = 3) -> Any:
 
 
 def first_difference(one: Any, other: Any, path: str = "", levels: int = 10) -> str:
-    """Return in words where two outputs differ first; empty if that is all of them."""
+    """Return in words where two outputs first differ; empty if they differ as a whole."""
     cls = type(one)
     parts: Iterator[tuple[str, Any, Any]] = iter(())
     if type(other) is cls and levels:

@@ -1,9 +1,9 @@
-"""What the pytest plugin does around each trio test; loaded when the first one runs.
+"""Do what the pytest plugin does around each trio test; loaded when the first one runs.
 
-The hooks are in `harness_pytest`, which imports nothing, since pytest loads it in every project and
-before coverage is measured. Here is what needs trio: threads hold the virtual clock, limiters begin
-anew, the test has a run of its own, one that takes too long says what everything waits for, and
-with ``--leak-check`` nothing may be left behind.
+The hooks are in `harness_pytest`, which imports nothing, because pytest loads it in every project
+and before coverage is measured. What needs trio is here: threads hold the virtual clock, limiters
+are reset, the test gets a run of its own, a test that takes too long says what everything is
+waiting for, and with ``--leak-check`` nothing may be left behind.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _GRACE_SECONDS = 1.0
 
 
 class LiveRuns(trio.abc.Instrument):
-    """A trio instrument that remembers the runs it saw, to ask which of them go on."""
+    """A trio instrument that remembers the runs it saw, to check which are still going on."""
 
     def __init__(self) -> None:
         self._before = set(_runs_around())
         self._seen: dict[int, Run] = {}
 
     def after_task_step(self, task: Task) -> None:
-        """Look whose the task is. Never raises: code inside an instrument must not."""
+        """Note whose the task is. Never raises: code in an instrument mustn't."""
         run = task.context.run(current_run_or_none)
         if run is not None:
             self._seen[id(run)] = run
@@ -70,7 +70,7 @@ class WatchedTest:
     """Finds the limiters that tests share."""
 
     run_name: str | None = None
-    """The name of the run that the test is to have around it; None for no run."""
+    """The name of the run to open around the test; None for no run."""
 
     leak_check: bool = False
     """Whether to fail the test for what it leaves behind."""
@@ -79,7 +79,7 @@ class WatchedTest:
     """Real seconds after which the test is cancelled, and fails with the dump."""
 
     dump_after_seconds: float | None = None
-    """Real seconds after which the dump is printed: just before somebody else ends the test."""
+    """Real seconds after which the dump is printed: just before something else ends the test."""
 
     shared_state: Callable[[], Callable[[], list[str]]] | None = None
     """Takes a snapshot of what the test can reach; the result says what has changed since."""
@@ -92,7 +92,7 @@ class WatchedTest:
         """
         if self.run_name is not None:
             fn = open_run(self.run_name)(fn)
-        if not _in_trio():  # anyio's plugin runs tests on asyncio, too.
+        if not _in_trio():  # anyio's plugin also runs tests on asyncio.
             await fn(**named)
             return
         for limiter in self.limiters():
@@ -122,7 +122,7 @@ class WatchedTest:
                 f"stray task {stray.task_name!r}, which carries run {stray.run_path!r}: "
                 f"{stray.reason}"
                 for stray in strays.strays
-                # Whatever a test starts in the nursery of a fixture carries the test's own run.
+                # Whatever a test starts in a fixture's nursery carries the test's own run.
                 if stray.run_path != self.run_name
             ]
             left += changed() if changed is not None else []
@@ -155,7 +155,7 @@ def _instruments(instruments: list[trio.abc.Instrument]) -> Iterator[None]:
 
 @attrs.define(eq=False)
 class _Timed:
-    """What the timers of a test did."""
+    """What a test's timers did."""
 
     scope: trio.CancelScope | None = None
     ran_out: bool = False
@@ -164,7 +164,7 @@ class _Timed:
 
 @contextmanager
 def _timers(test: WatchedTest) -> Iterator[_Timed]:
-    """Have threads look at the real time, which goes on when the virtual one stands still."""
+    """Let threads watch the real time, which goes on when virtual time stands still."""
     timed = _Timed()
     token = trio.lowlevel.current_trio_token()
     thread_id = threading.get_ident()
@@ -221,7 +221,7 @@ def _timers(test: WatchedTest) -> Iterator[_Timed]:
 
 
 def limiters_of(modules: list[Any]) -> list[Limiter]:
-    """Return the limiters that modules hold: by name, or as an attribute of what has a name."""
+    """Return the limiters that modules hold, by name or as an attribute of something named."""
     found: dict[int, Limiter] = {}
     for module in modules:
         for value in list(vars(module).values()):
@@ -237,7 +237,7 @@ def limiters_of(modules: list[Any]) -> list[Limiter]:
 
 
 def watch_shared_state(test: Any) -> Callable[[], list[str]]:
-    """Take a snapshot of what a test can reach, and return a function that says what has changed.
+    """Take a snapshot of what a test can reach; return a function that says what has changed.
 
     Args:
       test: The test's function.

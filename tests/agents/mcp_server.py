@@ -1,6 +1,6 @@
 """An MCP server for the tests: ``python mcp_server.py [PORT]``.
 
-Without a port it speaks through its standard input and output.
+Without a port, it talks through its standard input and output.
 """
 
 import os
@@ -30,7 +30,7 @@ async def add(a: int, b: int) -> int:
 
 @server.tool()
 def busiest() -> str:
-    """Say how many additions were under way at once."""
+    """Say how many additions were in progress at once."""
     return f"{most_at_once} at once, {under_way} now"
 
 

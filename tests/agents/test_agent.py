@@ -380,7 +380,7 @@ async def test_an_ended_run_can_not_be_gone_on_with(autojump_clock: MockClock) -
 
 
 class Odd:
-    """A model that gives what it was told to, whatever that is."""
+    """A model that gives what it is told to, whatever that is."""
 
     def __init__(self, *given: Any) -> None:
         self.given = given
@@ -444,7 +444,7 @@ async def test_what_a_stream_says_after_its_response_is_not_waited_for(
 async def test_a_single_error_in_groups_of_the_model_is_unwrapped_with_its_cause(
     autojump_clock: MockClock, streamed: bool
 ) -> None:
-    """A model that opens a nursery for each request; who catches its error has to find it."""
+    """A model that opens a nursery for each request; code that catches its error has to find it."""
     cause = ValueError("the cause")
 
     async def answer(request: ModelRequest) -> ModelResponse:
@@ -549,7 +549,7 @@ async def test_an_unknown_tool_is_answered_with_those_there_are(autojump_clock: 
 
 
 async def test_calls_with_one_id_get_ids_of_their_own(autojump_clock: MockClock) -> None:
-    """A result is matched by its call's id; two of one id could not be sent again."""
+    """A result is matched by its call's id; two with the same id couldn't be sent again."""
     from_model = ModelResponse(
         tool_calls=[
             harness.models.ToolCall(id_, "double", {"number": number})

@@ -18,7 +18,7 @@ from tests.agents.fakes import Fake, calls, is_valid, last_user
 
 
 class Costly(Fake):
-    """A model whose calls take 10 tokens each of the budgets that hold, and one limiter."""
+    """A model whose calls each take 10 tokens from the budgets that apply, and one limiter."""
 
     def __init__(self, *replies: Any, limiter: Limiter | None = None) -> None:
         def answer(request: ModelRequest) -> ModelResponse:
@@ -79,7 +79,7 @@ async def test_a_stream_keeps_the_partial_reply_too(autojump_clock: MockClock) -
 
 
 async def test_a_budget_that_is_spent_below_ends_the_whole_tree(autojump_clock: MockClock) -> None:
-    """It is not told to the model above, which could only ask for more of what there isn't."""
+    """The model above isn't told, because it could only ask for more of what isn't there."""
     child = Agent("child", model=Costly(*[calls(("step", {}))] * 9), tools=[step])
     top_model = Costly(calls(("child", {"task": "go"}), text="let me ask"), "never")
     top = Agent("top", model=top_model, tools=[child.as_tool()])

@@ -40,7 +40,7 @@ async def look_up(number: str) -> str:
 
 
 def answer(request: ModelRequest) -> ModelResponse:
-    """Look up what the user said, and then say it again, with all that the user said meanwhile."""
+    """Look up what the user said, then repeat it with everything the user said meanwhile."""
     words = [one.content for one in request.messages if one.role == "user"]
     found = [one.content for one in request.messages if one.role == "tool"]
     if found:
@@ -250,7 +250,7 @@ async def test_parallel_speed_up(autojump_clock: MockClock) -> None:
 
 @pytest.mark.speed
 def test_serial_overhead() -> None:
-    """A stream with a turn for a tool costs well under a millisecond of CPU time."""
+    """A stream with a tool turn costs well under a millisecond of CPU time."""
     agent = Agent("quick", model=Fake(answer), tools=[look_up])
 
     async def main(count: int) -> float:

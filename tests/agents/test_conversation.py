@@ -93,7 +93,7 @@ async def test_runs_at_once_see_the_history_of_their_start_and_keep_their_blocks
 async def test_a_run_that_fails_or_is_cancelled_appends_nothing_and_removes_nothing(
     autojump_clock: MockClock,
 ) -> None:
-    """A turn that is rolled back must not take what another one appended meanwhile with it."""
+    """A turn that is rolled back mustn't take with it what another appended meanwhile."""
 
     @tool
     async def wait() -> str:

@@ -26,7 +26,7 @@ from tests.agents.fakes import Fake, Script, calls, last_user, said
 
 
 def echo(name: str = "child") -> Agent[str]:
-    """Return an agent that says what it was told, in some words and time."""
+    """Return an agent that repeats what it was told, in a few words and some time."""
     model = Fake(lambda request: said(f"about {last_user(request)} ok"), seconds=1)
     return Agent(name, model=model, instructions="Echo.")
 
@@ -191,7 +191,7 @@ async def test_arguments_that_are_not_one_string_are_answered(autojump_clock: Mo
 
 
 async def test_usage_is_each_runs_own_and_sums_exactly(autojump_clock: MockClock) -> None:
-    """20 runs at once; what agents below used is counted apart, however deep."""
+    """20 runs at once; what agents below used is counted separately, however deep."""
 
     def answer(request: ModelRequest) -> ModelResponse:
         number = int(last_user(request).split()[-1])

@@ -140,7 +140,7 @@ def test_whatever_happens_the_history_is_valid_and_every_call_has_its_result(
 async def test_a_run_with_tools_can_be_cancelled_at_every_checkpoint(
     autojump_clock: MockClock,
 ) -> None:
-    """Nothing is held, the context is as before, and each call that was told of has its result."""
+    """Nothing is held, the context is as before, and each reported call has its result."""
     conversations: list[Conversation] = []
     model = Script(
         calls(("quick", {}), ("queued", {}), ("queued", {}), ("child", {"task": "go"})),

@@ -105,7 +105,7 @@ async def test_encode_of_the_journal_goes_first(tmp_path: Path) -> None:
 
 
 async def test_a_mock_is_no_function_with_a_form_of_its_own(tmp_path: Path) -> None:
-    """It has every attribute that it is asked for."""
+    """It has every attribute it is asked for."""
     async with open_journal(tmp_path / "journal") as journal:
         mock = AsyncMock(return_value=3)
         results = await harness.fan_out(mock, ["x"], journal=journal, key=str, name="mocked")

@@ -140,7 +140,7 @@ async def test_server_that_dies_in_a_call_is_an_error_and_never_a_hang() -> None
 
 @pytest.mark.slow
 async def test_connection_is_open_in_the_clean_up_of_a_cancelled_block() -> None:
-    """A service ends after those who use it, or their clean-up finds it gone."""
+    """A service ends after its users, or their clean-up finds it gone."""
     said: list[str] = []
     with trio.move_on_after(PATIENCE_SECONDS) as scope:
         async with open_mcp_tools(COMMAND) as tools:
@@ -265,14 +265,14 @@ async def test_no_secret_of_a_command_stands_in_an_error(command: list[str], sho
 
 @pytest.mark.slow
 async def test_name_that_providers_refuse_is_one_that_they_take() -> None:
-    """One dot in a name of a server's had every request of the agent refused."""
+    """One dot in a server's tool name got every request of the agent refused."""
     async with open_mcp_tools(COMMAND, only=["stock.count/all"], prefix="shop_") as tools:
         assert [tool.name for tool in tools] == ["shop_stock_count_all"]
         assert await call(tools, "shop_stock_count_all") == "12"
 
 
 def children() -> list[str]:
-    """Return the process ids of live servers that this process has started."""
+    """Return the process ids of live servers that this process started."""
     listed = subprocess.run(
         ["ps", "-eo", "ppid=,pid=,stat=,args="], capture_output=True, text=True, check=True
     )

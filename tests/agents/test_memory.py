@@ -59,7 +59,7 @@ class NoList(list[ModelRequest]):
 async def test_messages_and_deps_are_dead_after_the_run(
     autojump_clock: MockClock, how: str
 ) -> None:
-    """At once, by counting references: an application with the collector off grows otherwise."""
+    """At once, by reference counting: otherwise an application with the collector off grows."""
     references: list[weakref.ref[Any]] = []
 
     @tool(on_error="run")
@@ -113,7 +113,7 @@ async def test_messages_and_deps_are_dead_after_the_run(
 async def test_a_stream_that_is_kept_for_its_reply_lets_go_of_the_deps(
     autojump_clock: MockClock,
 ) -> None:
-    """It kept the block of its run, and that what the run was given."""
+    """It kept its run's block, which kept what the run was given."""
     deps = Deps()
     reference = weakref.ref(deps)
     stream = Agent("a", model=Fake(lambda _: "done")).stream("hi", deps=deps)
@@ -148,7 +148,7 @@ async def test_an_error_with_a_partial_reply_is_freed_without_the_collector(
 
 @pytest.mark.long
 async def test_runs_leave_nothing_behind(autojump_clock: MockClock) -> None:
-    """Also with an observer, a stream and a context that somebody copied."""
+    """Even with an observer, a stream and a context that somebody copied."""
     agent = agent_that_notes(deque(maxlen=5), work)
     counted = 0
 

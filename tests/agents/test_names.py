@@ -1,4 +1,4 @@
-"""What is said of the names that need msgspec where it is missing."""
+"""What is said about names that need msgspec if it is missing."""
 
 from __future__ import annotations
 

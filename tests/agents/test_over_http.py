@@ -24,7 +24,7 @@ RUNS = scaled(24, full=500)
 
 @pytest.fixture
 def autojump_clock() -> MockClock:
-    """A virtual clock that leaves sockets the time to answer."""
+    """A virtual clock that leaves sockets time to answer."""
     return MockClock(autojump_threshold=0.02)
 
 
@@ -36,7 +36,7 @@ async def find(number: str) -> str:
 
 
 def answer(request: ProviderRequest) -> Answer:
-    """Have the number that was asked for found, and then say what was found."""
+    """Have the requested number looked up, then say what was found."""
     found = re.search(
         r"found <\d+>", json.dumps(request.body)
     )  # Each dialect has its place for it.

@@ -1,4 +1,4 @@
-"""What a model is told of a function, and what it may give."""
+"""What a model is told about a function, and what it may pass."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_keys_of_a_dictionary_may_be_numbers() -> None:
 
 
 def test_a_check_of_the_class_itself_is_about_the_arguments() -> None:
-    """So the model is told, also if the tool's own errors fail the run."""
+    """So the model is told, even if the tool's own errors fail the run."""
 
     @dataclass
     class Span:

@@ -104,7 +104,7 @@ async def test_what_is_no_message_is_refused(autojump_clock: MockClock) -> None:
 
 
 async def test_an_empty_message_never_reaches_a_model(autojump_clock: MockClock) -> None:
-    """No provider takes a history with an empty message, so one would have failed the run."""
+    """No provider accepts a history with an empty message, so one would have failed the run."""
     model = Script(calls(("work", {})), "done")
     agent = Agent("a", model=model, tools=[work])
     async with agent.stream("hi") as stream:

@@ -258,7 +258,7 @@ async def test_who_waits_for_room_is_woken_when_there_is_some(autojump_clock: Mo
 
 
 async def test_a_wake_up_that_a_cancelled_task_got_is_not_lost(autojump_clock: MockClock) -> None:
-    """Two wait, and the one that is woken gives up: the other must not wait for ever."""
+    """Two wait, and the one that is woken gives up: the other mustn't wait forever."""
     passed: list[str] = []
     scope = trio.CancelScope()
 
@@ -440,7 +440,7 @@ async def test_an_error_of_the_run_comes_after_its_last_event(autojump_clock: Mo
 async def test_an_error_that_ends_loops_does_not_end_the_readers_quietly(
     autojump_clock: MockClock,
 ) -> None:
-    """`anext` of a model or tool whose iterator is at its end; the reader took it for the end."""
+    """A model or tool calls `anext` on an exhausted iterator; the reader took that for the end."""
 
     async def ask(request: ModelRequest) -> str:
         empty: AsyncIterator[str] = aiter(EmptyIterator())

@@ -1,4 +1,4 @@
-"""Tool calls: side by side, in order, in time, each with a result, and one for each mistake."""
+"""Tool calls: concurrent, in order, in time, each with a result, even after a mistake."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_calls_of_a_turn_run_side_by_side_and_results_stand_in_their_order
 
 
 async def test_a_sequential_tool_loses_no_update(autojump_clock: MockClock) -> None:
-    """20 calls read, wait and write one counter; side by side they would all read 0."""
+    """20 calls read, wait and write one counter; run concurrently, they would all read 0."""
 
     async def count_up() -> int:
         deps = harness.current_run().deps
@@ -360,7 +360,7 @@ async def test_what_a_tool_returns_is_text_or_json(autojump_clock: MockClock) ->
 async def test_text_that_no_request_can_hold_is_told_in_words(
     autojump_clock: MockClock, fails: bool
 ) -> None:
-    """As names of files are that are no UTF-8. The whole history could not be sent or saved."""
+    """Like file names that aren't UTF-8. The whole history couldn't be sent or saved."""
 
     @tool
     async def name_of_file() -> str:
@@ -423,7 +423,7 @@ async def test_an_error_goes_back_to_the_model(autojump_clock: MockClock) -> Non
 
 
 async def test_an_error_fails_the_run_by_choice(autojump_clock: MockClock) -> None:
-    """It comes out as itself, the calls beside it are cut short, and each has a result."""
+    """It comes out unchanged, the other calls are cut short, and each has a result."""
     ended: list[str] = []
     events: list[object] = []
 
@@ -579,7 +579,7 @@ async def test_arguments_that_do_not_fit_are_answered_so_that_the_model_can_try_
 async def test_a_function_that_changes_its_arguments_changes_nobody_elses(
     autojump_clock: MockClock,
 ) -> None:
-    """They stand in the history too, and in the script, which other runs share."""
+    """They are in the history too, and in the script, which other runs share."""
 
     @tool
     async def change(some: dict[str, Any], more: list[Any], any_: Any, typed: list[int]) -> str:
@@ -771,7 +771,7 @@ async def test_a_run_says_which_tools_it_waits_for(autojump_clock: MockClock) ->
 
 @pytest.mark.real_clock
 async def test_plain_tools_do_not_block_each_other() -> None:
-    """4 sleeps of 0.2 s side by side end in less than 0.3 s."""
+    """4 concurrent sleeps of 0.2 s end in less than 0.3 s."""
 
     @tool
     def sleep() -> str:

@@ -239,7 +239,7 @@ async def test_value_returned_in_spite_of_a_cancel_is_kept() -> None:
 
 
 async def test_swallowed_cancel_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio cancels once; a retry loop that catches everything would then run for ever."""
+    """asyncio cancels once; a retry loop that catches everything would then run forever."""
     monkeypatch.setattr("harness.asyncio_bridge._call.CANCEL_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr("harness.asyncio_bridge._call.CLEANUP_SECONDS", 0.02)
     swallowed = 0
@@ -261,7 +261,7 @@ async def test_swallowed_cancel_is_sent_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_self_cancel_is_an_error_that_says_so() -> None:
-    """An asyncio.CancelledError is no Exception; loose in trio it would crash the program."""
+    """An asyncio.CancelledError isn't an Exception; loose in trio, it would crash the program."""
 
     async def cancel_self() -> None:
         task = asyncio.current_task()
@@ -311,7 +311,7 @@ async def test_value_in_spite_of_a_cancel_is_kept_with_a_trio_function_under_way
 
 
 async def test_any_task_factory_will_do() -> None:
-    """One that knew no ``context=`` made each call wait for ever."""
+    """One that didn't know ``context=`` made each call wait forever."""
 
     async def set_factory(factory: Any) -> None:
         asyncio.get_running_loop().set_task_factory(factory)
@@ -352,7 +352,7 @@ def test_libraries_that_ask_for_the_loop_find_asyncio_below_anyio() -> None:
 async def test_task_left_behind_that_swallows_a_cancel_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Leaving the block waited for it for ever, and a dump didn't say for what."""
+    """Leaving the block waited for it forever, and a dump didn't say what for."""
     monkeypatch.setattr("harness.asyncio_bridge._loop.CANCEL_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr("harness.asyncio_bridge._loop.CLEANUP_SECONDS", 0.2)
     swallowed = 0
@@ -409,7 +409,7 @@ async def test_clean_up_of_a_call_that_outlives_the_block_is_not_cut() -> None:
 async def test_cancel_of_a_call_whose_loop_has_just_closed(repeat: int) -> None:
     """The cancel couldn't be handed to the loop, and an error came out of ``cancel()``.
 
-    Whether trio hears of the end before the cancel is chance, so it is tried some times.
+    Whether trio hears of the end before the cancel is chance, so it is tried several times.
     """
     scope = trio.CancelScope()
     loop = open_asyncio()
@@ -447,7 +447,7 @@ async def test_asyncio_code_that_cancels_all_tasks_doesnt_end_the_loop() -> None
 
 
 async def test_asyncio_code_that_stops_the_loop_is_named() -> None:
-    """Later calls waited for ever for a loop that didn't run."""
+    """Later calls waited forever for a loop that wasn't running."""
 
     async def stop() -> None:
         asyncio.get_running_loop().stop()
@@ -701,7 +701,7 @@ async def test_loop_outside_of_its_block_is_refused() -> None:
 
 
 def test_call_trio_outside_of_a_bridge_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="outside of what a run called in asyncio"):
+    with pytest.raises(RuntimeError, match="outside what a run called in asyncio"):
         asyncio.run(call_trio(trio.sleep, 0))
 
 
@@ -751,7 +751,7 @@ print(sorted(name for name in sys.modules if name.startswith(("harness.agents", 
 
 
 def test_it_needs_the_core_alone() -> None:
-    """It stood among the agents, whose models and schemas it has no use for."""
+    """It was among the agents, whose models and schemas it has no use for."""
     done = subprocess.run(
         [sys.executable, "-c", WITH_THE_CORE_ALONE], capture_output=True, text=True, check=True
     )

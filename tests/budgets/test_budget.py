@@ -94,7 +94,7 @@ async def test_a_refusal_holds_nothing_and_says_what_there_is() -> None:
                 assert str(refused.value) == (
                     "run 'nightly/ticket' asked for 301 tokens, and the budget of run 'nightly' "
                     "has 300 tokens left of 1,000 tokens (0 tokens spent, 700 tokens reserved by "
-                    "calls under way); give open_run() a larger budget, ask for less at a time, "
+                    "calls in progress); give open_run() a larger budget, ask for less at a time, "
                     "or end with what there is"
                 )
                 copy = pickle.loads(pickle.dumps(refused.value))
@@ -234,7 +234,7 @@ async def test_any_finite_number_of_dollars_is_a_budget(limit: float) -> None:
 
 
 async def test_callers_side_by_side_cannot_overrun_it_together(autojump_clock: MockClock) -> None:
-    """Each sees that enough is left, before any of them has spent: the classic of budgets."""
+    """Each sees that enough is left before any has spent: the classic budget fault."""
 
     async def call(item: int) -> None:
         with reserve_budget(tokens=10) as spending:
@@ -427,7 +427,7 @@ async def test_a_meter_hears_what_is_spent_in_its_run_and_below() -> None:
 async def test_a_meter_may_be_given_to_a_run_before_it_begins(
     budget: harness.Budget | None,
 ) -> None:
-    """As the engine does that makes the run of an attempt, and lets it begin later."""
+    """Like the engine, which makes an attempt's run and lets it begin later."""
     history: harness.RunLocal[list[int]] = harness.RunLocal(list, fork=list.copy)
     tape = Tape()
     async with harness.open_run("outer", budget=budget) as run:
@@ -463,7 +463,7 @@ STEPS = st.lists(
 def test_what_is_spent_is_what_was_used_whatever_is_done(
     steps: list[tuple[str, int]], limits: list[int]
 ) -> None:
-    """Beside a chain of runs with budgets goes an obvious model: what is held, and was used."""
+    """An obvious model runs alongside a chain of runs with budgets: what is held, and was used."""
     trio.run(partial(_random_spending, steps, limits), clock=MockClock(autojump_threshold=0))
 
 

@@ -34,7 +34,7 @@ async def ending(model: SimulatedModel, content: str, key: str) -> tuple[str, fl
 
 
 async def test_latency_and_failures_do_not_depend_on_the_company(autojump_clock: MockClock) -> None:
-    """Were they drawn in order of arrival, a sample run alone would meet another model."""
+    """If they were drawn in order of arrival, a sample run alone would meet a different model."""
     requests = [f"request {number}" for number in range(200)]
     alone = {}
     for content in requests:

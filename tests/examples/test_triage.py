@@ -26,7 +26,7 @@ BANKING_EXAMPLES = BANKING.with_name("banking77_train.csv")
 
 @pytest.fixture(autouse=True)
 def fresh_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test meet a model that has seen nobody yet."""
+    """Give each test a model that has seen nobody yet."""
     monkeypatch.setattr(triage, "MODEL", SimulatedModel(answer=triage.MODEL.answer))
 
 

@@ -28,7 +28,7 @@ def city(value: dict[str, Any]) -> Any:
 
 
 def majority(key: Any, answers: tuple[Result[Any], ...]) -> Any:
-    """Return what most say, if there are at least two who say it."""
+    """Return what most say, if at least two say it."""
     [(people, count)] = Counter(answer.value["people"] for answer in answers).most_common(1)
     return people if count > 1 else UNDECIDED
 
@@ -96,7 +96,7 @@ class Reply:
 
 @attrs.define
 class Agent:
-    """An agent as this library has them: called with one item, it returns a reply."""
+    """An agent like this library's: called with one item, it returns a reply."""
 
     says: Any
     asked: list[str] = attrs.field(factory=list)

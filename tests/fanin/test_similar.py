@@ -12,7 +12,7 @@ from tests.fanin.made_results import arrivals, values
 
 
 def at(*degrees: float) -> list[list[float]]:
-    """Return a vector of the plane for each angle."""
+    """Return a vector in the plane for each angle."""
     return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
 
 
@@ -183,7 +183,7 @@ def static_model(words: Sequence[str], vectors: Sequence[Sequence[float]]) -> An
 
 
 def test_a_static_model_of_model2vec_is_an_embedder() -> None:
-    """The choice that the documents name, on a model made here: weights can't be fetched."""
+    """The choice that the docs recommend, on a model made here: weights can't be fetched."""
     words = ["late", "delayed", "parcel", "delivery", "card", "stolen"]
     vectors: list[list[float]] = [
         [1, 0, 0.1],

@@ -25,7 +25,7 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 class Flaky:
-    """Fails as often as it is told, then answers; each call takes a second."""
+    """Fails as often as told, then answers; each call takes a second."""
 
     def __init__(self, *errors: Exception, seconds: float = 1) -> None:
         """Fail with these, in turn."""
@@ -169,7 +169,7 @@ async def test_the_timeout_is_for_each_attempt(autojump_clock: MockClock) -> Non
 
 
 async def test_a_late_return_counts(autojump_clock: MockClock) -> None:
-    """A function that was cancelled and returns all the same has returned; the item goes on."""
+    """A function that was cancelled but returns all the same has returned; the item goes on."""
 
     async def stubborn(item: int) -> int:
         with trio.CancelScope(shield=True):
@@ -182,7 +182,7 @@ async def test_a_late_return_counts(autojump_clock: MockClock) -> None:
 
 
 async def test_a_timeout_from_inside_is_a_failure(autojump_clock: MockClock) -> None:
-    """As of a run: only the stage's own time makes the item timed out."""
+    """As with a run: only the stage's own time makes the item timed out."""
 
     async def impatient(item: int) -> None:
         with trio.fail_after(1):

@@ -39,7 +39,7 @@ async def test_a_member_that_is_cancelled_leaves_the_others_their_values(
 
 
 async def test_a_retry_gets_the_whole_list_again(autojump_clock: MockClock) -> None:
-    """The first attempt had taken something out of the list that the second one got."""
+    """The first attempt had removed something from the list that the second got."""
     tries = 0
 
     async def trims(items: list[int]) -> list[str]:

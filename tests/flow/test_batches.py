@@ -327,7 +327,7 @@ async def test_its_slot_is_kept_until_its_last_member_has_room(autojump_clock: M
 async def test_a_full_window_is_the_end_of_waiting_only_for_a_reader_that_waits(
     autojump_clock: MockClock,
 ) -> None:
-    """A slow reader keeps items out for a while, which is no reason for small batches."""
+    """A slow reader keeps items out for a while; that is no reason for small batches."""
     calls = Calls(seconds=0)
     pipeline = Pipeline(stage(calls, name="embed", batch=Batch(4)), buffer=0)
     async with pipeline.open(range(40), window=8) as stream:

@@ -52,7 +52,7 @@ async def test_cancelling_its_own_run_returns_what_is_there(autojump_clock: Mock
 
 
 async def test_a_stop_lets_items_go_their_whole_way(autojump_clock: MockClock) -> None:
-    """Those under way end in the last stage; nothing more is pulled."""
+    """Those in progress end in the last stage; nothing more is pulled."""
     source = Source()
 
     async def may_stop(item: int) -> int:
@@ -157,7 +157,7 @@ async def test_tasks_that_belong_to_an_item_end_before_it(autojump_clock: MockCl
 async def test_a_cancelled_item_leaves_its_place_to_the_first_outside(
     autojump_clock: MockClock,
 ) -> None:
-    """And that one's stage can go on: the place was all that it waited for."""
+    """And that item's stage can go on: the place was all it was waiting for."""
     runs: dict[int, harness.Run] = {}
     began: dict[int, float] = {}
 

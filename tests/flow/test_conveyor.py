@@ -57,7 +57,7 @@ def test_equal_stages_are_an_exact_conveyor(
 async def test_the_slowest_stage_alone_decides_the_throughput(
     autojump_clock: MockClock, slow_at: int
 ) -> None:
-    """Twenty items at two per three seconds: thirty seconds, and the rest runs beside that."""
+    """Twenty items at two per three seconds: thirty seconds, with the rest running alongside."""
 
     async def slow(item: int) -> int:
         await trio.sleep(3)

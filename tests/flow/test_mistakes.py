@@ -24,7 +24,7 @@ class Frozen(Exception):
 async def test_a_plain_function_that_returns_none_is_a_mistake_in_the_program(
     autojump_clock: MockClock,
 ) -> None:
-    """None stood for "not called yet" too, so that every item failed with Python's own words."""
+    """None also meant "not called yet", so every item failed with Python's own words."""
 
     def log(item: int) -> Any:
         return None
@@ -59,7 +59,7 @@ async def test_a_forgotten_await_is_the_failure_of_its_own_stage(
 async def test_outputs_that_reserve_what_their_generator_holds_are_refused(
     autojump_clock: MockClock, concurrent: int
 ) -> None:
-    """With one place they waited for it for ever; a call of the same pipeline was refused."""
+    """With one place, they waited for it forever; a call of the same pipeline was refused."""
 
     async def several(item: int) -> Any:
         for number in range(3):

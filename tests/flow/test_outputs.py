@@ -207,7 +207,7 @@ async def test_without_outputs_the_generator_s_error_is_the_item_s(
 
 
 async def test_its_time_is_the_time_that_it_runs(autojump_clock: MockClock) -> None:
-    """Waiting for room behind it is not the generator's fault."""
+    """Waiting for room after it isn't the generator's fault."""
 
     async def slow(item: str) -> str:
         await trio.sleep(10)

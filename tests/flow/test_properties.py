@@ -1,4 +1,4 @@
-"""Whatever the stages do and whatever befalls it, a pipeline conserves count, limits and order.
+"""Whatever the stages do and whatever happens, a pipeline preserves count, limits and order.
 
 Stages that return one value, drop, yield several or gather; failures, timeouts, retries, hedges,
 fallbacks; cancels and stops from inside and outside; early exit. Every combination ends with one
@@ -41,7 +41,7 @@ class Given:
 
 @attrs.frozen
 class Case:
-    """A pipeline, and what befalls it."""
+    """A pipeline, and what happens to it."""
 
     stages: list[Given]
     items: int
@@ -230,7 +230,7 @@ class World:
         scope.cancel()
 
     def check(self, results: Any) -> None:
-        """Assert what holds for the results of every pipeline."""
+        """Assert what is true of every pipeline's results."""
         indexes = [result.index for result in results]
         if self.case.kind == "list":
             assert indexes == list(range(self.case.items))
@@ -240,7 +240,7 @@ class World:
             self.check_result(result)
 
     def check_result(self, result: Any) -> None:
-        """Assert what holds for every result."""
+        """Assert what is true of every result."""
         if result.status == "ok":
             assert result.error is None
             self.check_value(result.value, result.index)
@@ -356,7 +356,7 @@ def test_a_stream_conserves_count_order_and_window(
 
 @given(cases)
 def test_without_trouble_every_item_gets_through(case: Case) -> None:
-    """Nothing deadlocks: neither gates, nor batches that wait for what can't come any more."""
+    """Nothing deadlocks: neither gates, nor batches that wait for what can no longer come."""
     quiet = attrs.evolve(
         case,
         stages=[

@@ -112,7 +112,7 @@ async def test_within_ends_the_whole_with_what_is_there(autojump_clock: MockCloc
 
 
 async def test_a_dropped_item_is_ok_and_has_no_value(autojump_clock: MockClock) -> None:
-    """It ends where it is dropped; the stages behind never see it."""
+    """It ends where it is dropped; later stages never see it."""
     seen: list[int] = []
 
     async def odd_only(item: int) -> Any:
@@ -170,7 +170,7 @@ async def test_an_item_that_cancels_its_run_ends_alone(autojump_clock: MockClock
 async def test_a_function_that_is_not_async_ends_everything_at_once(
     autojump_clock: MockClock,
 ) -> None:
-    """A mistake in the program is no failure of an item: it comes out as itself, and says where."""
+    """A mistake in the program isn't an item's failure: it comes out unchanged, and says where."""
 
     def plain_function(item: int) -> int:
         return item

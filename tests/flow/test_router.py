@@ -106,7 +106,7 @@ async def test_the_default_takes_what_has_no_track(autojump_clock: MockClock) ->
 async def test_a_classifier_that_raises_fails_the_item_and_is_named(
     autojump_clock: MockClock,
 ) -> None:
-    """A default is for what has no track; that the choice itself failed must not be hidden."""
+    """A default is for items without a track; it mustn't hide that the choice itself failed."""
 
     async def choose(item: int) -> str:
         await trio.lowlevel.checkpoint()
@@ -165,7 +165,7 @@ async def test_a_timeout_escalates_too(autojump_clock: MockClock) -> None:
 
 
 async def test_it_fails_for_good_on_the_second_track(autojump_clock: MockClock) -> None:
-    """Two tracks that name each other don't play ping-pong; the error tells of both."""
+    """Two tracks that name each other don't play ping-pong; the error mentions both."""
 
     async def fails(item: int) -> None:
         await trio.sleep(1)

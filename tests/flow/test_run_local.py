@@ -1,4 +1,4 @@
-"""One run and one task per item, from the first stage to the last, that meet no other item's."""
+"""One run and one task per item, from the first stage to the last, apart from all others."""
 
 import contextvars
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What a pipeline tells of its stages: who is busy, who waits, where the bottleneck is."""
+"""What a pipeline says about its stages: which are busy, what waits, where the bottleneck is."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def sleeper(seconds: float) -> Any:
 
 
 async def test_the_slowest_stage_is_the_bottleneck(autojump_clock: MockClock) -> None:
-    """Those behind it keep slots as well, but holding up is not work."""
+    """Those behind it keep slots too, but being held up isn't work."""
     pipeline = Pipeline(
         stage(sleeper(1), name="fetch", limit=2),
         stage(sleeper(4), name="parse", limit=2),

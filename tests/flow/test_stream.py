@@ -86,7 +86,7 @@ async def test_keep_keeps_all(autojump_clock: MockClock) -> None:
 
 
 async def test_a_stream_tells_its_own_statistics(autojump_clock: MockClock) -> None:
-    """Two streams of one pipeline at once are two pipelines under way."""
+    """Two streams of one pipeline at once are two running pipelines."""
     pipeline = Pipeline(stage(nap, limit=1), stage(nap, limit=1))
     async with pipeline.open([1, 1]) as one, pipeline.open([2, 2, 2]) as other:
         async for _ in one:

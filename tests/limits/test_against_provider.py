@@ -1,7 +1,7 @@
 """Against a provider that judges for itself: no violation, full use, quick adaptation.
 
-The simulated provider stands in the testing kit, a floor above the limits; it is used here
-because it judges by arithmetic of its own.
+The simulated provider is in the testing kit, a floor above the limits; it is used here because it
+judges by its own arithmetic.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ async def test_limits_that_are_twice_too_high_are_corrected(
 async def test_long_calls_leave_little_unused(
     judged: Judged, least_use: float, autojump_clock: MockClock
 ) -> None:
-    """100 calls are always under way; taken off the provider's count once more, they cost 16 %."""
+    """100 calls are always in progress; taking them off the provider's count twice cost 16 %."""
     async with open_provider(
         answer=answer,
         requests_per_minute=300,

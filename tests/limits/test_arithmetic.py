@@ -332,7 +332,7 @@ def test_those_that_starved_do_not_pile_up_in_their_lane() -> None:
 )
 @EXAMPLES
 def test_the_order_is_that_of_an_obvious_line(steps: list[tuple[str, int]]) -> None:
-    """A short line, in which nobody starves: the largest priority, then the first come."""
+    """A short line, in which nobody starves: the largest priority, then the first to come."""
     line: Line[Waiting] = Line()
     waiting: list[tuple[float, int, Waiting]] = []
     for number, (step, value) in enumerate(steps):

@@ -1,6 +1,6 @@
 """Nothing is lost and nothing is minted, whatever callers do and in whatever order.
 
-A machine of random steps drives a limiter and, beside it, an obvious model: a list of charges.
+A machine of random steps drives a limiter and, alongside it, an obvious model: a list of charges.
 After each step the two must agree.
 """
 

@@ -8,7 +8,7 @@ from harness.limits import Limiter
 
 
 async def test_a_dump_names_the_limiter_and_its_line(autojump_clock: MockClock) -> None:
-    """It said that the run waits for nothing that code can show: the most common wait of all."""
+    """It said that the run waited for nothing that code can show: the most common wait of all."""
     limiter = Limiter("acme", concurrent=1)
 
     async def body(item: int) -> None:

@@ -259,7 +259,7 @@ async def test_available_is_what_remains_less_what_is_unsettled(
 async def test_a_providers_remaining_bounds_the_window_and_not_only_the_burst(
     autojump_clock: MockClock,
 ) -> None:
-    """Others use the same key: 5 are left of 100, and more comes at the speed of the limit."""
+    """Others use the same key: 5 of 100 are left, and more come back at the rate of the limit."""
     limiter = Limiter("openai", requests=Rate(100, 60), burst_seconds=60)
     limiter.observe(status=200, headers=openai_headers(limit=100, remaining=5, reset="57s"))
     times: list[float] = []

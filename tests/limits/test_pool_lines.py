@@ -9,7 +9,7 @@ from harness.limits import Limiter, ProviderPool
 async def test_a_pool_is_served_when_a_member_s_own_line_empties(
     autojump_clock: MockClock,
 ) -> None:
-    """Somebody left the member's line by a cancel; the pool waited for ever with all free."""
+    """A cancel took somebody out of the member's line; the pool waited forever with all free."""
     limiter = Limiter("account", requests_per_minute=60)
     pool = ProviderPool([limiter])
     granted: list[float] = []

@@ -47,7 +47,7 @@ class Arrivals:
 async def test_saturated_requests_use_all_and_never_exceed(
     provider: str, seed: int, autojump_clock: MockClock
 ) -> None:
-    """More callers than the limit bears, arriving at random: full use, and no window over it."""
+    """More callers than the limit allows, arriving at random: full use, and no window over it."""
     draws = random.Random(f"{provider} {seed}")
     limit = draws.choice([30, 100, 437, 600])
     limiter = Limiter(provider, requests_per_minute=limit)

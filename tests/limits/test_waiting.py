@@ -176,7 +176,7 @@ async def test_a_grant_and_a_cancel_in_one_step_lose_nothing(autojump_clock: Moc
 
 
 def cancel_at_step(step: int) -> bool:
-    """Cancel a caller at its n-th step; return whether it came that far."""
+    """Cancel a caller at its n-th step; return whether it got that far."""
     limiter = Limiter("model", tokens=Rate(100, 10), concurrent=2, burst_seconds=5)
     scope = trio.CancelScope()
     finished: list[str] = []
@@ -358,7 +358,7 @@ def test_full_use_on_a_real_clock(rate: Rate) -> None:
 
 
 async def test_who_runs_late_is_charged_when_it_runs(mock_clock: MockClock) -> None:
-    """In a busy loop a grant and its task lie milliseconds apart, and requests go out late."""
+    """In a busy loop a grant and its task are milliseconds apart, and requests go out late."""
     limiter = Limiter("model", tokens=Rate(10, 10), burst_seconds=10)
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""The simulated provider with the models that can ask it, for the tests beside this file."""
+"""The simulated provider with the models that can ask it, for the tests in this folder."""
 
 from __future__ import annotations
 

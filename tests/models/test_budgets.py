@@ -109,7 +109,7 @@ async def test_with_a_stated_maximum_calls_side_by_side_never_overrun(
 
 
 class Unknown(FunctionModel):
-    """A model of which nobody knows what it will use: 60 tokens in and 40 out, after a second."""
+    """A model whose use nobody knows beforehand: 60 tokens in and 40 out, after a second."""
 
     def __init__(self, failures: int = 0, **options: Any) -> None:
         super().__init__(self.answer, **options)
@@ -135,7 +135,7 @@ class Unknown(FunctionModel):
 async def test_a_first_wave_of_unknown_calls_spends_all_of_a_budget_and_no_more(
     dimension: str, failures: int, autojump_clock: MockClock
 ) -> None:
-    """They held nothing of their output once, and overran the budget five times over."""
+    """They used to hold nothing for their output, and overran the budget five times over."""
     limiter = Limiter("provider", requests_per_minute=60_000, burst_seconds=10)
     if dimension == "tokens":
         model, budget = Unknown(failures, limiter=limiter), harness.Budget(tokens=1_000)
@@ -211,7 +211,7 @@ class UnknownInPieces(Unknown):
 async def test_a_budget_for_all_refuses_no_stream_for_what_the_first_only_hold(
     autojump_clock: MockClock,
 ) -> None:
-    """Nobody waited for a stream once, so a hundred of them were refused that as runs were not."""
+    """Nobody used to wait for a stream, so a hundred were refused where plain calls weren't."""
     model = UnknownInPieces()
     async with harness.open_run("paid", budget=harness.Budget(tokens=50_000)):
         assert (await harness.fan_out(model.read, [HELLO] * 100)).complete
@@ -241,7 +241,7 @@ async def test_whole_answers_and_streams_wait_for_each_other(autojump_clock: Moc
 async def test_nobody_waits_for_a_reader_who_does_not_read(
     waiting: int, autojump_clock: MockClock
 ) -> None:
-    """He may be waiting for just those that wait for him."""
+    """The reader may be waiting for exactly those that wait for the stream."""
     model = UnknownInPieces()
     refused: list[float] = []
 
@@ -434,7 +434,7 @@ async def test_a_failure_costs_what_it_may_have_used(error: Exception, spent: in
 
 
 async def test_who_is_cut_off_is_not_billed_for_a_guess(autojump_clock: MockClock) -> None:
-    """The losers of a race would else use up a budget with what they never said."""
+    """Otherwise the losers of a race would use up a budget with what they never said."""
     model = Unknown()
     async with harness.open_run("paid", budget=harness.Budget(tokens=100_000)):
         with trio.move_on_after(0.5):

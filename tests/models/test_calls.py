@@ -177,7 +177,7 @@ async def test_a_wait_past_the_deadline_gives_the_refusal_at_once(
 async def test_refusals_without_end_are_waited_for_ten_minutes_at_most(
     retry_after: float | None, autojump_clock: MockClock
 ) -> None:
-    """Also when the provider says to come back at once, every time."""
+    """Even if the provider says to come back at once, every time."""
     limiter = Limiter("provider", concurrent=1_000)
     asked = 0
 

@@ -123,7 +123,7 @@ def test_pieces_of_several_calls_are_put_together() -> None:
 
 
 def test_servers_that_leave_things_out_are_understood() -> None:
-    """No numbers of calls, no ids, no end marker, usage beside the last piece."""
+    """No call numbers, no ids, no end marker, usage alongside the last piece."""
     whole = read_stream(
         OpenAIChat(),
         [
@@ -166,7 +166,7 @@ def test_what_is_not_known_is_passed_over() -> None:
 
 
 def test_text_in_parts_is_text() -> None:
-    """As some servers give it that have parts of other kinds too."""
+    """As given by some servers that have parts of other kinds too."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     parts = [thought, {"type": "text", "text": "yes"}, {"type": "text", "text": " and no"}]
     message = {"content": parts}
@@ -289,7 +289,7 @@ def test_what_a_model_thought_before_it_calls_a_tool_is_sent_back_unchanged() ->
 def test_a_name_that_no_provider_takes_back_is_sent_as_one_they_take(
     dialect: Dialect, name: str, sent: str
 ) -> None:
-    """Models call tools that there aren't; the next request was refused for its history."""
+    """Models call tools that don't exist; the next request was refused for its history."""
     history = [
         Message("user", "hi"),
         Message("assistant", tool_calls=[ToolCall("c1", name, {})]),
@@ -362,7 +362,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES, st.sampled_from([OpenAIChat(), OpenAIResponses(), AnthropicMessages()]))
 def test_whatever_comes_is_read_or_called_unreadable(value: object, dialect: Dialect) -> None:
-    """Anything else would come out of a call as the ``TypeError`` of nobody knows what."""
+    """Anything else would come out of a call as an obscure ``TypeError``."""
     from_reader = dialect.reader()
     for attempt in (lambda: dialect.read(value), lambda: from_reader.take(value)):
         with contextlib.suppress(UnreadableReply, ReportedError):

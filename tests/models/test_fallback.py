@@ -171,7 +171,7 @@ async def test_when_nobody_can_be_waited_for_it_says_so(autojump_clock: MockCloc
 
 
 class Breaking:
-    """A model of somebody else that breaks off in the middle, and knows no error of ours."""
+    """Somebody else's model that breaks off in the middle, and knows none of our errors."""
 
     def __init__(self, after: int, error: Exception | None = None) -> None:
         self.after = after
@@ -259,7 +259,7 @@ async def test_an_option_that_there_is_not_stays_a_mistake() -> None:
 
 
 async def test_each_call_is_settled_and_billed_once(autojump_clock: MockClock) -> None:
-    """To whoever answered, at its own price; who failed at nothing."""
+    """To whichever answered, at its own price; those that failed cost nothing."""
     first = Provider("first", tokens_per_minute=10_000)
     second = Provider("second", tokens_per_minute=10_000)
     first.error = ModelStatusError("broken", status_code=500)

@@ -159,7 +159,7 @@ async def test_a_host_that_is_not_there(asking: Callable[..., Any], way: str) ->
 
 @pytest.mark.slow
 async def test_a_storm_of_refusals_is_waited_out(autojump_clock: MockClock) -> None:
-    """30 s in which everybody is refused; nobody fails, and nobody storms."""
+    """30 s in which everybody is refused; nobody fails, and there is no storm."""
     limiter = Limiter("provider", requests_per_minute=6_000)
     faults = Faults(storms=[Storm(status=529, duration_seconds=30.0)])
     async with open_model("messages", answer=echo, faults=faults, options={"limiter": limiter}) as (
@@ -230,12 +230,12 @@ JSON, EVENTS = head("application/json"), head("text/event-stream")
 
 WHOLE = {
     "not JSON": (b"<html>gateway</html>", "malformed reply"),
-    "no object": (b"[]", "the reply is no object"),
+    "no object": (b"[]", "the reply isn't an object"),
     "nothing in it": (b"{}", "no choices|no output|no content"),
     "not text": (b'{"a": "\xff"}', "malformed reply"),
     "nothing": (b"", "malformed reply"),
     "too deep": (b"[" * 100_000, "malformed reply"),
-    "null": (b"null", "the reply is no object"),
+    "null": (b"null", "the reply isn't an object"),
 }
 
 
@@ -293,7 +293,7 @@ async def test_streams_that_make_no_sense(way: str, what: str) -> None:
 async def test_a_server_that_keeps_the_connection_after_its_end_holds_nobody(
     autojump_clock: MockClock,
 ) -> None:
-    """All was said, so the whole comes at once; the connection gets a second, and is closed."""
+    """All was said, so the whole comes at once; the connection gets a second, then is closed."""
     said = b'data: {"choices": [{"delta": {"content": "on"}, "finish_reason": "stop"}]}\n\n'
     end = b"data: [DONE]\n\n"
     async with (
@@ -339,7 +339,7 @@ IN_A_REPLY = {
 async def test_an_error_in_a_reply_whose_status_says_that_all_is_well(
     way: str, status: int
 ) -> None:
-    """As of those who pass on what others answer: it was "no choices", and the reason was lost."""
+    """From servers that pass on others' answers: it was "no choices", and the reason was lost."""
     if way == "messages" and status == 429:
         body = IN_A_REPLY[way].replace(b"api_error", b"rate_limit_error")
     else:

@@ -47,7 +47,7 @@ def connections_in(clients: SharedClients) -> list[Any]:
 
 
 async def check_clean(model: ProviderModel, provider: Any) -> None:
-    """Hold both ends to having nothing under way."""
+    """Check that neither end has anything in progress."""
     await trio.sleep(60)  # The simulated provider notices who is gone.
     clients = clients_of(model)
     assert clients.in_flight == 0

@@ -185,7 +185,7 @@ async def test_a_history_in_the_words_of_responses() -> None:
 
 
 async def test_a_history_in_the_words_of_messages() -> None:
-    """All that is said to the model in a row is one turn: Anthropic wants the results so."""
+    """Consecutive messages to the model are one turn: Anthropic wants the results that way."""
     body = await body_of("messages", HISTORY)
     assert body["system"] == "Be brief."
     assert body["messages"] == [

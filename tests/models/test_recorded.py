@@ -110,7 +110,7 @@ async def test_what_was_recorded_is_replayed(tmp_path: Path, autojump_clock: Moc
 async def test_a_session_that_records_sees_what_a_replay_sees(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Equal requests side by side are asked once; a place in their order would be shared state."""
+    """Equal concurrent requests are asked once; a place in their order would be shared state."""
     path = tmp_path / "cassette.jsonl"
     counting = Counting()
 

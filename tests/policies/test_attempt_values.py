@@ -183,7 +183,7 @@ def test_a_hedges_after_must_be_seconds(after: Any, error: type[Exception]) -> N
     ],
 )
 def test_a_percentile_must_be_a_share(percentile: Any, error: type[Exception]) -> None:
-    """Above all 95 in place of 0.95."""
+    """Above all, 95 instead of 0.95."""
     with pytest.raises(error, match="percentile"):
         Hedge(percentile=percentile)
 

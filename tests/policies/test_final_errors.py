@@ -22,7 +22,7 @@ from harness.policies import RetryOn
 
 @pytest.mark.parametrize("on", [Exception, QuotaExhaustedError, lambda error: True])
 def test_a_quota_that_is_used_up_is_never_retried(on: RetryOn) -> None:
-    """It is full again tomorrow; who waits for that would hold a whole batch until then."""
+    """It is full again tomorrow; waiting for that would hold up a whole batch until then."""
     assert not harness.Retry(3, on=on).applies_to(QuotaExhaustedError("50 a day"))
 
 

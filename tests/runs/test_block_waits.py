@@ -267,7 +267,7 @@ async def test_a_task_started_while_the_runs_tasks_are_ended_is_ended_too(
     """The body has failed, its tasks are cancelled, and one starts another in its cleanup.
 
     The cancel had been sent out before and didn't reach the newcomer, which ran on: the block that
-    was to be left at once was held for as long as it liked, an endless one for ever.
+    was to be left at once was held for as long as it liked, an endless one forever.
     """
     left_at: list[float] = []
     begun: list[str] = []

@@ -296,7 +296,7 @@ async def test_grace_reaches_tasks_in_foreign_nurseries(autojump_clock: MockCloc
 async def test_a_cancel_from_outside_during_the_grace_is_named_as_that(
     autojump_clock: MockClock, grace: float
 ) -> None:
-    """The grace wasn't over, or never is: the run's own cancel has not taken effect."""
+    """The grace wasn't over, or never ends: the run's own cancel hasn't taken effect."""
     with trio.move_on_after(3) as outer:
         async with harness.open_run("job") as run:
             run.cancel("not needed", grace=grace)
@@ -310,7 +310,7 @@ async def test_a_cancel_from_outside_during_the_grace_is_named_as_that(
 async def test_a_deadline_at_the_instant_in_which_the_grace_ends_is_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
-    """What comes first counts, and the deadline was there first. It has no reason of a cancel."""
+    """What comes first counts, and the deadline was first. It doesn't get a cancel's reason."""
     with pytest.raises(RunTimedOut):
         async with harness.open_run("job", timeout=3) as run:
             run.cancel("not needed", grace=3)

@@ -13,7 +13,7 @@ from tests.support.context import unchanged_context
 
 
 async def clean(seconds: float, *, max_seconds: float | None = None) -> None:
-    """Clean up for so long; the default for ``max_seconds`` is harness's own."""
+    """Clean up for this long; the default for ``max_seconds`` is harness's own."""
     with harness.cleanup() if max_seconds is None else harness.cleanup(max_seconds=max_seconds):
         await trio.sleep(seconds)
 
@@ -49,7 +49,7 @@ async def test_by_default_it_lasts_five_seconds_after_the_cancel(autojump_clock:
 async def test_five_nested_cleanups_of_a_second_end_after_one_second(
     autojump_clock: MockClock,
 ) -> None:
-    """Each with a limit of its own, they would have taken five."""
+    """With a limit each, they would have taken five."""
 
     async def nested(levels: int) -> None:
         if levels:
@@ -95,7 +95,7 @@ async def test_cleanups_of_five_nested_runs_share_the_deadline_of_the_outermost(
 async def test_a_cleanup_inside_another_ends_with_it_at_the_latest(
     autojump_clock: MockClock,
 ) -> None:
-    """Else the inner shield would hold off the end of the outer one."""
+    """Otherwise the inner shield would hold off the end of the outer one."""
     async with harness.open_run("job") as run:
         run.cancel()
         try:

@@ -1,4 +1,4 @@
-"""When the time for a cleanup starts: with the cancel, whosever and whenever it is."""
+"""When the time for a cleanup starts: with the cancel, whoever's it is and whenever it comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.errors import RunTimedOut
 
 
 async def clean(seconds: float, *, max_seconds: float | None = None) -> None:
-    """Clean up for so long; the default for ``max_seconds`` is harness's own."""
+    """Clean up for this long; the default for ``max_seconds`` is harness's own."""
     with harness.cleanup() if max_seconds is None else harness.cleanup(max_seconds=max_seconds):
         await trio.sleep(seconds)
 
@@ -190,7 +190,7 @@ async def test_under_a_foreign_cancel_nested_cleanups_share_the_clock(
 async def test_a_foreign_cancel_inside_a_run_is_forgotten_when_it_is_left(
     autojump_clock: MockClock,
 ) -> None:
-    """The next scope's cleanup starts anew, or it would have no time at all."""
+    """The next scope's cleanup starts afresh, or it would have no time at all."""
     async with harness.open_run("job") as run:
         for expected in (1, 21):
             with trio.CancelScope() as scope:

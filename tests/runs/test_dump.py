@@ -255,7 +255,7 @@ async def test_waiting_for_of_the_running_task_and_of_an_ended_run_are_words_too
 async def test_a_dump_of_an_ended_run_says_whether_tasks_still_carry_it(
     autojump_clock: MockClock, carried: bool
 ) -> None:
-    """It said so of every ended run, which sent people after strays that were none."""
+    """It said so of every ended run, which sent people after strays that weren't."""
     async with trio.open_nursery() as nursery:
         async with harness.open_run("job") as run:
             if carried:
@@ -272,7 +272,7 @@ async def test_a_dump_of_an_ended_run_says_whether_tasks_still_carry_it(
 
 
 def indent(line: str) -> int:
-    """Return how far the first letter of the line stands from the left."""
+    """Return how far the first letter of the line is from the left."""
     match = re.search(r"\w", line)
     assert match is not None
     return match.start()

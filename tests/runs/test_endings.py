@@ -341,7 +341,7 @@ async def test_an_outer_cancel_passes_untouched_and_the_run_is_cancelled() -> No
 
 
 async def test_an_outer_cancel_as_a_group_of_only_cancelled_is_still_a_cancel() -> None:
-    """Seen first as `failed`: the group isn't a `Cancelled`, so it was taken for an error."""
+    """First seen as `failed`: the group isn't a `Cancelled`, so it was taken for an error."""
     seen: list[BaseException] = []
     with trio.CancelScope() as outer:
         try:
@@ -389,7 +389,7 @@ async def test_a_parents_deadline_ends_the_child_cancelled_and_the_parent_timed_
 async def test_when_both_deadlines_are_the_same_instant_the_parents_counts(
     autojump_clock: MockClock,
 ) -> None:
-    """Else the child's `RunTimedOut` would make a failure of the parent's own deadline."""
+    """Otherwise the child's `RunTimedOut` would turn the parent's own deadline into a failure."""
     with pytest.raises(RunTimedOut):
         async with harness.open_run("parent", timeout=2) as parent:
             async with harness.open_run("child", timeout=2) as child:
@@ -456,7 +456,7 @@ def leaves(exc: BaseException) -> list[BaseException]:
 
 
 async def raise_beside_cancelled(error: Exception) -> None:
-    """Wait for a cancel, then raise it in a group beside an error."""
+    """Wait for a cancel, then raise it in a group with an error."""
     try:
         await trio.sleep_forever()
     except trio.Cancelled as cancelled:

@@ -121,7 +121,7 @@ async def test_a_read_that_is_cancelled_as_the_event_comes_loses_no_event(
 async def test_reading_a_subscription_without_its_block_is_refused(
     autojump_clock: MockClock,
 ) -> None:
-    """It listens only inside its block, and the reader waited for ever."""
+    """It listens only inside its block, and the reader waited forever."""
     async with harness.open_run("job") as run:
         run.emit_nowait("unheard")
         with trio.fail_after(60), pytest.raises(RuntimeError, match="async with"):

@@ -1,4 +1,4 @@
-"""A run has an identity of its own: slotted, hashable, and named as no other in any process."""
+"""A run has an identity of its own: slotted, hashable, and with a name unique to all processes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_at_any_line_of_a_runs_block(body: Callable[[], Awaitable[object]]) -> N
 
 
 def test_at_any_line_of_a_counter() -> None:
-    """A lock that stays taken stops whoever uses the counter next, for ever."""
+    """A lock that stays taken blocks whoever uses the counter next, forever."""
     counter = Counter()
 
     async def wait(level: int) -> None:

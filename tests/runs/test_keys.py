@@ -116,7 +116,7 @@ async def test_each_effect_has_a_key_whatever_the_order(autojump_clock: MockCloc
 
 async def test_outside_of_a_tool_call_an_effect_needs_a_name() -> None:
     async with harness.open_run("job") as run:
-        with pytest.raises(TypeError, match="needs a name outside of a tool call"):
+        with pytest.raises(TypeError, match="needs a name outside a tool call"):
             run.effect_key()
         with pytest.raises(ValueError, match="tells the effect from others"):
             run.effect_key("")
@@ -187,7 +187,7 @@ def test_a_key_of_a_once_is_put_into_words_that_last(key: Hashable) -> None:
 
 @pytest.mark.parametrize("key", [object(), (1, object()), test_two_fan_outs_have_no_key_in_common])
 def test_an_object_without_lasting_words_has_none(key: Hashable) -> None:
-    """Its address may be another object's later, whose effect would then not be had."""
+    """Its address may later be another object's, whose effect would then be skipped."""
     assert words_of_key(key) is None
 
 

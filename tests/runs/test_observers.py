@@ -118,7 +118,7 @@ def test_observing_around_the_whole_program() -> None:
 async def test_an_observer_that_raises_is_detached_and_reported_once(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    """A fault of the one who watches must never hurt what is watched."""
+    """A fault in the watcher must never hurt what is watched."""
     calls: list[Any] = []
     good = Sink()
 

@@ -1,8 +1,8 @@
 """Random trees of runs, on a virtual clock, end as the endings table says and leave nothing.
 
-A plan says what one run does: for how long it works, which children it has and how they are
-started, whether it fails, swallows its cancel, or cleans up. Somebody outside cancels and stops
-runs at random moments, at the same instants at which they work and time out.
+A plan says what one run does: how long it works, which children it has and how they are started,
+whether it fails, swallows its cancel, or cleans up. Somebody outside cancels and stops runs at
+random moments, at the same instants at which they work and time out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ END_OF_TIME = 10_000.0
 
 
 class Failure(Exception):
-    """What a run raises that is planned to fail."""
+    """What a run raises if it is planned to fail."""
 
 
 class Value:
@@ -183,7 +183,7 @@ class World:
             raise Failure
 
     async def survive(self, plan: Plan) -> None:
-        """Be a task whose failure is nobody's: the nursery it lives in is everybody's."""
+        """Run as a task whose failure is nobody's: the nursery it lives in is everybody's."""
         try:
             await self.execute(plan)
         except* Failure:

@@ -33,7 +33,7 @@ async def test_the_value_is_the_same_object_until_it_is_set() -> None:
 
 
 async def test_runs_at_once_never_see_each_others_values(autojump_clock: MockClock) -> None:
-    """The agent that keeps its messages on itself mixes up its conversations; this must not."""
+    """An agent that keeps its messages on itself mixes up its conversations; this mustn't."""
 
     async def agent(number: int) -> None:
         async with harness.open_run(f"agent-{number}"):

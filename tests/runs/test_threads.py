@@ -291,7 +291,7 @@ async def test_a_run_local_is_reached_from_a_worker_thread() -> None:
 
 
 async def test_two_threads_that_ask_for_a_local_at_once_get_the_same_value() -> None:
-    """Plain tools of one turn run in threads side by side; what one notes the other must see."""
+    """Plain tools of one turn run in concurrent threads; what one notes, the other must see."""
     first_is_making = threading.Event()
     second_has_asked = threading.Event()
 
@@ -340,7 +340,7 @@ async def collect(
     outside: trio.Nursery,
     start: Callable[[trio.Nursery, Callable[[], Awaitable[None]]], object],
 ) -> Seen:
-    """Start a task that reports what it sees, in a nursery outside of the run."""
+    """Start a task that reports what it sees, in a nursery outside the run."""
     seen: list[Seen] = []
 
     async def report() -> None:

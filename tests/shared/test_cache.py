@@ -1,4 +1,4 @@
-"""A cache loads once for all who ask at once, and forgets in time."""
+"""A cache loads once for all concurrent callers, and forgets in time."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ async def test_failures_are_kept_if_asked_for(autojump_clock: MockClock) -> None
 
 
 class KeepsMore(Exception):
-    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+    """Like those of HTTP clients: its constructor wants what isn't in ``args``."""
 
     def __init__(self, text: str, *, response: object) -> None:
         super().__init__(f"error of the server: {text}")

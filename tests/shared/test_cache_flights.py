@@ -1,4 +1,4 @@
-"""Of many who wait for one load of a cache, any may leave, and none for itself."""
+"""Of many waiting for one load of a cache, any may leave, and none waits for itself."""
 
 from __future__ import annotations
 

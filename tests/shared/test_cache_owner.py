@@ -125,7 +125,7 @@ async def test_a_load_spends_from_the_budget_of_whoever_started_it(
 async def test_a_service_first_needed_by_a_load_does_not_spend_for_its_caller(
     autojump_clock: MockClock,
 ) -> None:
-    """A lazily started worker would be paid by the first caller for ever, whoever its jobs are."""
+    """The first caller would pay for a lazily started worker forever, whoever its jobs are for."""
     send, receive = trio.open_memory_channel[harness.Run | None](2)
     left: dict[str, int | None] = {}
 

@@ -100,7 +100,7 @@ async def test_who_waited_can_spend_and_first_come_is_first_served(
 ) -> None:
     """All woken together would race: trio runs them in a random order, and all but one look twice.
 
-    A value reached only for a moment is none that anybody could spend.
+    A value reached only for a moment is one that nobody could spend.
     """
     counter = Counter()
     served: list[int] = []
@@ -241,7 +241,7 @@ async def test_worker_threads_lose_no_change_and_wake_waiters() -> None:
 
 
 class LockWithAMoment:
-    """A lock that calls something once, directly after it was let go of."""
+    """A lock that calls something once, directly after it is released."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
@@ -327,7 +327,7 @@ OPERATIONS = ["add", "spend", "wait", "wait and spend", "cancel", "step"]
 def test_never_negative_and_nobody_forgotten_whatever_is_done(
     seed: int, initial: int, maximum: int | None, operations: list[tuple[str, int]]
 ) -> None:
-    """Beside the counter goes an obvious model: a plain integer, and who must have passed.
+    """An obvious model runs alongside the counter: a plain integer, and who must have passed.
 
     What hypothesis draws is the pattern; it is repeated until 10,000 operations were made (fewer
     by default), with tasks that overlap from one repetition to the next.

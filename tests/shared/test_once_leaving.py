@@ -243,8 +243,8 @@ def test_paid_once_whatever_dies_fails_or_leaves(
 ) -> None:
     """Sessions that die at random, callers that leave at random, a bank that fails at random.
 
-    What was answered once is answered the same for ever; a bank that honours keys paid no key
-    twice; and the last session, in which nothing dies, brings every key to its end.
+    What was answered once is answered the same forever; a bank that honours keys paid no key twice;
+    and the last session, in which nothing dies, brings every key to its end.
     """
     disk = Disk()
     bank = Bank(seconds=0.5)

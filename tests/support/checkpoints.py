@@ -43,10 +43,10 @@ async def cancel_at_every_checkpoint(
     reported (use a `trio.testing.MockClock` that jumps, then that costs no time).
 
     Args:
-      make_and_run: Builds what is tested and uses it; called anew for every run, in a new task.
+      make_and_run: Builds what is tested and uses it; called again for every run, in a new task.
         An error that comes out of it fails the test.
-      check: Called after every run, also after the last one that gets through; raises if
-        anything is still held. Plain or async.
+      check: Called after every run, including the last one, which gets through; raises if anything
+        is still held. Plain or async.
       patience_seconds: How long one run may take.
       most_checkpoints: Where to give up on a function that never gets through.
 

@@ -1,8 +1,8 @@
 """A journal in memory: what the engine of a journaled fan-out is tested with on a virtual clock.
 
-It keeps what a file would keep, so a second session finds it. A crash is a session that is not
-closed: what has no ending then has none for ever. Records become durable one step later, or when
-the test says so.
+It keeps what a file would keep, so a second session finds it. A crash is a session that isn't
+closed: what has no ending then never gets one. Records become durable one step later, or when the
+test says so.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class MemoryJournal:
         return [number for number in self.unended() if number // FIRST == self.sessions]
 
     async def slow_disk(self, seconds: float) -> None:
-        """Be a disk that takes what there is once in so many seconds; for a task of its own."""
+        """Act as a disk that takes what there is once in so many seconds; for a task of its own."""
         self.hold = "all"
         while True:
             await trio.sleep(seconds)

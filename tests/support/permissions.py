@@ -1,4 +1,4 @@
-"""Be a user whom permissions hold back, which the root of a container isn't."""
+"""Become a user whom permissions restrict, which a container's root isn't."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_somebody(*folders: Path) -> Iterator[None]:
-    """Be nobody in particular, who may look into these folders and nothing more."""
+    """Become nobody in particular, who may look into these folders and nothing more."""
     if os.geteuid() != 0:
         yield
         return

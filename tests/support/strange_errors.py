@@ -1,4 +1,4 @@
-"""Errors that do something odd when they are noted on, asked for their notes, or put into words."""
+"""Errors that do something odd when given notes, asked for them, or put into words."""
 
 from __future__ import annotations
 

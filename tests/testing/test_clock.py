@@ -151,7 +151,7 @@ def test_outside_trio_there_is_no_clock_to_hold() -> None:
 
 
 def test_the_clock_of_a_controlled_schedule_is_held_as_well() -> None:
-    """It moves that clock by itself, and took the program for one that waits for a timeout."""
+    """It moves that clock by itself, and took the program for one waiting for a timeout."""
 
     async def program() -> None:
         ready = trio.Event()
@@ -174,7 +174,7 @@ def test_the_clock_of_a_controlled_schedule_is_held_as_well() -> None:
 
 
 async def test_patience_has_an_end(autojump_clock: MockClock) -> None:
-    """A thread that waits for the clock ends a test late and not never."""
+    """A thread that waits for the clock ends a test late rather than never."""
     hold = ClockHold(patience_seconds=0.01)
     hold.begin()
     await trio.sleep(60)

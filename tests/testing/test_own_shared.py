@@ -117,7 +117,7 @@ async def test_an_effect_takes_place_once() -> None:
 
 
 def test_a_batch_with_a_journal_is_whole_in_every_order(tmp_path: Path) -> None:
-    """Its writer is a thread, so the clock has to stand while it works."""
+    """Its writer is a thread, so the clock has to stand still while it works."""
     files = _fresh_files(tmp_path)
 
     async def program() -> None:

@@ -1,4 +1,4 @@
-"""Faults that repeat, other orders of arrival, far more load: and what must hold all the same."""
+"""Test with repeatable faults, other orders of arrival and far more load."""
 
 from harness.testing.chaos._chaos import Chaos, ChaosStatistics
 from harness.testing.chaos._combinations import all_failure_combinations

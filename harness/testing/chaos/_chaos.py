@@ -1,7 +1,7 @@
-"""Let calls of workers, models and tools be late, fail or be cancelled, the same way every time.
+"""Make calls of workers, models and tools late, fail or cancelled, the same way every time.
 
-A `Chaos` wraps what is to suffer; the code that calls it stays as it is. What happens to a call
-depends on the seed and on the call, never on the order in which calls come, so a failing test fails
+A `Chaos` wraps what should suffer; the code that calls it stays as it is. What happens to a call
+depends on the seed and the call, never on the order in which calls come, so a failing test fails
 again. A retry is another call, and may get through.
 """
 
@@ -29,7 +29,7 @@ from harness.testing.chaos._wrapped import CallFaults, ChaosModel, wrap_tool
 T = TypeVar("T")
 
 CALLS_REMEMBERED = 65_536
-"""How many different calls are told apart. One that comes again after so many others is new."""
+"""How many different calls are told apart. One repeated after that many others counts as new."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,23 +37,23 @@ class ChaosStatistics:
     """What was done to how many calls."""
 
     calls: int = 0
-    """Calls that were made."""
+    """Calls made."""
 
     delayed: int = 0
-    """Those that were held up."""
+    """Calls held up."""
 
     failed: int = 0
-    """Those that an error was raised in."""
+    """Calls in which an error was raised."""
 
     cancelled: int = 0
-    """Those whose run was cancelled."""
+    """Calls whose run was cancelled."""
 
     delay_seconds: float = 0.0
-    """How long calls were held up, in all."""
+    """How long calls were held up in total."""
 
     @property
     def untouched(self) -> int:
-        """Those that nothing happened to."""
+        """Calls that nothing happened to."""
         return self.calls - self.delayed - self.failed - self.cancelled
 
 
@@ -64,8 +64,8 @@ class Chaos:
         chaos = Chaos(7, delay=(0, 30), fail=ConnectionError, rate=0.2)
         results = await harness.fan_out(chaos.wrap(classify), tickets, policy=BestEffort())
 
-    Give at least one of ``delay``, ``fail`` and ``cancel``. The share ``rate`` of the calls is hit,
-    each by one of those given, evenly; a number from 0 to 1 as ``fail`` or ``cancel`` is that
+    Give at least one of ``delay``, ``fail`` and ``cancel``. The share ``rate`` of calls is hit,
+    each by one of the given faults, evenly; a number from 0 to 1 as ``fail`` or ``cancel`` is that
     fault's own share instead.
     """
 
@@ -82,19 +82,19 @@ class Chaos:
         """Say what goes wrong, and how often.
 
         Args:
-          seed: Another seed, other calls are hit.
-          delay: Hold calls up for so many seconds of trio's clock, or between two numbers of them.
-          fail: Raise this: an exception class, several, an error, or a function that makes one.
-            As a number: raise `ChaosError` in this share of the calls.
+          seed: With another seed, other calls are hit.
+          delay: Hold calls up for this many seconds on trio's clock, or between two such numbers.
+          fail: Raise this: an exception class, several, an error, or a function that makes one. If
+            a number: raise `ChaosError` in this share of calls.
           cancel: Cancel the current run (of a fan-out: the item's attempt). True, a reason in
             words, or a number as for ``fail``.
-          rate: The share of calls that is hit by a fault without a share of its own.
-          after: The share of errors and cancels that come when the call is over: it was made, and
-            its answer is lost.
+          rate: The share of calls hit by faults without a share of their own.
+          after: The share of errors and cancels that come after the call: it was made, and its
+            answer is lost.
 
         Raises:
           TypeError: if an argument has the wrong type.
-          ValueError: if a share is not from 0 to 1, all together are above 1, or nothing is asked
+          ValueError: if a share isn't from 0 to 1, they add up to more than 1, or nothing is asked
             for.
         """
         check_whole("Chaos(seed=...)", seed, advice="any will do, and the same one repeats a test")
@@ -121,15 +121,15 @@ class Chaos:
         self._reason = cancel if isinstance(cancel, str) else "chaos"
         self._counted: OrderedDict[str, int] = OrderedDict()
         self._statistics = ChaosStatistics()
-        self._lock = threading.Lock()  # Plain functions are called in threads, side by side.
+        self._lock = threading.Lock()  # Plain functions are called in threads, concurrently.
         self.seed: int = seed
-        """What decides which calls are hit."""
+        """Decides which calls are hit."""
 
     def __repr__(self) -> str:
         return f"<Chaos seed={self.seed}: {self._statistics}>"
 
     def statistics(self) -> ChaosStatistics:
-        """Return what was done so far."""
+        """Return what has been done so far."""
         return self._statistics
 
     def reset(self) -> None:
@@ -140,11 +140,11 @@ class Chaos:
     # Wrapping ----------------------------------------------------------------------------------
 
     def wrap(self, thing: T) -> T:
-        """Return something to use in the place of ``thing``.
+        """Return something to use in place of ``thing``.
 
         Args:
           thing: A worker (any callable that returns an awaitable), a model, a tool, or a plain
-            function that is called in a worker thread. It is left as it is.
+            function that is called in a worker thread. It isn't changed.
 
         Raises:
           TypeError: if it is none of these.
@@ -188,7 +188,7 @@ class Chaos:
 
         if inspect.isroutine(thing):
             functools.update_wrapper(around, thing)
-        else:  # The attributes of an object, such as an agent, are not those of a function.
+        else:  # The attributes of an object, such as an agent, aren't those of a function.
             around.__name__ = around.__qualname__ = name
         return around
 
@@ -221,13 +221,13 @@ class Chaos:
     def _around_plain(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """As `_around`, for a function that is called in a worker thread."""
+        """Do as `_around` does, for a function called in a worker thread."""
         fate = self._fate(name, args, named)
         if _in_a_task():
             if fate.kind == "fail" and not fate.after:
                 raise self._error(fate)
             value = fn(*args, **named)
-            if inspect.isawaitable(value):  # An async function by another name, such as a lambda.
+            if inspect.isawaitable(value):  # An async function in disguise, such as a lambda.
                 return self._awaiting(value, fate)
             if fate.kind == "fail":
                 raise self._error(fate)
@@ -249,7 +249,7 @@ class Chaos:
                 return await value
         finally:
             if inspect.iscoroutine(value):
-                value.close()  # If it never began: then Python would warn that nobody awaited it.
+                value.close()  # In case it never began: Python would warn that nobody awaited it.
 
     def _faults(self) -> CallFaults:
         return CallFaults(repr(self), self._fate, self._strike, self._around)
@@ -301,7 +301,7 @@ def _name_of(fn: Any) -> str:
 
 
 def _is_plain(fn: Any) -> bool:
-    """Return whether a callable is a plain function, which says nothing of an awaitable."""
+    """Return whether a callable is a plain function, with no hint of an awaitable."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.iscoroutinefunction(inspect.unwrap(fn)):
@@ -320,7 +320,7 @@ _IN_A_THREAD_ONLY = (
 
 
 def _in_a_task() -> bool:
-    """Return whether a task of trio's runs this; trio's own function for it is of version 0.27."""
+    """Return whether a trio task runs this; trio has its own function for it only since 0.27."""
     try:
         trio.lowlevel.current_task()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Every way in which some of a few parts can fail."""
+"""List every way in which some of a few parts can fail."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PARTS_AT_MOST = 20
 def all_failure_combinations(n: int, *, at_most: int | None = None) -> Iterator[frozenset[int]]:
     """Yield each set of failing parts, out of parts 0 to n - 1: none first, all of them last.
 
-    There are 2 ** n. A test runs once for each::
+    There are 2 ** n. Run the test once for each::
 
         for failing in all_failure_combinations(4):
             results = await fan_out(worker_that_fails_for(failing), range(4), policy=...)
 
     Args:
       n: How many parts there are, up to 20.
-      at_most: Yield only sets of up to so many, as in "any two of a hundred"; then n may be
+      at_most: Yield only sets of up to this many, as in "any two of a hundred"; then n may be
         larger.
 
     Raises:
@@ -36,7 +36,7 @@ def all_failure_combinations(n: int, *, at_most: int | None = None) -> Iterator[
             )
         at_most = n
     check_count("all_failure_combinations(at_most=...)", at_most, advice="or None", least=0)
-    # Checked at the call, and not when the first is asked for.
+    # Checked at the call, not when the first set is asked for.
     return _combinations(n, min(at_most, n))
 
 

@@ -1,4 +1,4 @@
-"""Hold that nothing was lost and nothing goes on, after a run."""
+"""Check after a run that nothing was lost and nothing goes on."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _STATUSES = ("ok", "failed", "timed_out", "cancelled", "skipped")
 
 
 def assert_consistent(*things: Any, items: Any = None) -> None:
-    """Hold that count in is count out, that no run goes on, and that shared objects are in order.
+    """Check that all items came out, that no run goes on, and that shared objects are in order.
 
     Call it in trio after a fan-out, or after any run. It looks at all tasks: none may belong to a
     run that has ended, and no run may be alive but the current one and those around it.
 
     Args:
-      things: What to look at as well. Of `Results`: that there is exactly one result for each
-        item, each with one of the five endings and no other. Of anything with a ``check()``
-        method, such as the primitives of `harness.shared`: that it doesn't complain.
+      things: What else to check. For `Results`: that there is exactly one result for each item,
+        each with one of the five endings. For anything with a ``check()`` method, such as the
+        primitives of `harness.shared`: that it doesn't complain.
       items: What went in: the items themselves, or how many there were.
 
     Raises:
@@ -73,7 +73,7 @@ def _wrong_with_results(results: Results[Any], items: Any) -> Iterator[str]:
 def _wrong_with_result(result: Result[Any]) -> Iterator[str]:
     name = f"item {repr_of(result.key)}"
     if result.status not in _STATUSES:
-        yield f"{name} ended as {result.status!r}, which is no ending"
+        yield f"{name} ended as {result.status!r}, which isn't an ending"
     elif result.status != "ok":
         if not isinstance(result.error, BaseException):
             yield f"{name} is {result.status} without an error"

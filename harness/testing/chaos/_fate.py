@@ -1,8 +1,8 @@
-"""Decide what happens to a call, from a seed and from which call it is.
+"""Decide what happens to a call from a seed and from which call it is.
 
 Nothing is drawn from a generator that calls share: then the fate of one would depend on how many
-came before it, and a test that failed would not fail again. It is a hash of the seed, of the run's
-path, of what is called with what, and of how often that was called so before.
+came before it, and a failing test might not fail again. It is a hash of the seed, the run's path,
+what is called with what, and how often that has been called the same way before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CallFate:
     """How long it is held up before anything else."""
 
     after: bool = False
-    """Whether the fault comes when the call is over, so that it was made and its answer is lost."""
+    """Whether the fault comes after the call, so that it was made and its answer is lost."""
 
     which: float = 0.0
     """A number from 0 to 1 that picks one of several errors."""
@@ -50,7 +50,7 @@ class Odds:
 
 
 def fate_of(call: str, odds: Odds) -> CallFate:
-    """Return what happens to the call of this description."""
+    """Return what happens to the call with this description."""
     which, how_long, when, error = _draws(call)
     low, high = odds.delay_seconds
     kinds: tuple[tuple[Kind, float], ...] = (

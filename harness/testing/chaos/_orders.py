@@ -1,6 +1,6 @@
-"""Orders in which things can arrive: all of them when they are few, else a choice that tells much.
+"""Choose orders in which things can arrive: all if they are few, or else a telling selection.
 
-First come the orders that find most with least: as recorded, the other way round, each one first,
+First come the orders that find most with the fewest trials: as recorded, reversed, each one first,
 each one last, each swapped with its neighbour. Random ones follow, each at most once.
 """
 

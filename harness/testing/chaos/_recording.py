@@ -1,7 +1,7 @@
-"""Replay what a fan-out gave in other orders of arrival, and see whether the answer stays.
+"""Replay a fan-out's results in other orders of arrival, and see whether the answer changes.
 
-A recording holds outcomes only, so a replay calls no model and takes no time. What is tried is the
-code behind the fan-out: the merge, the fold, the vote, the report.
+A recording holds only outcomes, so a replay calls no model and takes no time. It tests the code
+after the fan-out: the merge, the fold, the vote, the report.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PAIRS_OF_AT_MOST = 40
 class Arrivals(Results[T]):
     """Results in the order in which they arrive in one replay.
 
-    A sequence as `Results` is, and an async iterator as the stream of a fan-out is.
+    A sequence, like `Results`, and an async iterator, like a fan-out's stream.
     """
 
     __slots__ = ("_next",)
 
     ordered: bool = False
-    """As of a stream: these come as they come."""
+    """As a stream has it: these come as they come."""
 
     def __init__(self, results: Iterable[Result[T]], *, name: str = "replay") -> None:
         super().__init__(results, name=name)
@@ -56,7 +56,7 @@ class Arrivals(Results[T]):
 
 @attrs.frozen
 class _Answer:
-    """What an aggregate gave, or what it raised."""
+    """What an aggregate returned or raised."""
 
     value: Any = None
     error: Exception | None = None
@@ -66,7 +66,7 @@ class _Answer:
 
 
 class Recording(Generic[T]):
-    """The outcomes of a fan-out, to be replayed::
+    """The outcomes of a fan-out, for replays::
 
         results = await harness.fan_out(ask, experts, policy=harness.BestEffort())
         await Recording(results).assert_order_independent(vote)
@@ -75,13 +75,13 @@ class Recording(Generic[T]):
     """
 
     def __init__(self, results: Iterable[Result[T]]) -> None:
-        """Keep results. Of a stream that is still open, read them first.
+        """Keep results. If a stream is still open, read them first.
 
         Raises:
-          TypeError: if there is something else among them.
+          TypeError: if there is anything else among them.
         """
         self.results: tuple[Result[T], ...] = tuple(results)
-        """What was recorded, in the order in which it was given."""
+        """What was recorded, in the order given."""
         for result in self.results:
             if not isinstance(result, Result):
                 raise TypeError(
@@ -117,7 +117,7 @@ class Recording(Generic[T]):
         """Yield the results in different orders of arrival, first as recorded.
 
         Args:
-          orders: How many at most. If there are no more in all, each comes once.
+          orders: How many at most. If there are no more than that, each comes once.
           seed: Another seed, other random orders.
 
         Raises:
@@ -127,16 +127,16 @@ class Recording(Generic[T]):
         return map(self._in_order, arrival_orders(len(self), at_most=orders, seed=seed))
 
     def worker(self, order: Sequence[int] | None = None) -> Callable[[Any], Awaitable[T]]:
-        """Return a worker that ends as recorded, to run the fan-out itself once more.
+        """Return a worker that ends as recorded, to run the fan-out itself again.
 
-        Called with an item that was recorded, it gives that item's value, or raises its error.
+        Called with a recorded item, it returns that item's value, or raises its error.
 
         Args:
           order: Which result comes first, second and so on, as indexes of `results`: the worker
             for the n-th takes n seconds (of a virtual clock). By default none takes time.
 
         Raises:
-          ValueError: if ``order`` is not all indexes, each once.
+          ValueError: if ``order`` isn't all the indexes, each once.
         """
         if order is not None and sorted(order) != list(range(len(self))):
             raise ValueError(
@@ -166,11 +166,11 @@ class Recording(Generic[T]):
         seed: int = 0,
         equal: Callable[[Any, Any], bool] | None = None,
     ) -> int:
-        """Hold that ``aggregate`` gives the same for every order of arrival.
+        """Check that ``aggregate`` gives the same answer for every order of arrival.
 
         Args:
-          aggregate: A function of the results, plain or async. It may go through them with ``for``
-            or ``async for``, or use them as `harness.Results`.
+          aggregate: A function of the results, plain or async. It may iterate over them with
+            ``for`` or ``async for``, or use them as `harness.Results`.
           orders: How many orders to try at most; if there are no more, all.
           seed: Another seed, other random orders.
           equal: Compares two answers; by default ``==``.
@@ -180,11 +180,11 @@ class Recording(Generic[T]):
 
         Raises:
           AssertionError: if two orders give different answers. The message has the smallest case
-            that was found: mostly two results that arrive one way and the other.
+            found: mostly two results that arrive one way or the other.
 
         Checkpoint: always.
 
-        Cancellation: what the aggregate is doing is cancelled; the recording stays as it is.
+        Cancellation: what the aggregate is doing is cancelled; the recording doesn't change.
         """
         same = _comparison(equal)
         await trio.lowlevel.checkpoint()
@@ -192,7 +192,7 @@ class Recording(Generic[T]):
         again = await _ask(aggregate, self._in_order(range(len(self))))
         if not same(first, again):
             raise AssertionError(
-                f"{_name(aggregate)} gives another answer every time, also for one order of "
+                f"{_name(aggregate)} gives a different answer every time, even for one order of "
                 f"arrival: {first}, then {again}; it keeps something from one call to the next, "
                 "or draws at random, so orders can't be compared"
             )
@@ -215,7 +215,7 @@ class Recording(Generic[T]):
         answer: _Answer,
         same: Callable[[_Answer, _Answer], bool],
     ) -> str:
-        """Put into words that an order gives another answer, by the smallest case there is."""
+        """Say that an order gives a different answer, using the smallest case there is."""
         one_way, other_way = tuple(range(len(self))), order
         for pair in itertools.combinations(range(min(len(self), _PAIRS_OF_AT_MOST)), 2):
             here = await _ask(aggregate, self._in_order(pair))
@@ -249,7 +249,7 @@ async def _ask(aggregate: Callable[[Any], Any], arrivals: Any) -> _Answer:
 def _comparison(equal: Callable[[Any, Any], bool] | None) -> Callable[[_Answer, _Answer], bool]:
     def same(one: _Answer, other: _Answer) -> bool:
         if one.error is not None or other.error is not None:
-            # The text may list what there was, in the order of its coming; the kind may not change.
+            # The text may list what there was, in order of arrival; the type may not change.
             return type(one.error) is type(other.error)
         if equal is not None:
             return bool(equal(one.value, other.value))

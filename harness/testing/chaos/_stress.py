@@ -1,4 +1,4 @@
-"""Run far more at once than is expected, and report the first result that differs from alone."""
+"""Run far more at once than expected, and report the first result that differs from alone."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class StressReport:
     """Runs under load that were compared."""
 
     at_once: int
-    """The most that were in flight together."""
+    """The most in flight at once."""
 
     seconds: float
-    """What it took, by trio's clock."""
+    """How long it took, on trio's clock."""
 
 
 async def assert_stable_under_load(
@@ -43,18 +43,18 @@ async def assert_stable_under_load(
     rounds: int = 3,
     equal: Callable[[Any, Any], bool] | None = None,
 ) -> StressReport:
-    """Hold that each item gives under 5 and 10 times the expected load what it gives alone.
+    """Check that each item gives the same under 5 and 10 times the expected load as alone.
 
-    First each item runs alone. Then, for each factor, the items run again and again with
-    ``expected`` × factor of them in flight, and each result is compared as it comes.
+    First each item runs alone. Then, for each factor, the items run repeatedly with ``expected`` ×
+    factor of them in flight, and each result is compared as it comes.
 
     Args:
       fn: The function of an item, or an agent.
       items: A few that differ from each other, so that a mix-up shows.
-      expected: How many will be in flight at most in earnest.
-      factors: How many times as many to try, one after the other.
+      expected: The most that will be in flight in real use.
+      factors: How many times as many to try, one factor after the other.
       rounds: How many times over each load is filled.
-      equal: Compares two values; by default ``==``, but for the ids of runs, which are new each
+      equal: Compares two values; by default ``==``, ignoring the ids of runs, which are new each
         time. Errors are compared by class and text.
 
     Returns:
@@ -63,7 +63,7 @@ async def assert_stable_under_load(
     Raises:
       AssertionError: at the first result that differs: which item, what it gave alone and under
         load, the load, and after how many runs. What is in flight is cancelled.
-      TypeError, ValueError: if an argument is wrong, or an item doesn't give the same alone twice.
+      TypeError, ValueError: if an argument is wrong, or an item alone doesn't give the same twice.
 
     Checkpoint: always.
 

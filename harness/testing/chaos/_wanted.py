@@ -1,4 +1,4 @@
-"""Read from the arguments of a `Chaos` how long it delays calls, and what it raises in them."""
+"""Read from a `Chaos`'s arguments how long it delays calls, and what it raises in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def delay_bounds(delay: Delay | None) -> tuple[float, float]:
 
     Raises:
       TypeError: if it is neither a number nor two.
-      ValueError: if one is negative or nan, or they stand the wrong way round.
+      ValueError: if one is negative or nan, or they are the wrong way round.
     """
     if delay is None:
         return 0.0, 0.0
@@ -41,10 +41,10 @@ def delay_bounds(delay: Delay | None) -> tuple[float, float]:
 
 
 def error_makers(fail: Any) -> list[Callable[[], Exception]]:
-    """Return a function that makes a new error for each that was named.
+    """Return, for each error named, a function that makes a new one.
 
     Raises:
-      TypeError: if one is no error, no class of errors and no function.
+      TypeError: if one isn't an error, a class of errors or a function.
       ValueError: if none is named.
     """
     several = fail if isinstance(fail, Sequence) and not isinstance(fail, str) else [fail]

@@ -1,4 +1,4 @@
-"""Wrap a model or a tool, so that its calls meet what a `Chaos` says; the rest of it stays."""
+"""Wrap a model or a tool so that its calls meet what a `Chaos` says; the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CallFaults:
     """Say what becomes of a call."""
 
     strike: Callable[[CallFate], Awaitable[None]]
-    """Let it fail or be cancelled."""
+    """Make it fail or cancel it."""
 
     around: Callable[[str, Arguments, dict[str, Any]], AbstractAsyncContextManager[None]]
     """A block in which the call is made, and meets its fate."""
 
 
 class ChaosModel:
-    """A model whose requests meet what a `Chaos` says; for anything else it is the model itself."""
+    """A model whose requests meet what a `Chaos` says; otherwise it is the model itself."""
 
     def __init__(self, faults: CallFaults, model: Any) -> None:
         self._faults = faults
@@ -47,7 +47,7 @@ class ChaosModel:
         return f"<{self._model!r} under {self._faults.words}>"
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model, unless it is this request's fate not to get so far."""
+        """Ask the model, unless it is this request's fate not to get that far."""
         async with self._faults.around("complete", (_words_of(request),), {}):
             response: ModelResponse = await self._model.complete(request)
             return response
@@ -94,7 +94,8 @@ def wrap_tool(faults: CallFaults, tool: Any) -> Any:
             return await tool.invoke(arguments, call_id)
 
     changed = copy.copy(tool)
-    # Without slots of its own, so that the copy can be of it. Past the lock of a frozen class.
+    # Without slots of its own, so that the copy can be an instance. Bypasses the frozen class's
+    # lock.
     cls = type(type(tool).__name__, (type(tool),), {"__slots__": (), "invoke": invoke})
     object.__setattr__(changed, "__class__", cls)
     return changed

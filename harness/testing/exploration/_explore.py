@@ -43,16 +43,16 @@ _override: ContextVar[Mapping[str, Any]] = ContextVar(
 
 @contextmanager
 def exploring_with(*, schedules: int | None = None, schedule: str | None = None) -> Iterator[None]:
-    """Have tests that are called in the block explored otherwise than their decorators say.
+    """Explore tests called in the block with other settings than their decorators have.
 
-    What a command line's options do: more schedules for a nightly run, one for a replay.
+    For the options of a command line: more schedules for a nightly run, one for a replay.
 
     Args:
-      schedules: How many schedules to run at most; None leaves it.
-      schedule: The replay string of the only one to run; None leaves it.
+      schedules: How many schedules to run at most; None: as the tests say.
+      schedule: The replay string of the only one to run; None: as the tests say.
 
     Raises:
-      ValueError: if ``schedules`` is less than 1, or the replay string is none.
+      ValueError: if ``schedules`` is less than 1, or the replay string isn't valid.
     """
     changes: dict[str, Any] = {}
     if schedules is not None:
@@ -92,30 +92,30 @@ def explore_schedules(
 
     Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
     test stays an async test, for pytest-trio, for anyio's plugin, or for ``trio.run``. Each
-    schedule runs it anew in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
-    with a copy of the caller's context. Between two checkpoints code runs undisturbed, as ever.
+    schedule runs it again in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
+    with a copy of the caller's context. Between two checkpoints code runs undisturbed, as always.
 
-    A test that is explored best makes everything it uses in its own body. What it reaches beside,
-    in modules, classes, default arguments and fixtures, is put back before every schedule where
-    that can be done; variables of the function around it are left alone, for its notes. A lock or
-    a nursery of a fixture belongs to another ``trio.run``, and the report says so. A
-    `trio.testing.MockClock` is no problem: each schedule gets its own in its place.
+    An explored test had best make everything it uses in its own body. What else it reaches, in
+    modules, classes, default arguments and fixtures, is put back before every schedule if possible;
+    variables of the function around it are left alone, for its notes. A fixture's lock or nursery
+    belongs to another ``trio.run``, and the report says so. A `trio.testing.MockClock` is no
+    problem: each schedule gets its own instead.
 
     Args:
       test: The test, when the decorator is used without arguments.
       schedules: How many schedules to run at most. A small test has fewer.
-      seed: What the search draws from. The same seed runs the same schedules.
+      seed: The seed of the search. The same seed runs the same schedules.
       schedule: The replay string of a failure: only that schedule is run.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
-        for a replay string of other code: it says at which decision they diverged.
+        for a replay string of different code: it says at which decision they diverged.
       TypeError: at once, if what is decorated is no async function.
       ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
 
     Checkpoint: always.
 
-    Cancellation: the schedule that runs is finished first; then no other one is started.
+    Cancellation: the running schedule is finished first; then no other is started.
     """
     exploration = _Exploration(
         schedules=check_count(
@@ -150,14 +150,14 @@ def explore_arrivals(
 ) -> Callable[..., Any]:
     """Run an async test with the replies of models and tools arriving in many orders.
 
-    As `explore_schedules`, but only the order of the replies of functions wrapped by `arriving` is
-    varied, not that of single steps. All orders are run when there are few: three runs of two
-    calls each have 90.
+    Like `explore_schedules`, but only the order of replies of functions wrapped by `arriving` is
+    varied, not that of single steps. If there are few orders, all are run: three runs of two calls
+    each have 90.
 
     Args:
       test: The test, when the decorator is used without arguments.
       orders: How many orders to run at most.
-      seed: What the search draws from, where it can't try all.
+      seed: The seed of the search, if it can't try all orders.
       schedule: The replay string of a failure: only that order is run.
 
     Raises:
@@ -167,7 +167,7 @@ def explore_arrivals(
 
     Checkpoint: always.
 
-    Cancellation: the order that runs is finished first; then no other one is started.
+    Cancellation: the running order is finished first; then no other is started.
     """
     exploration = _Exploration(
         schedules=check_count(
@@ -204,7 +204,7 @@ def _refuse_what_is_not_async(test: object) -> None:
     plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
     if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
         raise TypeError(
-            f"only async tests can be explored, and {test!r} is none; without a checkpoint there "
+            f"only async tests can be explored, and {test!r} isn't one; without a checkpoint there "
             "is only one order"
         )
 
@@ -227,10 +227,10 @@ def _explore(
 
     @functools.wraps(test)
     async def program() -> None:
-        # A clock that a fixture made belongs to the loop around us.
+        # A clock made by a fixture belongs to the loop around us.
         await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
 
-    # Modules and classes outlive a test, and so does what one schedule leaves in them.
+    # Modules and classes outlive a test, and so does what a schedule leaves in them.
     state = state_of(test, [*args, *kwargs.values()])
     try:
         if asked.schedule is not None:
@@ -264,7 +264,7 @@ def _own_clock(value: Any) -> Any:
 
 
 def judge(run: ScheduleRun) -> BaseException | None:
-    """Return what a test failed with; let pass what only says that it doesn't count."""
+    """Return what a test failed with; let through what only says that it doesn't count."""
     error = run.error
     if error is not None and not isinstance(error, Exception):
         outcomes = sys.modules.get("_pytest.outcomes")

@@ -1,4 +1,4 @@
-"""Put what an exploration found in words."""
+"""Put what an exploration found into words."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def failure(
     seed: int,
     decorator: str,
 ) -> ScheduleError:
-    """Return what says that a test fails, under which schedule, and how to see it again.
+    """Return an error that says that a test fails, under which schedule, and how to see it again.
 
     Args:
-      name: What the test is called.
+      name: The test's name.
       program: The test. It is run once more, to see what happens in it.
       found: The failure.
       schedules: How many schedules could have been run.
-      seed: What the search drew from.
+      seed: The seed of the search.
       decorator: The name of the decorator that runs it again.
     """
     schedule = found.run.schedule
@@ -80,16 +80,16 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
         lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
     for task in run.strangers:
         lines.append(
-            f"task {task!r} mixes two event loops: something that was made outside of the test "
+            f"task {task!r} mixes two event loops: something that was made outside the test "
             "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
         )
     if not run.strangers and was_refused_by_trio(error):
         lines.append(
             "something that belongs to another event loop was used: an event, a lock or a channel "
-            "that was made outside of the test, or by another test; make it in the test"
+            "that was made outside the test, or by another test; make it in the test"
         )
     if starts_trio(error):
-        lines.append("the test is inside of trio already: await the function, don't trio.run it")
+        lines.append("the test is inside trio already: await the function, don't trio.run it")
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
     return lines

@@ -1,7 +1,7 @@
-"""Find what a test can reach beside its own locals, to put it back before every schedule.
+"""Find what a test can reach besides its own locals, to put it back before every schedule.
 
-Left as they are: the variables of the function around the test, and the lists, dicts and sets in
-them. There a test keeps its notes about all schedules, such as which orders it has seen.
+The variables of the function around the test, and the lists, dicts and sets in them, are left as
+they are. There a test keeps its notes about all schedules, such as which orders it has seen.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from harness.testing.objects import Place, Reached, SharedState, place_of_definition
 
 _NOT_THE_TESTS_OWN = ("trio", "outcome", "pytest", "_pytest", "anyio", "asyncio")
-"""Packages whose objects a fixture may hand to a test, and that nobody should put back."""
+"""Packages whose objects a fixture may hand to a test, and which nobody should put back."""
 
 
 def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> SharedState:
     """Return what a test shares with its other runs, as it is now.
 
     Args:
-      test: The test: its globals, closure and defaults are walked, and so on from there.
+      test: The test: its globals, closure and defaults are walked, and on from there.
       arguments: What it is called with: fixtures.
     """
     reached = Reached()
@@ -34,7 +34,7 @@ def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> 
     if inspect.isfunction(function):
         reached.add(place_of_definition(function), function)
         notes = _notes(function)
-    else:  # A partial, or an object that is called.
+    else:  # A partial, or a callable object.
         reached.add(Place("test"), function)
     for number, value in enumerate(arguments):
         if type(value).__module__.partition(".")[0] not in _NOT_THE_TESTS_OWN:
@@ -51,7 +51,7 @@ def _notes(test: FunctionType) -> set[int]:
         try:
             held = cell.cell_contents
         except ValueError:
-            continue  # It is given its value later.
+            continue  # It gets its value later.
         if isinstance(held, list | dict | set | deque):
             notes.add(id(held))
     return notes

@@ -1,7 +1,7 @@
-"""Tell a schedule as a story: who went on, and how far.
+"""Tell a schedule as a story: which task went on, and how far.
 
 A replay string is for machines. What a person wants to read is which task made how many steps, in
-which order, and where each stood when the next one took over.
+which order, and where each was when the next took over.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from harness.testing.schedules._blocked import task_name
 from harness.testing.schedules._control import frames_of, is_cut_short
 
 LINES_AT_MOST = 24
-"""Lines of a story; a longer one loses its middle."""
+"""How many lines a story has; a longer one loses its middle."""
 
 
 @attrs.define
 class _Turn:
-    """Steps that one task made in a row."""
+    """Consecutive steps of one task."""
 
     task: trio.lowlevel.Task
     name: str
@@ -44,7 +44,7 @@ class Timeline:
         self._turns[-1].steps += 1
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """Note where the task stands."""
+        """Note where the task is."""
         if self._over:
             return
         frames = frames_of(task)
@@ -53,7 +53,7 @@ class Timeline:
 
     def lines(self) -> list[str]:
         """Return the story, a line for each turn."""
-        # Tasks of the same name are told apart by a number.
+        # Tasks of the same name are told apart by number.
         names: dict[trio.lowlevel.Task, str] = {}
         of_name: dict[str, list[trio.lowlevel.Task]] = {}
         for turn in self._turns:

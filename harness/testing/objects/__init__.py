@@ -1,6 +1,6 @@
 """Look at what runs can reach and share: find it, name it, compare it, and put it back.
 
-`Reached` walks objects, and `SharedState` holds what they held at first. `LineTrace` follows the
+`Reached` walks objects, and `SharedState` keeps what they held at first. `LineTrace` follows the
 steps of tasks through the lines of code that touch them.
 """
 

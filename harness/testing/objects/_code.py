@@ -1,7 +1,7 @@
 """Tell which code is the user's, and which names a function uses.
 
-What a function can reach through its globals is the whole module. What it does reach are the few
-names that stand in its code, so these are read off the code.
+Through its globals a function can reach the whole module. What it does reach are the few names in
+its code, so those are read from the code.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from harness.runs._frames import is_user_code
 
 @attrs.frozen
 class Import:
-    """An import statement inside of a function."""
+    """An import statement inside a function."""
 
     module: str
     level: int
-    """How many packages up it begins; 0 if it is absolute."""
+    """How many packages up it starts; 0 if it is absolute."""
 
     names: tuple[str, ...]
-    """What it takes out of the module; empty if that is the module itself."""
+    """What it imports from the module; empty if that is the module itself."""
 
 
 @attrs.frozen
 class NamesUsed:
-    """The names in a function's code, and in the functions and classes defined inside of it."""
+    """The names in a function's code, and in the functions and classes defined inside it."""
 
     globals: tuple[str, ...]
     """Read or written as a global."""
@@ -47,13 +47,13 @@ class NamesUsed:
 
 
 _BY_STRINGS = frozenset({"globals", "vars", "getattr", "setattr", "delattr"})
-"""Names by which code gets at other names that it has as strings."""
+"""Names through which code gets at other names that it has as strings."""
 
 
 @functools.lru_cache(maxsize=4096)
 def names_used(code: CodeType) -> NamesUsed:
-    """Return the names that stand in ``code``."""
-    # Dicts for sets that keep their order, so that every walk goes the same way.
+    """Return the names in ``code``."""
+    # Dicts as sets that keep their order, so that every walk goes the same way.
     loaded: dict[str, None] = {}
     stored: dict[str, None] = {}
     attributes_loaded: dict[str, None] = {}
@@ -70,7 +70,7 @@ def names_used(code: CodeType) -> NamesUsed:
         arguments: list[Any] = [0, ()]
         for instruction in dis.get_instructions(current):
             operation, name = instruction.opname, instruction.argval
-            if operation == "IMPORT_NAME":  # Before it, the level and the names are loaded.
+            if operation == "IMPORT_NAME":  # The level and the names are loaded before it.
                 level, names = arguments[-2:]
                 imports[Import(name, level, tuple(names or ()))] = None
             arguments.append(name)
@@ -98,7 +98,7 @@ def names_used(code: CodeType) -> NamesUsed:
 
 
 def is_users_file(filename: str) -> bool:
-    """Return whether this file is neither harness's nor an installed package's nor Python's.
+    """Return whether this file belongs to neither harness, an installed package nor Python.
 
     Code typed into an interpreter or given as text has no file, and is the user's.
     """
@@ -122,7 +122,7 @@ def is_users_module(name: str | None) -> bool:
 def is_users_function(function: FunctionType) -> bool:
     """Return whether a function's code is the user's."""
     filename = function.__code__.co_filename
-    if filename.startswith("<"):  # Generated, as the __init__ of a dataclass is: see who asked.
+    if filename.startswith("<"):  # Generated, as a dataclass's __init__ is: see who asked for it.
         return is_users_module(function.__globals__.get("__name__"))
     return is_users_file(filename)
 

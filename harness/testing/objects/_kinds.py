@@ -1,8 +1,8 @@
-"""All that is known of kinds of objects: an entry here is what it takes to add another.
+"""List all that is known about kinds of objects: to add one, add an entry here.
 
-`KINDS` says of the objects of some types what can change in them and how it is put back, what hangs
-from them and at which path, and what to do when runs share one. `STATES` says the same of the
-states of the whole process, and by which names and functions code gets at them.
+For objects of some types, `KINDS` says what can change in them and how it is put back, what hangs
+from them and at which path, and what to do when runs share one. `STATES` says the same for the
+states of the whole process, and through which names and functions code gets at them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from harness.testing.objects._parts import (
 from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
 
 ITEMS_AT_MOST = 1_000
-"""Elements of one container that are looked into. All of them are compared and put back."""
+"""How many elements of one container are looked into. All of them are compared and put back."""
 
 ATOMS: frozenset[type[Any]] = frozenset(
     {
@@ -59,13 +59,13 @@ ATOMS: frozenset[type[Any]] = frozenset(
         *(types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
     }
 )
-"""Types of what neither changes nor leads anywhere."""
+"""Types of objects that neither change nor lead anywhere."""
 
 HARMLESS_MODULES = (
     *("builtins", "re", "datetime", "decimal", "fractions", "uuid", "zoneinfo"),
     *("typing", "operator", "_operator", "_struct", "functools", "_thread", "_abc"),
 )
-"""Modules whose objects, where they can't be looked into, don't change either; iterators do."""
+"""Modules whose objects don't change if they can't be looked into; iterators do."""
 
 LruCache = functools._lru_cache_wrapper
 
@@ -73,7 +73,7 @@ _ONE_PER_PROCESS = "pass it as an argument; there is only one of it in the whole
 
 
 class Walker(Protocol):
-    """The walk through objects, as far as kinds of objects know it."""
+    """What kinds of objects know of the walk through objects."""
 
     parts: list[Part]
     seen: dict[int, Any]
@@ -86,7 +86,7 @@ class Walker(Protocol):
         """Look later at what hangs from a part under a key."""
 
     def instance(self, thing: Any, place: Place, levels: int, /) -> None:
-        """Look at an object of no kind that is known."""
+        """Look at an object of no known kind."""
 
     def attributes(self, thing: Any, place: Place, levels: int, /) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
@@ -96,7 +96,7 @@ class Walker(Protocol):
         """Look at what some code names; ``names`` are the globals of its module."""
 
     def in_module(self, module: Any, code: types.CodeType | None = None, /) -> None:
-        """Look into a module: at what ``code`` uses of it, else at all."""
+        """Look into a module: at what ``code`` uses of it, or at everything."""
 
 
 Held = Iterable[tuple[Any, Place]]
@@ -105,27 +105,27 @@ Held = Iterable[tuple[Any, Place]]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Kind:
-    """What is known of the objects of some types."""
+    """What is known about objects of some types."""
 
     types: tuple[type[Any], ...] = attrs.field(default=(), kw_only=False)
 
     name: str = ""
-    """The full name of one more type, which nobody needs to have imported."""
+    """The full name of one more type, which needn't have been imported."""
 
     part: Callable[[Place, Any], Part] | None = None
-    """Returns what can change in one, and is put back; None where nothing can."""
+    """Returns what can change in one and be put back; None if nothing can."""
 
     held_part: Callable[[Place, Any, KeyedPart, Any], Part] | None = None
-    """The same where one is put back by way of the part that holds it, under a key."""
+    """The same, if one is put back through the part that holds it, under a key."""
 
     holds: Callable[[Any, Place], Held] = lambda thing, place: ()
     """Returns what hangs from one."""
 
     attributes: bool = False
-    """Whether those of classes that are derived from these types have attributes to look at."""
+    """Whether objects of derived classes have attributes to look at."""
 
     look: Callable[[Walker, Any, Place, int], None] | None = None
-    """Looks at one, where it takes more than all of this."""
+    """Looks at one, if it takes more than all this."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -135,13 +135,13 @@ class ProcessState:
     module: types.ModuleType
 
     names: tuple[str, ...] = ()
-    """The names in the module that it is behind; all of them if there is none here."""
+    """The names in its module through which code gets at it; all of them if none are given."""
 
     things: tuple[Any, ...] = ()
-    """Other objects that code gets at it by."""
+    """Other objects through which code gets at it."""
 
     part: Callable[[], Part] | None = None
-    """Returns what watches it and puts it back; None where it is a global like any other."""
+    """Returns what watches it and puts it back; None if it is a global like any other."""
 
 
 # How they are put back ---------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def _whole(
     by_value: bool = False,
     advice: str = "",
 ) -> Callable[[Place, Any], Part]:
-    """Return what makes parts without keys; ``kind`` is the type's name unless it is given."""
+    """Return what makes parts without keys; ``kind`` is the type's name unless given."""
 
     def part(place: Place, thing: Any) -> Part:
         words = kind or type(thing).__name__
@@ -165,7 +165,7 @@ def _whole(
 
 
 def _refill(clear: Callable[..., object], fill: Callable[..., object]) -> Callable[..., object]:
-    """Return what empties a container and fills it again, by these methods of the plain class."""
+    """Return what empties a container and refills it, using these methods of the plain class."""
 
     def put(items: Any, contents: Any) -> None:
         clear(items)
@@ -203,9 +203,9 @@ _random_part = _whole(
 
 
 class LimiterPart(WholePart):
-    """A limiter, which belongs to one ``trio.run``: it begins anew in each.
+    """A limiter, which belongs to one ``trio.run``: it starts over in each.
 
-    What it counts is shared on purpose, so it is never found guilty.
+    What it counts is shared on purpose, so it is never reported.
     """
 
     __slots__ = ()
@@ -219,9 +219,9 @@ class LimiterPart(WholePart):
 
 
 class CachePart(Part):
-    """An `functools.lru_cache`: how much is in it. It is put back by emptying it.
+    """A `functools.lru_cache`: how much is in it. Emptying it puts it back.
 
-    For somebody who shall have it to himself another cache hangs in its place for a while.
+    For a run that should have it to itself, another cache is put in its place for a while.
     """
 
     __slots__ = ("_holder", "_key")
@@ -255,7 +255,7 @@ class CachePart(Part):
 
 
 class CountPart(Part):
-    """An `itertools.count`, which can't be set: another one hangs in its place when put back."""
+    """An `itertools.count`, which can't be set: putting it back hangs another in its place."""
 
     __slots__ = ("_holder", "_key")
 
@@ -279,7 +279,7 @@ class CountPart(Part):
 
 
 class RunVariablePart(Part):
-    """A variable that each ``trio.run`` has its own value of; outside of one there is none."""
+    """A variable that has a value of its own in each ``trio.run``, and none outside one."""
 
     __slots__ = ("_unset",)
 
@@ -292,7 +292,7 @@ class RunVariablePart(Part):
             return (self.thing.get(),)
         except LookupError:
             if self._unset is None:
-                # Nothing but such a token can take a value away again.
+                # Only such a token can remove a value again.
                 self._unset = unset = self.thing.set(None)
                 self._reset(unset)
             return ()
@@ -332,7 +332,7 @@ class EnvironmentPart(KeyedPart):
         return os.environ.copy()
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
-        # By value: each look decodes the variables anew.
+        # By value: each look decodes the variables again.
         if before == after:
             return ()
         keys = before.keys() | after.keys()
@@ -346,7 +346,7 @@ class EnvironmentPart(KeyedPart):
 
 
 class WarningFiltersPart(Part):
-    """Which warnings are shown: a list, which ``warnings.catch_warnings`` binds anew."""
+    """Which warnings are shown: a list, which ``warnings.catch_warnings`` rebinds."""
 
     __slots__ = ()
 
@@ -359,7 +359,7 @@ class WarningFiltersPart(Part):
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         held, filters = contents
         held[:] = filters
-        with warnings.catch_warnings():  # Has Python forget which warnings it has let pass.
+        with warnings.catch_warnings():  # Makes Python forget which warnings it has let pass.
             pass
         warnings.filters = held
 
@@ -393,7 +393,7 @@ def _function(walk: Walker, function: types.FunctionType, place: Place, levels: 
 
 def _closure(walk: Walker, function: types.FunctionType, levels: int, *, bindings: bool) -> None:
     code = function.__code__
-    # The code's own name: functools.wraps gives a function that of the one it wraps.
+    # The code's own name: functools.wraps gives a function the name of the one it wraps.
     owner = function_name(code.co_qualname.rpartition(".<locals>")[0])
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -452,7 +452,7 @@ def _handler(walk: Walker, handler: logging.Handler, place: Place, levels: int) 
 
 
 def _numbers(walk: Walker, numbers: Any, place: Place, levels: int) -> None:
-    """Look at an array of numpy, which is compared and kept by its bytes."""
+    """Look at a numpy array, which is compared and kept by its bytes."""
     if numbers.dtype.hasobject:
         walk.instance(numbers, place, levels)
     else:
@@ -466,7 +466,7 @@ def _numbered(items: Iterable[Any], place: Place) -> Held:
 
 
 def _fixed(items: Iterable[Any], place: Place) -> Held:
-    names = getattr(type(items), "_fields", ())  # Of a named tuple.
+    names = getattr(type(items), "_fields", ())  # For a named tuple.
     for index, value in enumerate(islice(items, ITEMS_AT_MOST)):
         if type(value) not in ATOMS:
             yield value, place.attribute(names[index]) if index < len(names) else place.item(index)
@@ -488,7 +488,7 @@ def _inherited(variable: contextvars.ContextVar[Any], place: Place) -> Held:
 
 
 def _at(*names: str, named: bool = False) -> Callable[[Any, Place], Held]:
-    """Return what finds these attributes, which go by the place of what has them if not named."""
+    """Return what finds these attributes; unnamed ones get the place of their owner."""
 
     def holds(thing: Any, place: Place) -> Held:
         for name in names:
@@ -588,7 +588,7 @@ KINDS = (
             "logger",
             by_value=True,
         ),
-        # Where it writes to: a handler that a run adds gets the lines of all.
+        # Where it writes to: a handler added by one run gets the lines of all.
         holds=_at("handlers", "filters", named=True),
     ),
     Kind((logging.Handler,), look=_handler),
@@ -599,7 +599,7 @@ KINDS = (
     Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
 )
-"""What is known; the first entry that fits counts. Other objects have attributes at most."""
+"""What is known; the first entry that fits counts. Other objects have at most attributes."""
 
 STATES = (
     ProcessState(
@@ -637,7 +637,7 @@ HELD = {
     if kind.held_part is not None
     for cls in kind.types
 }
-"""What is put back by way of what holds it, by type."""
+"""What is put back through what holds it, by type."""
 
 
 def kind_of(cls: type[Any]) -> Kind | None:
@@ -652,4 +652,4 @@ BY_THING = {
     for thing in (*state.things, *map(vars(state.module).get, state.names if state.part else ()))
     if thing is not None
 }
-"""States by the ids of objects, which are held here so that their ids stay theirs."""
+"""States by the ids of objects, which are held here so that no other object gets their ids."""

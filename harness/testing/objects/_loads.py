@@ -1,8 +1,8 @@
-"""Tell which objects a line of code touches, by the names that stand in it.
+"""Tell which objects a line of code touches, by the names in it.
 
 A line that says ``self.pool.replies`` loads a variable and then two attributes. Such chains are
-read off the bytecode, which is there even if the source is not, and followed in the frame that is
-about to run the line, without running any code of the user's: no property, no ``__getattr__``.
+read from the bytecode, which is there even if the source isn't, and followed in the frame that is
+about to run the line, without running any of the user's code: no property, no ``__getattr__``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import attrs
 
 MISSING = object()
-"""Stands where a chain can't be followed further."""
+"""Marks where a chain can't be followed any further."""
 
 
 @attrs.frozen
 class Item:
-    """What stands under a constant key of a container, as in ``state["turns"]``."""
+    """What is under a constant key of a container, as in ``state["turns"]``."""
 
     key: Any
 
 
 @attrs.frozen
 class Chain:
-    """A variable and the attributes and items that a line loads from it, one from the other."""
+    """A variable, and the attributes and items that a line loads from it, one from the other."""
 
     variable: str
     attributes: tuple[str | Item, ...]
@@ -48,7 +48,7 @@ def _halts(code: CodeType) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _awaits(code: CodeType) -> tuple[int, ...]:
-    """Return the places in the bytecode where what comes behind may have to wait."""
+    """Return the places in the bytecode after which the code may have to wait."""
     found: list[int] = []
     awaiting = False
     for instruction in dis.get_instructions(code):
@@ -56,21 +56,21 @@ def _awaits(code: CodeType) -> tuple[int, ...]:
             found.append(instruction.offset)
             awaiting = True
         elif instruction.opname == "YIELD_VALUE":
-            if not awaiting:  # Else it is the one that belongs to the SEND.
+            if not awaiting:  # Otherwise it belongs to the SEND.
                 found.append(instruction.offset)
             awaiting = False
     return tuple(found)
 
 
 def is_at_await(frame: FrameType) -> bool:
-    """Return whether a frame that is left waits, or one that is entered has waited."""
+    """Return whether a frame being left is going to wait, or one being entered has waited."""
     halts = _halts(frame.f_code)
-    # Python may be one instruction further already, of two bytes.
+    # Python may already be one instruction further on, of two bytes.
     return frame.f_lasti in halts or frame.f_lasti - 2 in halts
 
 
 def _is_subscription(instruction: dis.Instruction) -> bool:
-    # Python 3.14 has made it one of the binary operators.
+    # Python 3.14 made it one of the binary operators.
     return instruction.opname == "BINARY_SUBSCR" or (
         instruction.opname == "BINARY_OP" and instruction.argrepr == "[]"
     )
@@ -85,7 +85,7 @@ def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
     variable: str | None = None
     steps: list[str | Item] = []
     key: Item | None = None
-    """A constant that was just loaded, and may turn out to be a key."""
+    """A constant that was just loaded and may turn out to be a key."""
 
     def close() -> None:
         nonlocal variable, key
@@ -103,7 +103,7 @@ def chains_of(code: CodeType) -> dict[int, tuple[Chain, ...]]:
             close()
             line = here
             offset = instruction.offset
-            names = instruction.argval  # Two of them, where an instruction loads two at once.
+            names = instruction.argval  # Two of them, if an instruction loads two at once.
             for name in names if isinstance(names, tuple) else (names,):
                 close()
                 variable = str(name)
@@ -147,7 +147,7 @@ def spot_of(frame: FrameType) -> Spot:
 def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
     """Yield what the rest of a line loads, as far as can be told without running it.
 
-    Only what it loads up to its next ``await``: what comes after that is loaded later.
+    Only what it loads up to its next ``await``; the rest is loaded later.
     """
     following = next((place for place in _awaits(frame.f_code) if place > spot.offset), None)
     for chain in chains_of(frame.f_code).get(spot.line, ()):
@@ -171,7 +171,7 @@ def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
 
 
 def _item(thing: Any, key: Any) -> Any:
-    """Return what stands under a key of one of Python's own containers."""
+    """Return what is under a key of one of Python's own containers."""
     try:
         if isinstance(thing, dict):
             return dict.get(thing, key, MISSING)

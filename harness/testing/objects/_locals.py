@@ -1,11 +1,11 @@
-"""Name what the tasks of a failing test share, where the objects are local variables.
+"""Name what the tasks of a failing test share when the objects are local variables.
 
-The objects of a test are made anew in each run of it, so nothing can be walked before it begins.
-Here a replay is watched: the variables of the test's functions are walked as they appear, and each
-line that reads or writes what they reach is put down to its task. What is looked for are the marks
-of a task that acted on what another task had changed behind its back.
+A test makes its objects afresh each time it runs, so nothing can be walked before it begins. Here a
+replay is watched: the variables of the test's functions are walked as they appear, and each line
+that reads or writes what they reach is recorded for its task. We look for signs that a task acted
+on what another task had changed behind its back.
 
-This names suspects, and proves nothing: a test makes its tasks share some objects on purpose.
+This names suspects and proves nothing: a test makes its tasks share some objects on purpose.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from harness.testing.objects._tracing import LineTrace
 from harness.testing.schedules._control import frames_of
 
 FRAMES_AT_MOST = 1_000
-"""Calls of the user's functions whose variables are walked."""
+"""How many calls of the user's functions have their variables walked."""
 
 MAIN = "the test"
-"""What the task of the test itself is called."""
+"""The name of the test's own task."""
 
 STEPS_AT_MOST = 2_000
-"""Steps that are watched; a failure is shown by fewer, once its schedule is shrunk."""
+"""How many steps are watched; a shrunk schedule shows its failure in fewer."""
 
 _WAITED_ON = (
     *(trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter, trio.Condition),
@@ -50,21 +50,21 @@ class LocalAccess:
 
     path: str
     thing: tuple[int, str]
-    """Which object, and what of it: objects of two tasks may go by one path."""
+    """Which object, and which part of it: objects of two tasks may have the same path."""
     task: str
     step: int
     kind: Literal["read", "write"]
     where: str
     before: Any = None
-    """What was there before a write, as far as it is kept: see `Part.take`."""
+    """What was there before a write, as far as it is kept; see `Part.take`."""
     after: Any = None
     waited_on: bool = False
-    """Whether it is a lock or the like, which tasks change behind each other's back by right."""
+    """Whether it is a lock or the like, which tasks may rightly change behind each other's back."""
 
 
 @attrs.frozen
 class LocalSuspect:
-    """A shared object that a failure may be about."""
+    """A shared object that may be behind a failure."""
 
     path: str
     lines: tuple[str, ...]
@@ -72,13 +72,13 @@ class LocalSuspect:
 
 
 class LocalsWatch:
-    """An observer of a replay that collects who reads and who writes what, by line."""
+    """An observer of a replay that collects which tasks read and write what, by line."""
 
     def __init__(self) -> None:
         self.accesses: list[LocalAccess] = []
         self._reached = Reached()
         self._frames: list[FrameType] = []
-        """Kept, so that no other frame gets the id of one that was walked."""
+        """Kept so that no other frame gets the id of one already walked."""
         self._walked: set[int] = set()
         self._last: list[Any] = []
         self._by_thing: dict[int, list[int]] = {}
@@ -92,7 +92,7 @@ class LocalsWatch:
         self._trace = LineTrace(self._note_writes, self._note_reads, self._enter)
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
-        """Walk the variables that there are, and begin to trace."""
+        """Walk the variables that exist, and start tracing."""
         self._steps += 1
         self._watching = self._steps <= STEPS_AT_MOST
         if self._watching:
@@ -101,7 +101,7 @@ class LocalsWatch:
             self._trace.begin()
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """End tracing, and walk the variables that have appeared."""
+        """Stop tracing, and walk the variables that have appeared."""
         if self._watching:
             self._trace.end()
             self._walk(task)
@@ -118,7 +118,7 @@ class LocalsWatch:
     # Which objects there are -----------------------------------------------------------------
 
     def _walk(self, task: trio.lowlevel.Task) -> None:
-        # The test's own function first: an object is known best by the name it has there.
+        # The test's own function first: an object is best known by the name it has there.
         for one in reversed(list(_with_parents(task))):
             for frame, _ in frames_of(one):
                 if is_users_frame(frame):
@@ -139,12 +139,12 @@ class LocalsWatch:
         function = function_name(frame.f_code.co_qualname)
         variables = list(frame.f_locals.items())
         if frame.f_code.co_name == "__init__":
-            variables = variables[1:]  # Whoever keeps the new object has a better name for it.
+            variables = variables[1:]  # Whatever keeps the new object has a better name for it.
         for name, value in variables:
             self._reached.add(local_place(name, value, function), value)
 
     def _keep_up(self) -> None:
-        """Take note of what the parts hold that were just found."""
+        """Note what the newly found parts hold."""
         for part in self._reached.parts[len(self._last) :]:
             self._by_thing.setdefault(id(part.thing), []).append(len(self._last))
             if isinstance(part.thing, _WAITED_ON):
@@ -166,7 +166,7 @@ class LocalsWatch:
         self._keep_up()
 
     def _walk_new(self, suspect: Suspect, after: Any) -> None:
-        """Walk what was put in the place of something else."""
+        """Walk what was put in place of something else."""
         if suspect.key is not WHOLE and isinstance(after, dict) and suspect.key in after:
             self._reached.add(suspect.place, after[suspect.key])
 
@@ -178,7 +178,7 @@ class LocalsWatch:
                     if (part.names_things and part.keys_are_names) == (key is not WHOLE):
                         self._note(Suspect(part, key), "read")
             if touch.owner is frame.f_code:
-                # Nothing tells which cell a variable is kept in; that it holds the same has to do.
+                # Nothing tells which cell a variable is kept in; holding the same object has to do.
                 for index in self._cells.get(touch.name, ()):
                     part = self._reached.parts[index]
                     if part.take().get(touch.name, MISSING) is touch.value:
@@ -199,14 +199,14 @@ class LocalsWatch:
         self.accesses.append(
             LocalAccess(
                 *(path, thing, self._task, self._steps, kind, where, before, after),
-                # What is inside of one goes by its name.
+                # What is inside one goes by its name.
                 waited_on=str(suspect.place) in self._waited_on,
             )
         )
 
 
 def _is_main(task: trio.lowlevel.Task) -> bool:
-    """Tell whether a task is the first one of its `trio.run`."""
+    """Tell whether a task is the first of its `trio.run`."""
     nursery = task.parent_nursery
     return nursery is not None and nursery.parent_task.parent_nursery is None
 
@@ -224,12 +224,12 @@ def _with_parents(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 def local_suspects(
     accesses: Sequence[LocalAccess], waiting: Iterable[str] = ()
 ) -> list[LocalSuspect]:
-    """Return what tasks changed behind each other's back, the worst kind that there is.
+    """Return what tasks changed behind each other's back, only the worst kind found.
 
     Args:
       accesses: What a `LocalsWatch` has collected.
-      waiting: In a deadlock, the functions that tasks wait in for ever: then only what is read
-        there counts.
+      waiting: In a deadlock, the functions that tasks wait in forever: then only what is read there
+        counts.
     """
     by_thing: dict[tuple[int, str], list[LocalAccess]] = {}
     for access in accesses:
@@ -241,8 +241,8 @@ def local_suspects(
         if (_is_waited_for(own, waiting) if waiting else not own[0].waited_on)
     }
     looked_at = {thing: list(_without_additions(own)) for thing, own in by_thing.items()}
-    # What several tasks write is more suspect than what one of them leaves to the others, and both
-    # more than where each just puts its result.
+    # What several tasks write is more suspect than what one of them leaves for the others, and both
+    # are more suspect than a place where each just puts its result.
     for candidates, writers in ((looked_at, 2), (looked_at, 1), (by_thing, 2)):
         worst = _worst(candidates, writers, at_least=1 if waiting else 0)
         if worst:
@@ -255,7 +255,7 @@ def local_suspects(
 def _worst(
     by_thing: Mapping[tuple[int, str], Sequence[LocalAccess]], writers: int, *, at_least: int
 ) -> list[tuple[int, str]]:
-    """Return those things, of all that have as many writers, with which the worst was done."""
+    """Return, of the things with this many writers, those with which the worst was done."""
     scores: dict[tuple[int, str], int] = {}
     for thing, own in by_thing.items():
         wrote = {access.task for access in own if access.kind == "write"}
@@ -272,7 +272,7 @@ def _is_waited_for(accesses: Sequence[LocalAccess], waiting: set[str]) -> bool:
 
 
 def _without_additions(accesses: Sequence[LocalAccess]) -> Iterator[LocalAccess]:
-    """Leave out where a container is read only to put something more into it."""
+    """Leave out reads of a container that only serve to add something to it."""
     added = {
         (access.task, access.step, access.where)
         for access in accesses
@@ -297,18 +297,18 @@ def _only_adds(write: LocalAccess) -> bool:
 
 
 def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
-    """Yield how bad what a task did was.
+    """Yield how bad each thing was that a task did.
 
-    4: it undid what another one had done since its last look. 3: it wrote after a look that
-    another one had made stale. 2: it saw something change between two looks. 1: it read what
-    another one had left, or put something else in its place unseen.
+    4: it undid what another task had done since its last look. 3: it wrote after a look that
+    another task had made stale. 2: it saw something change between two looks. 1: it read what
+    another task had left, or replaced it unseen.
     """
     writes = [access for access in accesses if access.kind == "write"]
     for between in writes:
         mine = [access for access in accesses if access.task != between.task]
         for act in mine:
             if act.step <= between.step or (act.kind == "read" and act.task == MAIN):
-                continue  # The test itself looks at what its tasks have made of it.
+                continue  # The test itself looks at what its tasks have done.
             looks = [a for a in mine if a.task == act.task and a.step < between.step]
             if not looks:
                 if act.kind == "read" or _undoes(act, between):
@@ -324,7 +324,7 @@ def _score(accesses: Sequence[LocalAccess]) -> Iterator[int]:
 
 
 def _undoes(act: LocalAccess, between: LocalAccess) -> bool:
-    """Tell whether a write took away what another one had put there."""
+    """Tell whether a write took away what another had put there."""
     if isinstance(act.after, tuple | frozenset):
         put = [thing for thing in between.after if not _has(between.before, thing)]
         return any(_has(act.before, thing) and not _has(act.after, thing) for thing in put)

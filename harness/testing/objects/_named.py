@@ -1,7 +1,7 @@
-"""Find what code gets at by the names that stand in it.
+"""Find what code gets at through the names in it.
 
-These are globals of its own module, of the modules that it has as globals or imports itself, and by
-way of some of Python's own modules and functions a state of the whole process: the environment,
+These are globals of its own module and of the modules that it has as globals or imports itself and,
+through some of Python's own modules and functions, states of the whole process: the environment,
 the working directory, where prints go.
 """
 
@@ -21,7 +21,7 @@ from harness.testing.objects._places import Place
 
 
 class Named:
-    """Globals, modules and states of the process that the code of a walk names."""
+    """The globals, modules and process states that the code in a walk names."""
 
     def __init__(self, walk: Walker, *, may_import: bool) -> None:
         self._walk = walk
@@ -56,7 +56,8 @@ class Named:
 
         Args:
           module: What may be one; anything else is left alone.
-          code: What uses it: only that is looked at. None: all, if the module is the user's.
+          code: The code that uses it: only what it uses is looked at. None: everything, if the
+            module is the user's.
         """
         if not isinstance(module, types.ModuleType):
             return
@@ -67,7 +68,7 @@ class Named:
             self._module(module, [name for name in vars(module) if not is_dunder(name)], ())
 
     def by_thing(self, thing: Any) -> bool:
-        """Look at the state of the process that an object of Python's own is about, if any."""
+        """Look at the process state that one of Python's own objects is about, if any."""
         known = BY_THING.get(id(thing))
         if known is not None:
             self._state(known[1])
@@ -91,7 +92,7 @@ class Named:
             self._walk.push(value, place, 0)
 
     def _bindings(self, names: dict[str, Any], module: str) -> set[str]:
-        """Return the names of a module's globals that are watched, a set to add to."""
+        """Return the set of a module's watched globals, to add names to."""
         part = self._globals.get(id(names))
         if part is None:
             part = NamesPart(Place(module), "module global", names, lambda: names, set())
@@ -134,8 +135,8 @@ def _imported(
 ) -> types.ModuleType | None:
     """Return the module that a function imports, if it is the user's.
 
-    One that nobody has imported yet is, where that is allowed: what a first run leaves in it could
-    not be told from how it begins.
+    If it hasn't been imported yet, it is imported here, if that is allowed: otherwise what a first
+    run leaves in it couldn't be told from how it starts.
     """
     try:
         package = str(names.get("__package__") or "")
@@ -145,5 +146,5 @@ def _imported(
             if spec is not None and spec.origin is not None and is_users_file(spec.origin):
                 return importlib.import_module(name)
         return sys.modules.get(name)
-    except Exception:  # The function will meet it as well, or imports this only at other times.
+    except Exception:  # The function will meet the same error, or imports this only at other times.
         return None

@@ -1,8 +1,8 @@
-"""Look at one mutable thing, compare it with how it was, and put it back in place.
+"""Look at one mutable thing, compare it with how it was, and restore it in place.
 
 A part is a list, the attributes of an object, the globals that code uses: anything that can change
-while its identity stays. What it holds is looked at one level deep; what hangs deeper has parts of
-its own. Things are compared by identity, so a comparison never runs code of the user's, and costs
+and keep its identity. What it holds is looked at one level deep; what hangs deeper has parts of its
+own. Things are compared by identity, so a comparison never runs the user's code, and costs
 nanoseconds per element.
 """
 
@@ -20,7 +20,7 @@ from harness.testing.objects._places import Place
 
 
 class Whole(Enum):
-    """Stands for all of a part where a key would name one thing in it."""
+    """Stands for a whole part, where a key would name one thing in it."""
 
     WHOLE = "whole"
 
@@ -31,19 +31,19 @@ WHOLE = Whole.WHOLE
 class Part(abc.ABC):
     """One mutable thing that runs may share.
 
-    What `take` returns is a copy that nobody changes; `put` makes the thing hold that again.
+    What `take` returns is a copy that nobody changes; `put` makes the thing hold it again.
     """
 
     __slots__ = ("advice", "kind", "place", "thing")
 
     names_things: ClassVar[bool] = False
-    """Whether what stands under its keys are things in their own right, such as attributes."""
+    """Whether what is under its keys are things in their own right, such as attributes."""
 
     keys_are_names: ClassVar[bool] = True
-    """Whether the keys of such things are names in code, so that a line is seen to load one."""
+    """Whether the keys of such things are names in code, so that lines can be seen loading them."""
 
     per_loop: ClassVar[bool] = False
-    """Whether it belongs to one ``trio.run``, and is put back before every one."""
+    """Whether it belongs to one ``trio.run``, and is put back before each."""
 
     def __init__(self, place: Place, kind: str, thing: Any, advice: str = "") -> None:
         self.place = place
@@ -52,7 +52,7 @@ class Part(abc.ABC):
         self.thing = thing
         """The object that it is a part of: the list, the instance, the globals of the module."""
         self.advice = advice
-        """What to do where runs share it; empty if that depends on what they did with it."""
+        """What to do if runs share it; empty if that depends on what they did with it."""
 
     @abc.abstractmethod
     def take(self) -> Any:
@@ -60,23 +60,23 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
-        """Make the part hold ``contents`` again; of a part with keys, only under ``keys``."""
+        """Make the part hold ``contents`` again; if it has keys, only under ``keys``."""
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         """Return the keys under which two takes differ, or `WHOLE`, or nothing."""
         return () if before == after else (WHOLE,)
 
     def fresh(self, contents: Any) -> Any:
-        """Return contents like ``contents`` for somebody who shall have the part to himself."""
+        """Return contents like ``contents`` for a run that should have the part to itself."""
         return contents
 
     def place_of(self, key: Any) -> Place:
-        """Return the place of what stands under ``key``."""
+        """Return the place of what is under ``key``."""
         return self.place
 
 
 class WholePart(Part):
-    """A part without keys: it has changed or it hasn't.
+    """A part without keys: it either has changed or hasn't.
 
     Elements are compared by identity, unless each take makes new ones.
 
@@ -161,11 +161,11 @@ class KeyedPart(Part):
 
     @abc.abstractmethod
     def _delete(self, key: Any) -> None:
-        """Take ``key`` away, if it is there."""
+        """Remove ``key``, if it is there."""
 
 
 class MappingPart(KeyedPart):
-    """What a dict holds, through the methods of the plain class: no override may run."""
+    """What a dict holds, through the plain class's methods: no override may run."""
 
     __slots__ = ("_cls",)
 
@@ -178,7 +178,7 @@ class MappingPart(KeyedPart):
         return dict(mapping) if type(mapping) is dict else dict(self._cls.items(mapping))
 
     def _replace(self, contents: dict[Any, Any]) -> None:
-        self._cls.clear(self.thing)  # So that the order comes back, too.
+        self._cls.clear(self.thing)  # So that the order is restored, too.
         for key, value in contents.items():
             self._set(key, value)
 
@@ -190,7 +190,7 @@ class MappingPart(KeyedPart):
 
 
 class NamesPart(KeyedPart):
-    """Names that are bound in a dict: the attributes of an object, or some globals of a module."""
+    """Names bound in a dict: the attributes of an object, or some globals of a module."""
 
     __slots__ = ("_get", "names")
 
@@ -216,7 +216,7 @@ class NamesPart(KeyedPart):
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         keys = super().changed(before, after)
-        return () if keys == (WHOLE,) else keys  # The order of names means nothing.
+        return () if keys == (WHOLE,) else keys  # The order of names has no meaning.
 
     def _set(self, key: Any, value: Any) -> None:
         self._get()[key] = value
@@ -226,7 +226,7 @@ class NamesPart(KeyedPart):
 
 
 class SlotsPart(KeyedPart):
-    """The slots of an object. A frozen one is put back all the same: the slot is set, not it."""
+    """The slots of an object. Even a frozen one is put back: the slot is set, not the attribute."""
 
     __slots__ = ("_slots",)
 
@@ -258,7 +258,7 @@ class SlotsPart(KeyedPart):
 
 
 class ClassPart(KeyedPart):
-    """The attributes of a class, set past whatever its metaclass says about that."""
+    """The attributes of a class, set whatever its metaclass says about that."""
 
     __slots__ = ()
 
@@ -281,7 +281,7 @@ class ClassPart(KeyedPart):
 
 
 class CellPart(KeyedPart):
-    """A variable of a function that the functions inside of it share, and may bind anew."""
+    """A variable of a function that functions inside it share, and may rebind."""
 
     __slots__ = ("name",)
 
@@ -311,7 +311,7 @@ class CellPart(KeyedPart):
 
 
 class OpaquePart(Part):
-    """An object that can't be looked into: only who uses it can be told."""
+    """An object that can't be looked into: all one can tell is who uses it."""
 
     __slots__ = ()
 

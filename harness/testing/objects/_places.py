@@ -1,11 +1,11 @@
 """Name the place where an object hangs, as reports print it.
 
-``module.NAME.attr[key]`` begins at a module. What no module holds begins at a local variable of a
-function: ``Type.attr (local of func)`` if it is an instance of a class of the user's, else the
-variable itself, ``history (local of func)``.
+``module.NAME.attr[key]`` begins at a module. Anything no module holds begins at a local variable of
+a function: ``Type.attr (local of func)`` if it is an instance of one of the user's classes, or else
+the variable itself, ``history (local of func)``.
 
-What lies behind a private attribute of an object that somebody else's class made has no name of
-its own: it is a part of that object, and is called by that object's name.
+What is behind a private attribute of an object of somebody else's class has no name of its own: it
+is part of that object, and goes by that object's name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Place:
     """Whether the object that hangs here is of a class that isn't the user's."""
 
     sealed: bool = False
-    """Whether this is the inside of such an object, which goes by the object's name."""
+    """Whether this is inside such an object, and goes by the object's name."""
 
     def __str__(self) -> str:
         return self.text if self.local_of is None else f"{self.text} (local of {self.local_of})"
@@ -45,17 +45,17 @@ class Place:
         return attrs.evolve(self, text=f"{self.text}.{name}", foreign=False)
 
     def item(self, key: Any) -> Place:
-        """Return the place of what stands under ``key`` in the container that hangs here."""
+        """Return the place of what is under ``key`` in the container that hangs here."""
         if self.sealed:
             return self
         return attrs.evolve(self, text=f"{self.text}[{repr_of(key)}]", foreign=False)
 
     def called(self) -> Place:
-        """Return the place of what a call of the object that hangs here returns."""
+        """Return the place of what calling the object that hangs here returns."""
         return self if self.sealed else attrs.evolve(self, text=f"{self.text}()", foreign=False)
 
     def of_foreign_object(self) -> Place:
-        """Return this place, where an object of somebody else's class is known to hang."""
+        """Return this place, marked as holding an object of somebody else's class."""
         return self if self.sealed else attrs.evolve(self, foreign=True)
 
 
@@ -68,12 +68,12 @@ def place_of_definition(thing: Any) -> Place:
 
 
 def function_name(qualname: str) -> str:
-    """Return a function's name as far as people use it: without what it is nested in."""
+    """Return a function's name as people use it: without what it is nested in."""
     return qualname.rpartition("<locals>.")[2]
 
 
 def local_place(name: str, value: Any, function: str) -> Place:
-    """Return the place of a value that a local variable holds: Python's types say nothing of it."""
+    """Return the place of a local variable's value; names of Python's own types say too little."""
     if type(value).__module__ in ("builtins", "collections") or not is_users_class(type(value)):
         return Place(name, local_of=function)
     return Place(function_name(type(value).__qualname__), local_of=function)

@@ -1,10 +1,10 @@
-"""Find what an agent function can reach, and that other runs of it reach as well.
+"""Find what an agent function can reach that other runs of it reach too.
 
 From the function: the globals that its code names, what it closes over, its default arguments and
-the object it is bound to; from these on through the user's functions, classes, objects and modules.
-An object of somebody else's class that hangs from one of the user's is looked into as well, since
-a shared client is where many a leak sits; somebody else's classes and modules are not, but for what
-the user's code writes there (``library.setting = ...``).
+the object it is bound to; and on from there through the user's functions, classes, objects and
+modules. An object of somebody else's class that hangs from one of the user's is looked into as
+well, because many leaks are in a shared client; somebody else's classes and modules aren't, except
+for what the user's code writes there (``library.setting = ...``).
 
 The walk goes level by level, so an object that can be reached in two ways gets the shorter path.
 """
@@ -25,7 +25,7 @@ from harness.testing.objects._parts import KeyedPart, NamesPart, OpaquePart, Par
 from harness.testing.objects._places import Place
 
 OBJECTS_AT_MOST = 20_000
-"""Objects that are looked at before the walk ends; what lies beyond is reported as not seen."""
+"""How many objects are looked at before the walk ends; the rest is reported as not seen."""
 
 FOREIGN_LEVELS = 6
 """How deep the walk goes into an object of somebody else's class."""
@@ -38,8 +38,8 @@ class Reached:
         """Begin a walk.
 
         Args:
-          may_import: Whether modules of the user's that functions import themselves are imported
-            for that. Not for a test: it may set something up before it imports.
+          may_import: Whether to import those of the user's modules that functions import
+            themselves. Not for a test: it may set something up before it imports.
         """
         self.parts: list[Part] = []
         self.opaque: list[OpaquePart] = []
@@ -49,7 +49,7 @@ class Reached:
         self.cut_short = False
         """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}
-        """The objects themselves, kept alive so that their ids stay theirs."""
+        """The objects themselves, kept alive so that no other object gets their ids."""
         self._pending: deque[tuple[Any, Place, int]] = deque()
         self._kinds: dict[type[Any], Kind | None] = {}
         self._named = Named(self, may_import=may_import)
@@ -85,7 +85,7 @@ class Reached:
             self.seen[id(thing)] = thing
             try:
                 self._look_at(thing, place, levels)
-            except Exception:  # Its class does something odd when it is looked at.
+            except Exception:  # Its class does something odd when looked at.
                 self.opaque.append(OpaquePart(place, thing))
 
     def _look_at(self, thing: Any, place: Place, levels: int) -> None:
@@ -167,19 +167,19 @@ class Reached:
 
 
 def _own_attributes(thing: Any) -> dict[str, Any] | None:
-    """Return the dict of an object's attributes, past whatever its class says about access."""
+    """Return the dict of an object's attributes, whatever its class says about access."""
     try:
         if issubclass(type(thing), threading.local):
             attributes = thing.__dict__  # The current thread's.
         else:
             attributes = object.__getattribute__(thing, "__dict__")
-    except Exception:  # Usually that there are none; but a class may define even this.
+    except Exception:  # Usually there are none; but a class may define even this.
         return None
     return attributes if isinstance(attributes, dict) else None
 
 
 def _is_harmless(thing: Any) -> bool:
-    """Return whether an object that can't be looked into can't change, either."""
+    """Return whether an object that can't be looked into can't change either."""
     return type(thing).__module__ in HARMLESS_MODULES and not isinstance(
         thing, Iterator | AsyncIterator
     )

@@ -19,7 +19,7 @@ from harness.testing.objects._reach import Reached
 
 
 def reach_from(agent_fn: object, inputs: list[Any], caller: FrameType) -> Reached:
-    """Return all that an agent function and its inputs can reach."""
+    """Return everything that an agent function and its inputs can reach."""
     reached = Reached(may_import=True)
     thing: Any = agent_fn
     while isinstance(thing, functools.partial):
@@ -38,7 +38,7 @@ def reach_from(agent_fn: object, inputs: list[Any], caller: FrameType) -> Reache
 
 
 def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
-    """Return where an object hangs that was given to us, by its name in the code around."""
+    """Return where a given object hangs, by its name in the surrounding code."""
     for namespace in (names, caller.f_globals, *_modules_at_hand(thing, caller)):
         for name, value in list(namespace.items()):
             if value is thing:
@@ -53,7 +53,7 @@ def _place_in(thing: Any, names: Mapping[str, Any], caller: FrameType) -> Place:
 def _modules_at_hand(thing: Any, caller: FrameType) -> Iterator[dict[str, Any]]:
     """Yield the names of modules where an object may hang: its class's, and those in use here.
 
-    As in ``assert_isolated(bots.support, ...)``: the caller knows only the module.
+    As in ``assert_isolated(bots.support, ...)``, where the caller knows only the module.
     """
     call = getattr(type(thing), "__call__", None)  # noqa: B004 (its globals are wanted)
     yield getattr(call, "__globals__", {})

@@ -1,4 +1,4 @@
-"""Hold what runs share, as it was at the beginning, and put it back before every run."""
+"""Keep what runs share as it was at the beginning, and put it back before every run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.testing.objects._reach import Reached
 
 @attrs.frozen(eq=False)
 class Suspect:
-    """A part that several runs touch, or what stands in it under one key."""
+    """A part that several runs touch, or what is in it under one key."""
 
     part: Part
     key: Any = WHOLE
@@ -34,7 +34,7 @@ class Suspect:
 class SharedState:
     """The parts that a walk has found, with what they held then.
 
-    What can't be put back is listed in `not_put_back`, and noticed at most once each.
+    What can't be put back is listed in `not_put_back`, each at most once.
     """
 
     def __init__(self, reached: Reached) -> None:
@@ -56,7 +56,7 @@ class SharedState:
             self.initial.append(contents)
 
     def put_back(self) -> None:
-        """Make every part hold again what it held at first; identities stay."""
+        """Make every part hold again what it held at first, keeping identities."""
         for part, initial in zip(self.parts, self.initial, strict=True):
             if part.changed(initial, part.take()):
                 try:
@@ -65,7 +65,7 @@ class SharedState:
                     self._complain(f"{part.place} ({error_in_words(error)})")
 
     def begin_run(self) -> None:
-        """Begin anew what belongs to one ``trio.run``, before another one."""
+        """Reset what belongs to one ``trio.run``, before another."""
         for part in self.parts:
             if part.per_loop:
                 part.put(None)
@@ -91,7 +91,7 @@ def suspects_of(part: Part, before: Any, after: Any) -> Iterator[Suspect]:
     """Yield what has changed in a part between two takes.
 
     Each attribute and each global is a suspect of its own, and so is an element of a dict if only
-    one of them changed; else a container is one suspect, however much of it changed.
+    one changed; otherwise a container is one suspect, however much of it changed.
     """
     keys = part.changed(before, after)
     if part.names_things or len(keys) == 1:

@@ -1,15 +1,15 @@
 """Follow the steps of tasks through the lines of the user's code.
 
-Built on `sys.settrace`, for the length of a step. What makes it less simple than it looks:
+Built on `sys.settrace`, for the length of a step. It is less simple than it looks:
 
-- When a task goes on, every coroutine on its stack is entered again, the outermost first, though
-  only the innermost one gets anywhere. The others stand still in the middle of a line.
-- When it halts, every one of them is left again, as if it returned.
-- A call returns into the middle of a line, and what the rest of that line does is done then.
+- When a task resumes, every coroutine on its stack is entered again, the outermost first, though
+  only the innermost gets anywhere. The others stay in the middle of a line.
+- When it halts, each of them is left again, as if it returned.
+- A call returns into the middle of a line, and what the rest of that line does happens then.
 
-So what a line *reads* is told at three moments: when it begins, when the await in it is over, and
-when a call in it has returned. What it *writes* is told by whoever compares, before every one of
-these. What a library does counts as done by the line that called it.
+So what a line *reads* is reported at three moments: when it begins, when the await in it is over,
+and when a call in it has returned. What it *writes* is found by comparing before each of these.
+What a library does counts as done by the line that called it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Trace = Callable[[FrameType, str, Any], Any]
 def in_a_thread_of_its_own(work: Callable[[], T]) -> T:
     """Do work in which steps are traced, and return what it returns.
 
-    A debugger, or whoever measures coverage, traces the thread that calls this, and would lose
-    sight of the functions that are running there.
+    A debugger or a coverage tool traces the thread that calls this, and would lose track of the
+    functions running there.
     """
     done: list[outcome.Outcome[T]] = []
     context = contextvars.copy_context()
@@ -51,12 +51,12 @@ def in_a_thread_of_its_own(work: Callable[[], T]) -> T:
 class LineTrace:
     """Calls back for what the user's code does in a step.
 
-    Python traces nothing in a trace function, so coverage sees none of what is called back.
+    Python traces nothing inside a trace function, so coverage sees none of the callbacks.
 
     Args:
       compare: Called whenever a line may have written something; `line` is that line.
       read: Called with a frame and the spot from which it runs the rest of its line.
-      enter: Called with a frame that is entered, at first or again.
+      enter: Called with a frame that is entered, whether for the first time or again.
     """
 
     def __init__(
@@ -66,24 +66,24 @@ class LineTrace:
         enter: Callable[[FrameType], None] | None = None,
     ) -> None:
         self.line: tuple[CodeType, int] | None = None
-        """The line of the user's code that is being run; None before the first."""
+        """The line of the user's code now running; None before the first."""
         self._compare = compare
         self._read = read
         self._enter = enter
         self._resumed: tuple[FrameType, Spot] | None = None
-        """The innermost frame that was entered again, and has not got anywhere yet."""
+        """The innermost frame that was entered again but hasn't got anywhere yet."""
         self._outer: Any = None
-        """The trace function that was there before: a debugger's, or one that measures coverage."""
+        """The trace function that was there before: a debugger's, or a coverage tool's."""
 
     def begin(self) -> None:
-        """Begin to trace."""
+        """Start tracing."""
         self.line = None
         self._resumed = None
         self._outer = sys.gettrace()
         sys.settrace(self._on_call)
 
     def end(self) -> None:
-        """End tracing, and compare for the last line."""
+        """Stop tracing, and compare for the last line."""
         sys.settrace(self._outer)
         self._compare()
         self._resumed = None
@@ -124,7 +124,7 @@ class LineTrace:
         return self._on_line
 
     def _go_on(self) -> None:  # pragma: no cover - see LineTrace
-        """The innermost frame has got somewhere: its await is over."""
+        """Note that the innermost frame has got somewhere: its await is over."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._read(*resumed)

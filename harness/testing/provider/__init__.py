@@ -1,9 +1,9 @@
-"""A simulated model provider, to try agents and limits on.
+"""Simulate a model provider, to test agents and limits with.
 
 It speaks OpenAI's chat completions and responses and Anthropic's messages, streaming
 and not, to their real clients; it enforces limits as real providers do and counts
-every request that breaks one; and it lets requests go wrong in ways that repeat
-from run to run. ::
+every request that breaks one; and it makes requests go wrong in ways that repeat from run to run.
+::
 
     def answer(request: ProviderRequest) -> str:
         return f"You said: {request.prompt}"
@@ -13,8 +13,8 @@ from run to run. ::
         ...
     assert provider.statistics().violations == 0
 
-With ``http=False`` there are no sockets: `Provider.request` asks the same code
-directly, on a virtual clock too.
+With ``http=False`` there are no sockets: `Provider.request` calls the same code directly, even on a
+virtual clock.
 """
 
 from harness.testing.provider._answers import (

@@ -1,7 +1,7 @@
-"""What a test's answer function is given, and what it may return.
+"""Define what a test's answer function is given, and what it may return.
 
-The function sees a `ProviderRequest` and returns a text, an `Answer` where there
-is more to say, or an `ErrorAnswer`. It knows nothing of the three dialects.
+The function gets a `ProviderRequest` and returns a str, an `Answer` if there is more to say, or an
+`ErrorAnswer`. It knows nothing of the three dialects.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class ProviderRequest(Mapping[str, Any]):
     """The path it was sent to."""
 
     headers: Mapping[str, str]
-    """The request's headers, names in lower case; empty for a request without sockets
-    that gave none."""
+    """The request's headers, with lower-case names; empty for a request without sockets that gave
+    none."""
 
     dialect: str
     """``"openai-chat"``, ``"openai-responses"`` or ``"anthropic-messages"``."""
 
     number: int
-    """Which request of this provider it is, counting from 1."""
+    """Its number among this provider's requests, counting from 1."""
 
     prompt: str
     """The text of the last message that isn't the assistant's."""
@@ -51,7 +51,7 @@ class ProviderRequest(Mapping[str, Any]):
 
 @attrs.frozen
 class AnswerToolCall:
-    """One tool that the answer calls."""
+    """One tool call in the answer."""
 
     name: str
     """The tool's name."""
@@ -84,7 +84,7 @@ def _calls(calls: Iterable[AnswerToolCall]) -> tuple[AnswerToolCall, ...]:
 
 @attrs.frozen
 class Answer:
-    """An answer with more to it than text."""
+    """An answer with more than text."""
 
     text: str = ""
     """The text, before any tool calls; may be empty."""
@@ -93,18 +93,18 @@ class Answer:
     """The tools it calls, in order."""
 
     input_tokens: int | None = attrs.field(default=None, kw_only=True)
-    """What usage reports for the question; ``None`` to count."""
+    """The usage to report for the question; ``None`` to count."""
 
     output_tokens: int | None = attrs.field(default=None, kw_only=True)
-    """What usage reports for the answer; ``None`` to count."""
+    """The usage to report for the answer; ``None`` to count."""
 
     truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it says that it ended because the requested maximum was reached."""
+    """Whether it says it ended because the requested maximum was reached."""
 
 
 @attrs.frozen(kw_only=True)
 class ErrorAnswer:
-    """An error in place of an answer. The request was accepted and stays charged."""
+    """An error instead of an answer. The request was accepted and stays charged."""
 
     status: int = attrs.field(
         validator=[
@@ -119,18 +119,18 @@ class ErrorAnswer:
     """The error's message."""
 
     retry_after_seconds: float | None = None
-    """What it names as the time to wait; ``None`` for nothing."""
+    """The time to wait that it names; ``None`` for none."""
 
 
 AnswerResult: TypeAlias = str | Answer | ErrorAnswer
-"""What an answer function gives in the end."""
+"""What an answer function finally gives."""
 
 AnswerFunction: TypeAlias = Callable[[ProviderRequest], AnswerResult | Awaitable[AnswerResult]]
 """A function from request to answer, plain or async."""
 
 
 def as_answer(result: object) -> Answer | ErrorAnswer:
-    """Return what an answer function returned as one of the two value classes.
+    """Return an answer function's result as one of the two value classes.
 
     Raises:
       TypeError: if it is none of the three kinds.

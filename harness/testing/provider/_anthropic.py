@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Speak Anthropic's messages API."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AnthropicMessages:
         )
 
     def events(self, completion: Completion) -> list[bytes]:
-        """Return the answer as server-sent events, framed."""
+        """Return the answer as framed server-sent events."""
         events: list[bytes] = []
 
         def add(kind: str, **fields: Any) -> None:
@@ -152,8 +152,8 @@ class AnthropicMessages:
     ) -> Headers:
         """Return the headers that every answer carries.
 
-        Resets are moments, to the second and rounded up. The daily limit has no
-        headers of its own; a 429 names it in its message.
+        Resets are moments, rounded up to the second. The daily limit has no headers of its own; a
+        429 names it in its message.
         """
         headers = [("request-id", _request_id(number))]
         for name, in_header in _HEADER_NAMES.items():

@@ -1,7 +1,7 @@
 """Read a request's JSON body, whoever sent it.
 
-What gets through is an object that can be written out as JSON again, even inside
-a few more brackets, and walked by functions that call themselves.
+What gets through is an object that can be written as JSON again, even inside a few more brackets,
+and walked by recursive functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from harness.testing.provider._dialect import JSONObject, UnreadableRequest
 
-# Deeper than any real request, and far from where Python's own limit ends.
+# Deeper than any real request, and far below Python's own limit.
 MAX_NESTING = 200
 
 
@@ -26,7 +26,7 @@ def read_body(content: bytes) -> JSONObject:
     """Return the JSON object that ``content`` is.
 
     Raises:
-      UnreadableRequest: if it is not JSON, not an object, or nested too deep.
+      UnreadableRequest: if it isn't JSON, isn't an object, or is nested too deeply.
     """
     try:
         body = _DECODER.decode(content.decode())
@@ -34,7 +34,7 @@ def read_body(content: bytes) -> JSONObject:
         raise UnreadableRequest(f"the body isn't JSON in UTF-8: {str(error)[:120]}") from error
     if not isinstance(body, dict):
         raise UnreadableRequest(f"the body is JSON of type {type(body).__name__}, not an object")
-    # Counting brackets is quick, and tells that a usual body can't be nested too deep.
+    # Counting brackets is quick, and clears the usual body of being nested too deeply.
     if content.count(b"[") + content.count(b"{") > MAX_NESTING and _nested_too_deep(body):
         raise UnreadableRequest(f"the body is nested deeper than {MAX_NESTING} levels")
     return body

@@ -1,13 +1,12 @@
 """Turn a request into a reply: what the provider does, with sockets and without.
 
-The order of the questions: can it be read at all, does a fault hit it, is it
-within the limits, what does the test answer. Only the last two cost anything:
-an injected error is not charged, the way an overloaded provider turns requests
-away before it counts them, and neither is a refused request.
+The order of the questions: can it be read at all, does a fault hit it, is it within the limits,
+what does the test answer. Only the last two cost anything: an injected error isn't charged, just as
+an overloaded provider turns requests away before it counts them, and neither is a refused request.
 
-Tokens are charged in two steps. The question counts when it arrives, with the
-requested maximum where the dialect counts that; the rest of the answer is added
-as soon as the answer is known, even if that leaves less than nothing.
+Tokens are charged in two steps. The question counts when it arrives, with the requested maximum if
+the dialect counts that; the rest of the answer is added as soon as the answer is known, even if
+that leaves less than nothing.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ _DIALECTS: Mapping[str, Dialect] = {
     "messages": AnthropicMessages(),
 }
 
-# Clients differ in whether their base URL has the version in it, so it may stand
-# in the path not at all, once or twice; Azure's clients have a prefix of their own.
+# Clients differ in whether their base URL includes the version, so it may be in the path not at
+# all, once or twice; Azure's clients have a prefix of their own.
 _ROUTE = re.compile(
     r"(?:(?:/v1){0,2}|/openai/v1|/openai/deployments/[^/?]+)"
     r"/(chat/completions|responses|messages)(?:\?.*)?",
@@ -67,7 +66,7 @@ _ROUTE = re.compile(
 
 
 class Patience(Protocol):
-    """How the shell waits: with sockets, only as long as the client is there."""
+    """How the shell waits: with sockets, only while the client is there."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""
@@ -99,7 +98,7 @@ class Core:
     opened_at: float
     """On trio's clock."""
     epoch_seconds: float
-    """What the calendar said then."""
+    """The calendar time at that moment."""
     tally: Counters = attrs.field(factory=Counters)
     _date: tuple[int, str] = attrs.field(default=(-1, ""), init=False)
 
@@ -107,7 +106,7 @@ class Core:
         """Return the reply to one request.
 
         Raises:
-          TypeError: if the answer function returned something else than an answer.
+          TypeError: if the answer function returned something other than an answer.
 
         What the answer function raises passes through.
 
@@ -247,7 +246,7 @@ class Core:
             "input_tokens": completion.input_tokens,
             "output_tokens": completion.output_tokens,
         }
-        now = trio.current_time() - self.opened_at  # An async answer may have taken its time.
+        now = trio.current_time() - self.opened_at  # An async answer may have taken some time.
         self.limits.charge(
             {name: max(0.0, amount - admitted[name]) for name, amount in actual.items()}, now
         )
@@ -286,12 +285,12 @@ class Core:
 
 
 def _likely_dialect(path: str) -> Dialect:
-    """Return the dialect in which somebody who asked for a path that isn't there gets told."""
+    """Return the dialect in which to report a path that doesn't exist."""
     return _DIALECTS["messages" if "messages" in path else "chat/completions"]
 
 
 def _amounts(dialect: Dialect, ask: Ask) -> dict[str, float]:
-    """Return what a request must find available, and is charged, when it arrives."""
+    """Return what must be available for a request when it arrives, and is charged then."""
     tokens = ask.input_tokens
     if dialect.counts_maximum and ask.maximum_output_tokens is not None:
         tokens += ask.maximum_output_tokens

@@ -1,4 +1,4 @@
-"""What a simulated provider counts."""
+"""Count what a simulated provider sees."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class ProviderStatistics:
-    """What a simulated provider has seen, at one moment.
+    """What a simulated provider has seen so far.
 
-    Every request is counted once in what becomes of it:
-    ``requests == accepted + violations + invalid + sum(errors.values())``.
+    Every request is counted once by what becomes of it: ``requests == accepted + violations +
+    invalid + sum(errors.values())``.
     """
 
     requests: int
-    """Requests that came in complete, of whatever kind."""
+    """Requests that arrived complete, of whatever kind."""
 
     accepted: int
     """Requests within the limits, and charged to them."""

@@ -1,4 +1,4 @@
-"""What the simulated provider needs of each API that it speaks.
+"""Define what the simulated provider needs from each API that it speaks.
 
 A dialect turns a JSON body into an `Ask` and a `Completion` into the bytes and
 headers that the API's real clients expect. It decides nothing about limits,
@@ -51,7 +51,7 @@ class Ask:
 
 @attrs.frozen(kw_only=True)
 class Completion:
-    """An answer with everything that the dialects say about it."""
+    """An answer with everything that dialects say about it."""
 
     number: int
     created: int
@@ -67,7 +67,7 @@ class Completion:
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """An error with everything that the dialects say about it."""
+    """An error with everything that dialects say about it."""
 
     status: int
     message: str
@@ -87,7 +87,7 @@ class Dialect(Protocol):
 
     @property
     def counts_maximum(self) -> bool:
-        """Whether the requested maximum is charged in place of a shorter answer."""
+        """Whether the requested maximum is charged instead of a shorter answer."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class Dialect(Protocol):
         ...
 
     def events(self, completion: Completion) -> list[bytes]:
-        """Return the answer as server-sent events, framed."""
+        """Return the answer as framed server-sent events."""
         ...
 
     def failure(self, failure: Failure) -> JSONObject:
@@ -147,7 +147,7 @@ def split_text(text: str) -> list[str]:
 
 
 def split_arguments(arguments: str) -> list[str]:
-    """Return a tool call's JSON in two halves: a client must join them before it parses."""
+    """Return a tool call's JSON in two halves, which a client must join before parsing."""
     middle = len(arguments) // 2
     return [half for half in (arguments[:middle], arguments[middle:]) if half]
 
@@ -161,7 +161,7 @@ def read_model(body: JSONObject) -> str:
 
 
 def read_flag(body: JSONObject, name: str) -> bool:
-    """Return a true or false of the body; absent and null are false."""
+    """Return a boolean from the body; absent and null are false."""
     flag = body.get(name)
     if flag is not None and not isinstance(flag, bool):
         unreadable(name, flag, "true or false")
@@ -182,7 +182,7 @@ def read_maximum(body: JSONObject, *names: str) -> int | None:
 
 
 def read_messages(body: JSONObject, name: str) -> list[JSONObject]:
-    """Return a list of the body that holds at least one object, and nothing else."""
+    """Return a list from the body that holds at least one object, and nothing else."""
     messages = body.get(name)
     if (
         not isinstance(messages, list)

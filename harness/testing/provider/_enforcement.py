@@ -3,11 +3,10 @@
 Everything here is arithmetic on a number of seconds that the caller passes in;
 nothing reads a clock, so a test can check exact values. There are three allowances:
 
-- `Bucket` refills continuously and holds the whole limit: somebody who was idle
-  may spend a full minute's worth at once.
+- `Bucket` refills continuously and holds the whole limit: a client that was idle may spend a full
+  minute's worth at once.
 - `FixedWindow` counts from zero again at each multiple of its length.
-- `Paced` is a fixed minute in which, besides, no second may hold more than its
-  share.
+- `Paced` is a fixed minute in which, in addition, no second may hold more than its share.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import attrs
 
 MINUTE_SECONDS = 60.0
 
-# A client that waits for exactly the announced time computes the same moment by
-# another route; it must not be refused over the last bits of a float.
+# A client that waits for exactly the announced time computes the same moment another way; it
+# mustn't be refused over the last bits of a float.
 _UNIT_TOLERANCE = 1e-6
 _WINDOW_TOLERANCE = 1e-9
 
 
 class Allowance(Protocol):
-    """What the limits need of the arithmetic behind one of them."""
+    """The arithmetic behind one limit."""
 
     @property
     def limit(self) -> float:
@@ -54,9 +53,8 @@ class Allowance(Protocol):
 class Bucket:
     """A limit that refills continuously.
 
-    Its state is the one moment at which it will be full again. A charge moves
-    that moment on, and everything else follows from it, so reading changes
-    nothing and rounding errors don't pile up.
+    Its only state is the moment at which it will be full again. A charge moves that moment on, and
+    everything else follows from it, so reading changes nothing and rounding errors don't pile up.
     """
 
     limit: float
@@ -88,9 +86,9 @@ class Bucket:
 
 @attrs.define(eq=False)
 class FixedWindow:
-    """A limit that starts anew at each multiple of the window's length.
+    """A limit that starts over at each multiple of the window's length.
 
-    What a window was overrun by is forgotten with it, as the providers do.
+    An overrun is forgotten with its window, as with real providers.
     """
 
     limit: float
@@ -135,10 +133,10 @@ class FixedWindow:
 class Paced:
     """A limit per minute that expects its requests to be spread evenly.
 
-    Each second may hold the limit's sixtieth, rounded up, so that a flow that is
-    even and at the limit is never refused. Below sixty a minute the interval
-    grows until it may hold one whole request. What is left and when it resets
-    are those of the minute: that is what such a provider announces.
+    Each second may hold a sixtieth of the limit, rounded up, so that an even flow at the limit is
+    never refused. Below sixty a minute, the interval grows until it may hold one whole request.
+    What is left and when it resets are those of the minute, because that is what such a provider
+    announces.
     """
 
     limit: float

@@ -1,9 +1,8 @@
-"""Decide which requests a simulated provider lets go wrong, and how.
+"""Decide which requests go wrong at a simulated provider, and how.
 
-What happens to a request depends on the seed, on what the request says, and on
-how often the same was said before; not on when it arrives or what else is under
-way. So a run repeats although tasks race, and a retry of a request that failed
-may get through.
+What happens to a request depends on the seed, on what the request says, and on how often the same
+was said before; not on when it arrives or what else is in progress. So a run repeats although tasks
+race, and the retry of a failed request may get through.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ Latency: TypeAlias = float | tuple[float, float] | Callable[[float], float]
 """How long answers take, in seconds: always the same, evenly between two bounds, or a
 function of a number from 0 to 1, such as `lognormal` returns."""
 
-# How many different requests are told apart. One that comes again after so many
-# others counts as new.
+# How many different requests are told apart. One repeated after that many others counts as new.
 MAX_REMEMBERED_REQUESTS = 65_536
 
 _FIRST_ERROR_STATUS, _LAST_ERROR_STATUS = 400, 599
@@ -36,7 +34,7 @@ _DRAW_BYTES = 6
 @says_near_options
 @attrs.frozen(kw_only=True)
 class Storm:
-    """A time in which every request gets the same error."""
+    """A period in which every request gets the same error."""
 
     status: int = attrs.field(default=429)
     """The error's status."""
@@ -48,11 +46,11 @@ class Storm:
     """How long it lasts."""
 
     every_seconds: float | None = None
-    """With a number, one storm in each period of that length from ``start_seconds``
-    on, at a seeded moment inside the period."""
+    """If given, there is one storm in each period of that length from ``start_seconds`` on, at a
+    seeded moment inside the period."""
 
     retry_after_seconds: float | None = None
-    """What the error names as the time to wait; ``None`` for what is left of the storm."""
+    """The time to wait that the error names; ``None`` for what is left of the storm."""
 
     def __attrs_post_init__(self) -> None:
         _check_status("status", self.status)
@@ -67,7 +65,7 @@ class Storm:
             )
 
     def seconds_left(self, now: float, *, seed: int) -> float:
-        """Return how long the storm that rages at ``now`` still lasts, or 0 in calm weather."""
+        """Return how long the storm at ``now`` will still last, or 0 if there is none."""
         begin = self.start_seconds
         if self.every_seconds is not None and now >= begin:
             period = math.floor((now - begin) / self.every_seconds)
@@ -87,13 +85,13 @@ def _storms(storms: Iterable[Storm]) -> tuple[Storm, ...]:
 class Faults:
     """What goes wrong, how often, and how long answers take.
 
-    Probabilities are per request, exclude each other and add up to at most 1. An
-    error costs nothing of the provider's limits; what is cut, malformed or hangs
-    was accepted first and is charged.
+    Probabilities are per request, exclude each other and add up to at most 1. An error costs
+    nothing of the provider's limits; what is cut, malformed or hangs was accepted first, and is
+    charged.
     """
 
     seed: int = 0
-    """Another seed, other requests are hit."""
+    """With another seed, other requests are hit."""
 
     errors: Mapping[int, float] = attrs.field(factory=dict[int, float], kw_only=True)
     """Probability of each error status, such as ``{500: 0.1, 529: 0.05}``."""
@@ -114,10 +112,10 @@ class Faults:
     """Pause before each further event of a stream; 0 sends them in one piece."""
 
     storms: tuple[Storm, ...] = attrs.field(default=(), converter=_storms, kw_only=True)
-    """Times in which every request fails."""
+    """Periods in which every request fails."""
 
     retry_after_seconds: float | None = attrs.field(default=1.0, kw_only=True)
-    """What injected errors with status 429 name as the time to wait; ``None`` for nothing."""
+    """The time to wait that injected errors with status 429 name; ``None`` for none."""
 
     def __attrs_post_init__(self) -> None:
         for status in self.errors:
@@ -157,7 +155,7 @@ class RequestFate:
 
 @attrs.define(eq=False)
 class RequestFates:
-    """Deals out fates: the faults, and how often each request came before."""
+    """Deals out fates, from the faults and how often each request came before."""
 
     faults: Faults
     _seen: OrderedDict[bytes, int] = attrs.field(init=False, factory=OrderedDict[bytes, int])
@@ -179,8 +177,8 @@ class RequestFates:
         """Return what happens to a request that arrives at ``now``.
 
         Args:
-          identify: Gives what tells this request from others: its dialect and body.
-            Only called if any fault is possible.
+          identify: Returns what tells this request from others: its dialect and body. Called only
+            if any fault is possible.
           now: Seconds since the provider was opened; only storms ask for it.
         """
         faults = self.faults
@@ -189,7 +187,7 @@ class RequestFates:
             return RequestFate(latency_seconds=faults.latency_seconds)
         key = hashlib.blake2b(identify(), digest_size=16).digest()
         times = self._seen.pop(key, 0)
-        self._seen[key] = times + 1  # Popped and put back: the order is that of last use.
+        self._seen[key] = times + 1  # Popped and put back, to keep the order of last use.
         if len(self._seen) > MAX_REMEMBERED_REQUESTS:
             self._seen.popitem(last=False)
         chance, speed, where = _draws(b"%d:%d:%b" % (faults.seed, times, key), 3)
@@ -261,7 +259,7 @@ def _latency_seconds(latency: Latency, draw: float) -> float:
 
 
 def _draws(what: bytes, count: int) -> list[float]:
-    """Return ``count`` numbers from 0 to below 1 that depend on ``what`` alone."""
+    """Return ``count`` numbers from 0 to below 1 that depend only on ``what``."""
     digest = hashlib.blake2b(what, digest_size=count * _DRAW_BYTES).digest()
     return [
         int.from_bytes(digest[start : start + _DRAW_BYTES], "big") / 2 ** (8 * _DRAW_BYTES)

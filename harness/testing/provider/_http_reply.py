@@ -1,7 +1,7 @@
-"""An answer as it goes onto the wire, whole or spoilt.
+"""Hold an answer as it goes over the wire, whole or spoilt.
 
-A `HttpReply` says which bytes are sent and how it ends; sending is up to the shell,
-with sockets or without.
+An `HttpReply` says which bytes are sent and how it ends; sending is up to the shell, with sockets
+or without.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def stream_reply(headers: Headers, events: Sequence[bytes]) -> HttpReply:
 
 
 def spoil(reply: HttpReply, fate: RequestFate) -> HttpReply:
-    """Return ``reply`` the way its fate wants it."""
+    """Return ``reply``, spoilt as its fate says."""
     if fate.kind == "malformed":
         return _malformed(reply, fate.where)
     if fate.kind not in ("cut", "hang"):

@@ -1,8 +1,7 @@
 """Judge a request against all limits of a provider together.
 
-A request is charged to every limit or, when one refuses, to none: a refused
-request costs nothing. The arithmetic of each limit is an `Allowance`'s; still nothing
-reads a clock.
+A request is charged to every limit or, if one refuses, to none: a refused request costs nothing. An
+`Allowance` has each limit's arithmetic; nothing here reads a clock either.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from harness.testing.provider._enforcement import (
 )
 
 Judged: TypeAlias = Literal["bucket", "second", "minute"]
-"""Over what the limits per minute are judged; see `open_provider`."""
+"""How the limits per minute are judged; see `open_provider`."""
 
 DAY_SECONDS = 86_400.0
 
 
 @attrs.frozen(kw_only=True)
 class LimitState:
-    """How one limit stands at one moment."""
+    """The state of one limit at one moment."""
 
     limit: float
     remaining: float
-    """At least 0, also after an overrun."""
+    """At least 0, even after an overrun."""
     reset_seconds: float
     """Until the whole limit is available again."""
 
@@ -87,14 +86,14 @@ class Limits:
         return worst
 
     def charge(self, amounts: Mapping[str, float], now: float) -> None:
-        """Charge what turned out only later, such as the length of an answer."""
+        """Charge what becomes known only later, such as the length of an answer."""
         for name, allowance in self.allowances.items():
             amount = amounts.get(name)
             if amount:
                 allowance.charge(amount, now)
 
     def states(self, now: float) -> dict[str, LimitState]:
-        """Return how each limit stands, by name."""
+        """Return the state of each limit, by name."""
         return {
             name: LimitState(
                 limit=allowance.limit,
@@ -132,19 +131,17 @@ def build_limits(
 
     Args:
       requests_per_minute: Most requests a minute; ``None`` for no limit, as below.
-      tokens_per_minute: Most tokens a minute, those of questions and answers together.
+      tokens_per_minute: Most tokens a minute, questions and answers together.
       input_tokens_per_minute: Most tokens of questions a minute.
       output_tokens_per_minute: Most tokens of answers a minute.
       requests_per_day: Most requests in each 24 hours since the provider was opened.
-      judged: Over what the limits per minute are judged. ``"bucket"`` refills
-        continuously, ``"minute"`` counts from zero each minute since the provider
-        was opened, ``"second"`` does so too and spreads the requests, but not the
-        tokens, over the minute's seconds.
+      judged: How the limits per minute are judged. ``"bucket"`` refills continuously, ``"minute"``
+        counts from zero each minute since the provider was opened, ``"second"`` does so too and
+        spreads the requests, but not the tokens, over the minute's seconds.
 
     Raises:
-      TypeError: if a limit is not a number.
-      ValueError: if a limit is not finite and greater than 0, or ``judged`` is
-        none of the three.
+      TypeError: if a limit isn't a number.
+      ValueError: if a limit isn't finite and greater than 0, or ``judged`` is none of the three.
     """
     if judged not in _REQUEST_ALLOWANCES:
         raise ValueError(

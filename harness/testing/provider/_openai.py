@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs have in common: errors, and the headers that tell how limits stand."""
+"""Write what OpenAI's two APIs have in common: errors, and the headers about limits."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def openai_headers(
 ) -> Headers:
     """Return the headers that every answer carries.
 
-    A provider that has only a daily limit announces that one as its requests, the
-    way OpenAI does for models that are limited so.
+    A provider that has only a daily limit announces that as its requests, as OpenAI does for models
+    with such a limit.
     """
     headers = [("x-request-id", f"req_{number:024d}"), ("openai-version", "2020-10-01")]
     requests = states.get("requests", states.get("requests_day"))

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""Speak OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class OpenAIChat:
         }
 
     def events(self, completion: Completion) -> list[bytes]:
-        """Return the answer as server-sent events, framed."""
+        """Return the answer as framed server-sent events."""
         frame = _frame(completion, "chat.completion.chunk")
         if completion.ask.usage_in_stream:
-            frame["usage"] = None  # Every chunk names it then; the last one fills it in.
+            frame["usage"] = None  # Then every chunk has the field; the last one fills it in.
 
         def chunk(delta: JSONObject, finish_reason: str | None = None) -> bytes:
             choice = {

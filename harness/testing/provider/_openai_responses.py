@@ -1,4 +1,4 @@
-"""OpenAI's responses."""
+"""Speak OpenAI's responses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OpenAIResponses:
         return _response(completion, output=_items(completion), ended=True)
 
     def events(self, completion: Completion) -> list[bytes]:
-        """Return the answer as server-sent events, framed."""
+        """Return the answer as framed server-sent events."""
         events: list[bytes] = []
 
         def add(kind: str, **fields: Any) -> None:

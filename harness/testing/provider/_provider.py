@@ -23,8 +23,8 @@ from harness.testing.provider._limits import Judged, build_limits
 
 T = TypeVar("T")
 
-# Without sockets the calendar always starts here, so that headers with dates
-# repeat from run to run.
+# Without sockets, the calendar always starts here, so that headers with dates repeat from run to
+# run.
 _VIRTUAL_EPOCH_SECONDS = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
@@ -39,7 +39,7 @@ class ProviderReply:
     """The headers, names in lower case."""
 
     body: Any
-    """The body: what its JSON says, or its text if it isn't JSON (a stream, or malformed)."""
+    """The body: the value of its JSON, or its text if it isn't JSON (a stream, or malformed)."""
 
     content: bytes
     """The body's bytes."""
@@ -76,8 +76,8 @@ class Provider:
     def base_url(self) -> str:
         """Where clients find it, without a version.
 
-        Give it to ``AsyncAnthropic(base_url=...)`` as it is. ``AsyncOpenAI`` may
-        have it with or without ``/v1`` behind it.
+        Give it to ``AsyncAnthropic(base_url=...)`` as it is. ``AsyncOpenAI`` accepts it with or
+        without ``/v1`` at the end.
 
         Raises:
           RuntimeError: if it was opened with ``http=False``.
@@ -94,15 +94,15 @@ class Provider:
     ) -> ProviderReply:
         """Send a request without a socket.
 
-        It is judged, answered and counted just like one that comes by HTTP.
+        It is judged, answered and counted just like one that comes over HTTP.
 
         Args:
           path: Where to, such as ``/v1/chat/completions``.
-          body: What to send, in JSON; bytes are sent as they are.
+          body: What to send, as JSON; bytes are sent as they are.
           headers: What the answer function sees as the request's headers.
 
         Returns:
-          The reply, also if it is an error.
+          The reply, even if it is an error.
 
         Raises:
           trio.BrokenResourceError: if a fault cuts the connection, or the provider is
@@ -140,7 +140,7 @@ class Provider:
             tally.in_flight -= 1
 
     def close(self) -> None:
-        """Refuse further requests without sockets, and break those under way."""
+        """Refuse further requests without sockets, and break those in progress."""
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
@@ -189,31 +189,28 @@ async def open_provider(
     """Open a provider that speaks OpenAI's and Anthropic's APIs and enforces limits.
 
     Args:
-      answer: Called with each accepted `ProviderRequest`; returns a text, an `Answer`
-        or an `ErrorAnswer`, and may be async. What it raises ends the block: it
-        is a mistake in the test.
+      answer: Called with each accepted `ProviderRequest`; returns a str, an `Answer` or an
+        `ErrorAnswer`, and may be async. What it raises ends the block: it is a mistake in the test.
       requests_per_minute: Most requests a minute; ``None`` for no limit, as below.
       tokens_per_minute: Most tokens a minute, questions and answers together. OpenAI's
         dialects count the requested maximum if there is one, Anthropic's doesn't.
       input_tokens_per_minute: Most tokens of questions a minute.
       output_tokens_per_minute: Most tokens of answers a minute.
       requests_per_day: Most requests in each 24 hours since the opening.
-      judged: Over what the limits per minute are judged: ``"bucket"`` refills
-        continuously, ``"minute"`` counts anew each minute since the opening,
-        ``"second"`` does so too but spreads requests over the minute's seconds.
+      judged: How the limits per minute are judged: ``"bucket"`` refills continuously, ``"minute"``
+        counts from zero each minute since the opening, ``"second"`` does so too but spreads
+        requests over the minute's seconds.
       faults: What goes wrong on purpose, and how long answers take.
       http: Whether to listen on a socket, for which the clock must be a real one, or
         jump only after a moment: ``MockClock(autojump_threshold=0.01)``.
-        Without, `Provider.request` is the only way in, and any clock will do.
+        Without one, `Provider.request` is the only way in, and any clock will do.
       host: A loopback address.
-      port: The port; 0 for any that is free.
+      port: The port; 0 for any free one.
 
     Raises:
-      TypeError: if ``answer`` can't be called, or a limit is not a number.
-      ValueError: if ``host`` is no loopback address, or a limit or ``judged`` is
-        not allowed.
-      ImportError: if ``http`` is true and h11 is missing; ``trio-harness[provider]``
-        brings it.
+      TypeError: if ``answer`` can't be called, or a limit isn't a number.
+      ValueError: if ``host`` isn't a loopback address, or a limit or ``judged`` isn't allowed.
+      ImportError: if ``http`` is true and h11 is missing; ``trio-harness[provider]`` installs it.
       OSError: if the port is taken.
 
     Checkpoint: with ``http``, on entry and exit; without, never.
@@ -258,7 +255,7 @@ def loopback_address(host: str) -> str:
     """Return the loopback address that ``host`` stands for.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it isn't one.
     """
     if host == "localhost":
         return "127.0.0.1"

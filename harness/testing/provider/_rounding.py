@@ -1,4 +1,4 @@
-"""Round what headers announce so that believing it is safe.
+"""Round what headers announce so that relying on it is safe.
 
 Times are rounded up and amounts down, with room for the last bits of a float:
 20 seconds must not come out as 21, nor 5 requests as 4.

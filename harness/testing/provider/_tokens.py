@@ -1,9 +1,9 @@
 """Count tokens without a tokenizer, the same on every machine.
 
-One token per four characters of text, rounded up. The text of a request is every
-string in its messages, instructions and tools, but not roles, types, ids and
-the contents of images and files. Real tokenizers come out near this for English;
-what matters here is that a test can compute the number by hand.
+One token per four characters of text, rounded up. The text of a request is every string in its
+messages, instructions and tools, but not roles, types, ids or the contents of images and files.
+Real tokenizers come close to this for English; what matters here is that a test can compute the
+number by hand.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NOT_TEXT = frozenset(
 
 
 def count_tokens(characters: int) -> int:
-    """Return the tokens that a text of so many characters counts as."""
+    """Return how many tokens a text with this many characters counts as."""
     return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 def count_characters(*parts: object) -> int:
-    """Return how many characters of text stand anywhere in parts of a request.
+    """Return how many characters of text are anywhere in parts of a request.
 
-    It walks with a list of its own instead of calling itself: how deep a body is
-    nested is up to whoever sent it.
+    It keeps its own list instead of recursing, because how deeply a body is nested is up to whoever
+    sent it.
     """
     total = 0
     pending = list(parts)

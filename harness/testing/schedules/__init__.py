@@ -1,12 +1,13 @@
 """Run a program under chosen orders of its tasks' steps, and find the order that breaks it.
 
 `run_schedule` runs a program once under a `Schedule`, and `find_schedule` searches for one under
-which it fails. `faultable` and `faulty` say what a schedule can make go wrong, and `arriving` whose
-replies can overtake each other. The checks of `harness.testing` are built on these.
+which it fails. `faultable` and `faulty` mark what a schedule can make go wrong, and `arriving`
+marks functions whose replies can overtake each other. The checks of `harness.testing` are built on
+these.
 
-What is controlled is the order in which tasks go on at their checkpoints, virtual time, and the
-faults. Not controlled are worker threads, sockets, randomness and the real time; what a program
-waited for of the first two is in every report.
+Controlled are the order in which tasks resume at their checkpoints, virtual time, and faults. Not
+controlled are worker threads, sockets, randomness and real time; every report says whether the
+program waited for either of the first two.
 """
 
 from harness.testing.schedules._arrivals import arriving

@@ -1,9 +1,9 @@
 """Let the replies of models and tools arrive in an order that the schedule chooses.
 
 Replies overtake each other in practice, and many faults show in the order of replies alone. A
-function wrapped by `arriving` is called at once, but its reply is held back until all tasks of the
-program wait; then one of the replies arrives, which one is a decision as any other. (While there
-is a deadline as well, the clock may move first, so that later calls can be answered earlier.)
+function wrapped by `arriving` is called at once, but its reply is held back until all the program's
+tasks are waiting; then one of the replies arrives, and which one is a decision like any other. (If
+there is a deadline too, the clock may move first, so that later calls can be answered earlier.)
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ T = TypeVar("T")
 def arriving(
     fn: Callable[P, Awaitable[T]], *, label: str | None = None
 ) -> Callable[P, Awaitable[T]]:
-    """Wrap an async function, so that a schedule can choose when its replies arrive.
+    """Wrap an async function so that a schedule can choose when its replies arrive.
 
     Errors are replies too. A call that is cancelled while its reply is held back gets none.
 
     Args:
-      fn: A worker, a model call, a tool: what answers at its own time.
+      fn: A worker, a model call, a tool: anything that answers in its own time.
       label: What replies are called in a replay string's marks; by default the function's name.
 
     Returns:
-      The wrapped function. Outside of a controlled program it only passes calls on.
+      The wrapped function. Outside a controlled program, it only passes calls on.
     """
     name = label if label is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
 
@@ -44,7 +44,7 @@ def arriving(
             return await fn(*args, **kwargs)
         answer = await outcome.acapture(fn, *args, **kwargs)
         if isinstance(answer, outcome.Error) and not isinstance(answer.error, Exception):
-            return answer.unwrap()  # A cancel is no reply.
+            return answer.unwrap()  # A cancel isn't a reply.
         arrived = trio.Event()
         reply = here.control.expect(name, arrived.set)
         try:

@@ -1,8 +1,7 @@
-"""Say in words what the tasks of a program wait for.
+"""Say in words what the tasks of a program are waiting for.
 
-Used when all of them wait and nothing can wake them, or when they never stop. Told apart are also
-the waits that end by themselves: those for a worker thread and for a socket, which no schedule
-controls.
+Used when all of them are waiting and nothing can wake them, or when they never stop. It also picks
+out the waits that end by themselves, for a worker thread or a socket, which no schedule controls.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from harness.runs._frames import describe_wait
 from harness.testing.schedules._control import Control
 
 _THREAD_WAITS = {"to_thread_run_sync", "run_process"}
-"""Functions of trio whose wait ends when something outside of the loop does."""
+"""Functions of trio whose wait ends when something outside the loop happens."""
 
 _QUIET_WAITS = {"wait_all_tasks_blocked"}
-"""With no wish for real time it would have ended when everything waits; so it has one. Code that
-works in threads of its own holds a virtual clock still in this way."""
+"""Without a wish for real time, it would have ended once everything was waiting; so it has one.
+Code that works in threads of its own holds a virtual clock still in this way."""
 
 _SOCKET_WAITS = {"wait_readable", "wait_writable", "_epoll_wait"}
 
 
 @attrs.frozen
 class BlockedTask:
-    """A task that waits, in words."""
+    """A waiting task, in words."""
 
     name: str
     """The task's name; with a number, if another task had the same name before it."""
@@ -34,7 +33,7 @@ class BlockedTask:
     """The innermost function of the user's code, with file and line."""
 
     holder: str | None = None
-    """The task that holds the lock it waits for, where trio knows."""
+    """The task that holds the lock it is waiting for, if trio knows."""
 
     def __str__(self) -> str:
         what = f", for a lock that task {self.holder!r} holds" if self.holder is not None else ""
@@ -42,7 +41,7 @@ class BlockedTask:
 
 
 def blocked_tasks(control: Control) -> list[BlockedTask]:
-    """Return those tasks that wait for something else than the tasks they started."""
+    """Return the tasks that are waiting for something other than the tasks they started."""
     found: list[BlockedTask] = []
     names = _told_apart(control)
     for task in control.live_tasks():
@@ -64,9 +63,9 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
 
 
 def _told_apart(control: Control) -> dict[trio.lowlevel.Task, str]:
-    """Return a name for each task; those of the same name are numbered by their first steps.
+    """Return a name for each task; those with the same name are numbered by their first steps.
 
-    So are they in the order of steps that a report tells.
+    They have the same numbers in the order of steps that a report gives.
     """
     first_step = {number: step for step, number in enumerate(dict.fromkeys(control.order))}
     names: dict[trio.lowlevel.Task, str] = {}
@@ -87,10 +86,10 @@ def task_name(task: trio.lowlevel.Task) -> str:
 
 
 def waits_outside(control: Control) -> set[str]:
-    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
+    """Return what tasks wait for outside the loop: ``"worker threads"``, ``"sockets"``, ...."""
     found: set[str] = set()
     for task in control.live_tasks():
-        # The functions of trio that wait are within a few frames of the end.
+        # Trio's waiting functions are within a few frames of the end.
         for frame, _ in control.frames(task)[-4:]:
             name = frame.f_code.co_name
             if name in _THREAD_WAITS:

@@ -1,18 +1,18 @@
-"""Control steps through trio's own hook for deterministic scheduling; by private names.
+"""Control steps through trio's own hook for deterministic scheduling, using private names.
 
-Each turn of trio's loop takes all tasks that can go on as one batch. If deterministic scheduling
-is on, it sorts the batch and has ``_r.shuffle(batch)`` put it in order. Here that call leaves one
-task in the batch, and puts the others back in line for the next turn.
+Each turn of trio's loop takes all runnable tasks as one batch. If deterministic scheduling is on,
+it sorts the batch and lets ``_r.shuffle(batch)`` order it. Here that call leaves one task in the
+batch, and puts the others back in line for the next turn.
 
-Both the switch and ``_r`` belong to the whole process, so for as long as a controlled run lasts
-they are replaced by objects that ask *whose* loop it is: only a controlled loop finds the switch
-on. Every other loop, in whatever thread, takes the path it would have taken, and draws from the
-same random object in the same way.
+Both the switch and ``_r`` belong to the whole process, so while a controlled run lasts they are
+replaced with objects that ask *whose* loop it is: only a controlled loop finds the switch on. Every
+other loop, in whatever thread, takes the path it would have taken anyway, and draws from the same
+random object in the same way.
 
 Private names: ``_run._r``, ``_run._ALLOW_DETERMINISTIC_SCHEDULING``,
-``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``; and to end tasks that take no cancel,
+``_run.GLOBAL_RUN_CONTEXT.runner``, ``Runner.runq``; and, to end tasks that ignore a cancel,
 ``Task._next_send_fn`` and ``Task._next_send``. They are tried before they are relied on (see
-`_backends`), and there is another way if they are gone.
+`_step_backends`), and there is another way if they are gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class HookBackend:
-    """Steps are chosen where trio would shuffle them."""
+    """Controls steps where trio would shuffle them."""
 
     name: str = "hook"
 
@@ -59,7 +59,7 @@ class HookSession(trio.abc.Instrument):
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Have trio ask us for as long as the block lasts."""
+        """Make trio ask us for as long as the block lasts."""
         _replacement.begin()
         _replacement.here.session = self
         try:
@@ -71,15 +71,15 @@ class HookSession(trio.abc.Instrument):
             _replacement.end()
 
     def instruments(self) -> list[trio.abc.Instrument]:
-        """Return ourselves, and what sees each step if somebody wants to know of them."""
+        """Return ourselves and, if there are observers, what sees each step."""
         if self.watchers.observers or self.control.targets.faults:
             return [self, _Steps(self.control, self.watchers)]
         return [self]
 
     async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
-        """Take control of the tasks that are started from now on, and run the main function."""
+        """Take control of the tasks started from now on, and run the main function."""
         self.guests.begin()
-        self.control.steps += 1  # The one that is being made.
+        self.control.steps += 1  # The nursery being made.
         return await async_fn()
 
     async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
@@ -91,11 +91,11 @@ class HookSession(trio.abc.Instrument):
                 await idle()
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """Take in a task of the program."""
+        """Admit a task of the program."""
         self.guests.admit(task)
 
     def arrange(self, batch: list[trio.lowlevel.Task]) -> None:
-        """Leave one of the program's tasks in the batch, and all others that are there."""
+        """Leave one of the program's tasks in the batch, and all tasks of others."""
         control = self.control
         runq = self.runner.runq
         numbers = control.numbers
@@ -117,7 +117,7 @@ class HookSession(trio.abc.Instrument):
 
 @attrs.define(eq=False)
 class _Steps(trio.abc.Instrument):
-    """Calls observers around the steps of the program, and does what waits for their end."""
+    """Calls observers around the program's steps, and does what waits for a step to end."""
 
     control: Control
     watchers: Watchers
@@ -133,7 +133,7 @@ class _Steps(trio.abc.Instrument):
 
 
 class _Replacement:
-    """What stands in trio's module while a controlled run lasts."""
+    """What is in trio's module while a controlled run lasts."""
 
     def __init__(self) -> None:
         self.sessions: dict[Any, HookSession] = {}
@@ -141,7 +141,7 @@ class _Replacement:
 
         # harness: shared (it is about threads: each starts one loop at a time)
         self.here = threading.local()
-        """Whose session waits for the loop that this thread is about to start."""
+        """The session waiting for the loop that this thread is about to start."""
 
         self.trio_run: Any = None
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class _Replacement:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                # Somebody else's replacement of our replacement stays.
+                # If somebody replaced our replacement, theirs stays.
                 assert self._random is not None
                 assert self._switch is not None
                 if self.trio_run._r is self._random:
@@ -173,7 +173,7 @@ class _Replacement:
                     self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING = self._switch.original
 
     def session_here(self) -> HookSession | None:
-        """Return who controls the loop of this thread, if anybody does."""
+        """Return the session that controls this thread's loop, if any."""
         runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
         session = self.sessions.get(runner)
         if session is None and runner is not None:
@@ -186,7 +186,7 @@ class _Replacement:
 
 
 class _Switch:
-    """Is true for controlled loops, and for others what it was."""
+    """True for controlled loops; for others, what it was."""
 
     def __init__(self, replacement: _Replacement, original: Any) -> None:
         self.replacement = replacement
@@ -197,7 +197,7 @@ class _Switch:
 
 
 class _Random:
-    """Arranges the batches of controlled loops, and is the original in everything else."""
+    """Arranges the batches of controlled loops, and is the original in every other way."""
 
     def __init__(self, replacement: _Replacement, original: Any) -> None:
         self.replacement = replacement
@@ -212,10 +212,10 @@ class _Random:
         try:
             session.arrange(batch)
         except GiveUp:
-            raise  # The one way to end a loop whose tasks can't be ended.
+            raise  # The only way to end a loop whose tasks can't be ended.
         except BaseException as exc:
-            # An error here would end trio in the middle of its loop. Without control the run can
-            # still end in order, and then it fails with what went wrong.
+            # An error here would end trio in the middle of its loop. Without control, the run can
+            # still end in an orderly way, and then fails with what went wrong.
             self.replacement.sessions.pop(session.runner, None)
             runq = session.runner.runq
             batch[:] = dict.fromkeys([*before, *batch, *runq])

@@ -1,9 +1,9 @@
-"""Control steps through a wrapper around every coroutine; by public names only.
+"""Control steps through a wrapper around every coroutine, using public names only.
 
-An instrument sees each task spawned, and puts a coroutine of ours in the place of its own. Ours
-passes on whatever the task's coroutine yields to trio; but before each step it parks, and goes on
-when the driver lets it. The driver waits until every task is parked or blocked, picks one of the
-parked, and waits again.
+An instrument sees each task spawned, and replaces its coroutine with one of ours. Ours passes on
+whatever the task's coroutine yields to trio; but before each step it parks, and goes on when the
+driver lets it. The driver waits until every task is parked or blocked, picks one of the parked, and
+waits again.
 
 This is the slower way: each step takes three turns of trio's loop. Public names: `Task.coro`,
 ``Instrument.task_spawned``, `trio.lowlevel.wait_task_rescheduled`, `trio.lowlevel.reschedule`,
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class TrampolineBackend:
-    """Steps are held back inside of each task."""
+    """Controls steps by holding them back inside each task."""
 
     name: str = "trampoline"
 
@@ -48,11 +48,11 @@ class TrampolineSession(trio.abc.Instrument):
     watchers: Watchers
 
     parked: dict[trio.lowlevel.Task, bool] = attrs.field(factory=dict, init=False)
-    """The tasks that could go on, each with whether it waited for all others to be blocked."""
+    """The tasks that could go on, each with whether it was waiting for all others to block."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Do nothing: all is done by the instrument."""
+        """Do nothing: the instrument does it all."""
         yield
 
     def instruments(self) -> list[trio.abc.Instrument]:
@@ -80,8 +80,8 @@ class TrampolineSession(trio.abc.Instrument):
             if not self.parked:
                 await idle()
                 continue
-            # To trio, parked tasks are blocked too, so it wakes tasks that wait for the others to
-            # be blocked too early. They are held until all others really are.
+            # To trio, parked tasks are blocked too, so it wakes too early those tasks that wait for
+            # all others to block. They are held until all others really are blocked.
             eager = [task for task, for_quiet in self.parked.items() if not for_quiet]
             chosen = self.control.pick(eager or list(self.parked))
             del self.parked[chosen]
@@ -107,7 +107,7 @@ class TrampolineSession(trio.abc.Instrument):
             while True:
                 if self.control.giving_up:
                     if self.control.hopeless:
-                        raise GiveUp  # The one way to end a task that can't be ended.
+                        raise GiveUp  # The only way to end a task that can't be ended.
                     error = GiveUp()
                 self.watchers.before(task)
                 try:
@@ -137,7 +137,7 @@ class TrampolineSession(trio.abc.Instrument):
 
     def _park(self, task: trio.lowlevel.Task, *, for_quiet: bool) -> Generator[Any, Any, None]:
         self.parked[task] = for_quiet
-        # A cancel doesn't end this wait. The task had its turn coming when the cancel came; it
+        # A cancel doesn't end this wait. The task's turn was already due when the cancel came; it
         # meets the cancel at its next checkpoint, as it would have without us.
         wait = trio.lowlevel.wait_task_rescheduled(_never)  # noqa: ASYNC105 - awaited right below
         yield from wait.__await__()
@@ -148,7 +148,7 @@ def _never(_: object) -> trio.lowlevel.Abort:
 
 
 def _waits_for_quiet(coro: Any) -> bool:
-    """Return whether a coroutine is inside of `trio.testing.wait_all_tasks_blocked`."""
+    """Return whether a coroutine is inside `trio.testing.wait_all_tasks_blocked`."""
     while coro is not None:
         code = getattr(coro, "cr_code", None)
         if code is not None and code.co_name == "wait_all_tasks_blocked":

@@ -1,19 +1,19 @@
-"""Ways to choose who goes on: from a schedule, or at random in one of five manners.
+"""Choose which task goes on: from a schedule, or at random in one of several ways.
 
 A chooser is asked at every decision. It gets the numbers of the tasks that could go on, in the
-order in which a schedule counts them, and returns an index into them. The random ones draw from a
-generator of their own, so the same seed walks the same way through the same program.
+order in which a schedule counts them, and returns an index into them. The random ones have their
+own generators, so the same seed goes the same way through the same program.
 
-Which manner finds a fault depends on the fault, so a search takes turns:
+Which of them finds a fault depends on the fault, so a search takes turns:
 
-- *walk*: any task with equal chance. Good at faults that many orders show; most are found so.
-- *sticky*: as a walk, but it switches only now and then. Good where one task must stand still
-  while another gets far.
-- *priorities* (PCT): each task draws a priority, the highest goes on, and at a few random
-  decisions the one that goes on falls to the lowest. A fault that needs ``d`` things in order is
-  found with a chance of at least 1 in ``tasks × decisions^(d-1)``, however rare it is in a walk.
-- *steps* (POS): each step draws a priority that holds until it has run. Good where many tasks
-  race for one place.
+- *walk*: any task with equal chance. Good at faults that many orders reveal, which most are.
+- *sticky*: like a walk, but it switches only now and then. Good if one task must stay put while
+  another gets far.
+- *priorities* (PCT): each task draws a priority, the highest goes on, and at a few random decisions
+  the task that goes on drops to the lowest. A fault that needs ``d`` things in order is found with
+  a chance of at least 1 in ``tasks × decisions^(d-1)``, however rare it is in a walk.
+- *steps* (POS): each step draws a priority that lasts until it has run. Good if many tasks race for
+  one place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import attrs
 
 
 class Chooser(Protocol):
-    """Who is asked at every decision."""
+    """What is asked at every decision."""
 
     def choose(self, tasks: Sequence[int]) -> int:
         """Return the index of the task that goes on; 0 for no switch."""
@@ -35,7 +35,7 @@ class Chooser(Protocol):
 
 @attrs.define(eq=False)
 class Planned:
-    """Makes the choices that were written down, and never switches otherwise."""
+    """Makes the recorded choices, and never switches otherwise."""
 
     choices: Mapping[int, int]
     """Choices by the number of the decision."""
@@ -43,7 +43,7 @@ class Planned:
     decision: int = attrs.field(default=0, init=False)
 
     def choose(self, tasks: Sequence[int]) -> int:
-        """Return the choice for this decision; the last task if there are fewer than meant."""
+        """Return the choice for this decision; the last task if there are fewer than expected."""
         choice = self.choices.get(self.decision, 0)
         self.decision += 1
         return min(choice, len(tasks) - 1)
@@ -51,14 +51,14 @@ class Planned:
 
 @attrs.define(eq=False)
 class Afterwards:
-    """Follows a plan for so many decisions, and then somebody else."""
+    """Follows a plan for a number of decisions, and then another chooser."""
 
     plan: Planned
     decisions: int
     then: Chooser
 
     def choose(self, tasks: Sequence[int]) -> int:
-        """Return what the plan says, or later what the other one does."""
+        """Return what the plan says or, later, what the other chooser says."""
         if self.plan.decision < self.decisions:
             return self.plan.choose(tasks)
         return self.then.choose(tasks)
@@ -71,7 +71,7 @@ class ArrivalsOnly:
     chooser: Chooser
 
     def choose(self, tasks: Sequence[int]) -> int:
-        """Return 0, unless it is about replies: those have numbers below 0."""
+        """Return 0, unless it is about replies, which have numbers below 0."""
         return self.chooser.choose(tasks) if tasks[0] < 0 else 0
 
 
@@ -103,14 +103,14 @@ class Sticky:
 
 @attrs.define(eq=False)
 class Priorities:
-    """Lets the highest priority go on; at a few decisions that task falls to the lowest."""
+    """Lets the highest priority go on; at a few decisions that task drops to the lowest."""
 
     random: Random
     falls: int
     """How many such decisions there are."""
 
     decisions: int
-    """How many decisions the program is thought to have."""
+    """How many decisions the program is expected to have."""
 
     priority: dict[int, float] = attrs.field(factory=dict[int, float], init=False)
     decision: int = attrs.field(default=0, init=False)
@@ -128,7 +128,7 @@ class Priorities:
                 priority[task] = self.random.random()
         highest = max(tasks, key=priority.__getitem__)
         if self.decision in self.falls_at:
-            priority[highest] = -1.0 - self.decision  # Below all that fell before.
+            priority[highest] = -1.0 - self.decision  # Below all that dropped before.
             highest = max(tasks, key=priority.__getitem__)
         self.decision += 1
         return tasks.index(highest)

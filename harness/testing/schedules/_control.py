@@ -1,18 +1,18 @@
-"""Decide at every step of a controlled run which task goes on, and write down what was decided.
+"""Decide at every step of a controlled run which task goes on, and record the decisions.
 
-A `Control` knows the tasks of one ``trio.run`` by numbers, in the order in which they were
-spawned; under control that order is the same in every run of a schedule. It is told which tasks
-could go on, asks its chooser, and returns one. How tasks are held back until then is the
-business of a backend.
+A `Control` knows the tasks of one ``trio.run`` by number, in the order in which they were spawned;
+under control that order is the same in every run of a schedule. It is told which tasks could go on,
+asks its chooser, and returns one. How tasks are held back until then is a backend's business.
 
-Three rules stand above every chooser:
+Three rules take precedence over every chooser:
 
-- *Nobody starves.* A task that was passed over at `PATIENCE` decisions in a row goes first.
-  Without that, a program in which one task polls until another has done something would look
-  like an endless loop under a schedule that never switches.
-- *Faults strike in time.* The steps of each run are counted (see `Targets`), and what the
-  schedule wants to go wrong at one of them does.
-- *Nothing is endless.* After so many steps the program is cut short and called a livelock.
+- *Nobody starves.* A task passed over at `PATIENCE` decisions in a row goes first. Without that, a
+  program in which one task polls until another has done something would look like an endless loop
+  under a schedule that never switches.
+- *Faults strike in time.* The steps of each run are counted (see `Targets`), and whatever the
+  schedule says goes wrong at one of them does.
+- *Nothing is endless.* After a maximum number of steps, the program is cut short and called a
+livelock.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 PATIENCE = 250
-"""Decisions at which a task can be passed over before it must go on."""
+"""How many decisions in a row may pass over a task before it must go on."""
 
 STEPS_TO_END = 5_000
-"""Steps that a program has for ending, once it was cut short."""
+"""How many steps a program has to end, once it was cut short."""
 
 
 class GiveUp(BaseException):
-    """Thrown into the tasks of a program that was cut short and takes no cancel."""
+    """Thrown into the tasks of a program that was cut short and ignores its cancel."""
 
 
 _HASH_SEED = 0x811C9DC5
@@ -49,15 +49,15 @@ _HASH_PRIME = 0x01000193
 
 
 TIME_PASSES = -(1 << 30)
-"""Stands among the replies that could arrive for none of them."""
+"""Stands, among the replies that could arrive, for none of them."""
 
 
 @attrs.frozen(eq=False)
 class HeldReply:
-    """A reply of a model or a tool that is held back until it is its turn to arrive."""
+    """A reply of a model or tool that is held back until its turn to arrive."""
 
     number: int
-    """Which one, in the order in which they were asked for."""
+    """Its number, in the order in which replies were asked for."""
 
     label: str
     """What was asked, in words that are the same in every run."""
@@ -78,11 +78,11 @@ class Control:
     """What can be made to go wrong, and when it is."""
 
     plan: Schedule | None = None
-    """The schedule that is replayed, if there is one; its marks are compared on the way."""
+    """The schedule being replayed, if any; its marks are compared along the way."""
 
     numbers: dict[Task, int] = attrs.field(factory=dict, init=False)
     coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
-    """What the tasks run, where that isn't what trio thinks they run."""
+    """What the tasks run, if that isn't what trio thinks they run."""
 
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
@@ -98,10 +98,10 @@ class Control:
 
     diverged_at: int | None = attrs.field(default=None, init=False)
     pending: list[HeldReply] = attrs.field(factory=list, init=False)
-    """The replies that are held back, in the order in which they were asked for."""
+    """The held-back replies, in the order in which they were asked for."""
 
     arrivals: set[int] = attrs.field(factory=set[int], init=False)
-    """The decisions that were about which reply arrives."""
+    """The decisions about which reply arrives."""
 
     _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
@@ -128,12 +128,12 @@ class Control:
         self.numbers[task] = len(self._codes)
         code = getattr(task.coro, "cr_code", None)
         name = code.co_qualname if code is not None else type(task.coro).__name__
-        # Not the task's own name: it may hold an address or a random id. And a hash that is
-        # the same in every process, which that of a str is not.
+        # Not the task's own name, which may hold an address or a random id. And a hash that is the
+        # same in every process, unlike a str's.
         self._codes.append(crc32(name.encode()) | 1)
 
     def live_tasks(self) -> list[Task]:
-        """Return the program's tasks that have not ended."""
+        """Return the program's tasks that haven't ended."""
         return [task for task in self.numbers if getattr(task.coro, "cr_frame", None) is not None]
 
     def frames(self, task: Task) -> list[tuple[FrameType, int]]:
@@ -148,13 +148,13 @@ class Control:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it goes on although `GiveUp` was thrown at it again and again."""
+        """Whether it goes on even though `GiveUp` was thrown into it again and again."""
         return self.steps >= self.most_steps + 2 * STEPS_TO_END
 
     # Decisions ----------------------------------------------------------------------------------
 
     def pick(self, ready: Iterable[Task]) -> Task:
-        """Return which of the tasks that can go on does.
+        """Return which of the runnable tasks goes on.
 
         Args:
           ready: Tasks that were admitted, at least one, in any order.
@@ -205,13 +205,13 @@ class Control:
         return number
 
     def _choose(self, options: list[int], *, forced: bool = False) -> int:
-        """Make a decision, and write it down; ``forced`` is the choice 0 whatever is wished."""
+        """Make a decision and record it; ``forced`` means choice 0, whatever the chooser wants."""
         decision = len(self.choices)
         self._mix(len(options))
         mark = _short(self._hash)
         if self._expected.get(decision, mark) != mark and self.diverged_at is None:
             self.diverged_at = decision
-        choice = self.chooser.choose(options)  # Also if it is forced: choosers count decisions.
+        choice = self.chooser.choose(options)  # Even if it is forced: choosers count decisions.
         if forced:
             choice = 0
         self.choices.append(choice)
@@ -222,30 +222,30 @@ class Control:
         return choice
 
     def _mix(self, value: int) -> None:
-        """Take something that was seen into the hash of all that was seen."""
+        """Mix something seen into the hash of everything seen."""
         self._hash = (self._hash ^ value) * _HASH_PRIME & 0xFFFFFFFF
 
     # Arrivals -----------------------------------------------------------------------------------
 
     def expect(self, label: str, deliver: Callable[[], None]) -> HeldReply:
-        """Hold back a reply until it is its turn to arrive."""
+        """Hold back a reply until its turn to arrive."""
         reply = HeldReply(self._replies, label, deliver)
         self._replies += 1
         self.pending.append(reply)
         return reply
 
     def deliver_one(self, *, time_could_pass: bool) -> bool:
-        """Let one of the replies that are held back arrive, when nothing else can go on.
+        """Let one of the held-back replies arrive, when nothing else can go on.
 
         Args:
           time_could_pass: Whether the clock could move instead, and bring more replies.
 
         Returns:
-          False if the clock is to move, or there is no reply.
+          False if the clock should move, or there is no reply.
         """
         if not self.pending:
             return False
-        # Replies have numbers below 0, where they can't be mixed up with those of tasks.
+        # Replies have numbers below 0, so that they can't be confused with those of tasks.
         options = [~reply.number for reply in self.pending]
         for reply in self.pending:
             self._mix(crc32(reply.label.encode()))
@@ -263,9 +263,9 @@ class Control:
     # The record ---------------------------------------------------------------------------------
 
     def divergence(self) -> int | None:
-        """Return the decision at which a replay met other code; None if it never did.
+        """Return the decision at which a replay met different code; None if it never did.
 
-        Ask when the run has ended: then it is known how many decisions there were.
+        Ask once the run has ended and the number of decisions is known.
         """
         if self.diverged_at is not None:
             return self.diverged_at
@@ -277,7 +277,7 @@ class Control:
         return None if marks.at_end == _short(self._hash) else len(self.choices)
 
     def schedule(self) -> Schedule:
-        """Return what was decided and what struck, as a value that replays."""
+        """Return what was decided and what struck, as a value that can be replayed."""
         schedule = Schedule.of_choices(
             ((decision, self.choices[decision]) for decision, _ in self._hashes),
             self.targets.struck,
@@ -290,7 +290,7 @@ class Control:
 
 @attrs.frozen(eq=False)
 class Controlled:
-    """The controlled program that code is part of."""
+    """The controlled program that the current code is part of."""
 
     control: Control
     clock: MockClock
@@ -309,7 +309,7 @@ def frames_of(task: Task) -> list[tuple[FrameType, int]]:
 
 
 def is_cut_short(task: Task) -> bool:
-    """Return whether the controlled program of a task is being ended."""
+    """Return whether a task's controlled program is being ended."""
     here = task.context.get(controlled)
     return here is not None and here.control.cut_short
 

@@ -25,20 +25,19 @@ from harness.testing.schedules._targets import Targets, Wait
 
 @attrs.frozen(eq=False)
 class ScheduleRun:
-    """What one run of a program under one schedule gave."""
+    """What came of one run of a program under one schedule."""
 
     outcome: outcome.Outcome[Any]
-    """What the program returned or raised; `DeadlockError` and `LivelockError` stand in for what
-    never came."""
+    """What the program returned or raised; `DeadlockError` or `LivelockError` if it never did."""
 
     schedule: Schedule
-    """What was decided, with the marks by which a replay is checked."""
+    """What was decided, with the marks that a replay is checked against."""
 
     steps: int
     """How many steps the program's tasks made."""
 
     order: tuple[int, ...] = attrs.field(repr=False)
-    """The task of every step, by number in the order in which they were started."""
+    """The task of every step, by its number in the order of starting."""
 
     names: tuple[str, ...] = attrs.field(repr=False)
     """The name of every task, by its number."""
@@ -53,25 +52,25 @@ class ScheduleRun:
     """The task that went on at every decision, by number; below 0, the reply that arrived."""
 
     arrivals: frozenset[int] = attrs.field(repr=False)
-    """The decisions that were about which reply arrives."""
+    """The decisions about which reply arrives."""
 
     diverged_at: int | None
-    """The decision at which a replay met other code, from 0; None if it didn't."""
+    """The decision, from 0, at which a replay met different code; None if it didn't."""
 
     target_steps: dict[int, int] = attrs.field(repr=False)
-    """Steps of each run that faults can strike, by its number."""
+    """The steps of each run that faults can strike, by its number."""
 
     target_calls: dict[int, int] = attrs.field(repr=False)
-    """Calls that can be made to go wrong, of each run, by its number."""
+    """The calls of each run that can be made to go wrong, by its number."""
 
     waits: tuple[Wait, ...] = attrs.field(repr=False)
-    """The steps of these runs after which they had to wait for others."""
+    """The steps after which these runs had to wait for others."""
 
     blocked: tuple[BlockedTask, ...]
-    """In a deadlock or livelock: what each task waits for."""
+    """In a deadlock or livelock: what each task is waiting for."""
 
     strangers: tuple[str, ...]
-    """Tasks that mix this ``trio.run`` with another one, by name."""
+    """Tasks that mix this ``trio.run`` with another, by name."""
 
     uncontrolled: frozenset[str]
     """What the program waited for that no schedule controls: worker threads, sockets."""
@@ -122,12 +121,12 @@ def run_controlled(
 
     Args:
       async_fn: The program.
-      chooser: Who decides.
+      chooser: Makes the decisions.
       backend: How the decisions are enforced.
       faults: What goes wrong.
-      plan: The schedule that is replayed, if there is one.
-      observers: Who looks on between the steps.
-      most_steps: Where to call it a livelock.
+      plan: The schedule being replayed, if any.
+      observers: Look on between the steps.
+      most_steps: How many steps make it a livelock.
       context: The context variables that the program starts with; by default a copy of ours.
     """
     ending = _Ending(most_steps)
@@ -148,8 +147,8 @@ def run_controlled(
             controlled.reset(token)
 
     async def drive() -> None:
-        # When the main task ends, trio cancels all system tasks. The program's own are still to
-        # be driven to their end then, so this one goes last.
+        # When the main task ends, trio cancels all system tasks. The program's own still have to be
+        # driven to their end then, so this one goes last.
         with trio.CancelScope(shield=True) as scope:
             idle.stop_driving = scope.cancel
             await session.drive(idle)
@@ -160,7 +159,7 @@ def run_controlled(
             result.append(await outcome.acapture(session.run_main, program))
         idle.main_ended = True
 
-    # trio names the main task after the function that it is given.
+    # trio names the main task after the function it is given.
     main.__module__ = getattr(async_fn, "__module__", None) or main.__module__
     main.__qualname__ = getattr(async_fn, "__qualname__", None) or type(async_fn).__qualname__
     try:
@@ -169,7 +168,7 @@ def run_controlled(
                 functools.partial(trio.run, main, clock=clock, instruments=session.instruments())
             )
     except trio.TrioInternalError as exc:
-        # A system task of the program failed, or was made to fail as it took no cancel.
+        # A system task of the program failed, or was made to fail because it ignored its cancel.
         result[:] = [outcome.Error(exc)]
     return ScheduleRun(
         outcome=_what_came_of_it(result[0], ending, idle),
@@ -216,7 +215,7 @@ def _what_came_of_it(
         )
     else:
         return result
-    # What it raised while it was being ended comes second, but isn't lost.
+    # What it raised while being ended comes second, but isn't lost.
     error.__context__ = raised if isinstance(raised, Exception) else None
     return outcome.Error(error)
 

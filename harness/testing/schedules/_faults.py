@@ -2,8 +2,8 @@
 
 Inside ``with faultable(number):`` the code is a *run* that faults can strike by that number: a
 cancel, at any of its steps. A function wrapped by `faulty` can be made to raise or to take longer,
-at any of its calls. Which of these happen is written in the `Schedule`, so they repeat with it and
-are shrunk with it. Outside of a controlled program both do nothing.
+at any of its calls. The `Schedule` says which of these happen, so they are replayed and shrunk with
+it. Outside a controlled program, both do nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 def faultable(number: int) -> Iterator[trio.CancelScope]:
     """Make the block a run that faults can strike by this number.
 
-    Tasks that are started in the block belong to it. A cancel that strikes is caught here: the
-    block is left quietly, and the scope's ``cancelled_caught`` is true.
+    Tasks started in the block belong to it. A cancel that strikes is caught here: the block is left
+    quietly, and the scope's ``cancelled_caught`` is true.
 
     Args:
-      number: The number, from 1; 0 is the program outside of all such blocks.
+      number: The number, from 1; 0 is the program outside all such blocks.
 
     Yields:
       The scope that a fault cancels.
@@ -64,15 +64,15 @@ def faulty(
     error: Callable[[], Exception] = InjectedFault,
     delay_seconds: float = 1.0,
 ) -> Callable[P, Awaitable[T]]:
-    """Wrap an async function, so that a schedule can make its calls fail or take longer.
+    """Wrap an async function so that a schedule can make its calls fail or take longer.
 
     Args:
-      fn: A worker, a model call, a tool: what really fails at times.
+      fn: A worker, a model call, a tool: anything that fails at times.
       error: Makes the error that a failing call raises, before ``fn`` is called.
       delay_seconds: How much longer a delayed call takes, on the program's virtual clock.
 
     Returns:
-      The wrapped function. Outside of a controlled program it only passes calls on.
+      The wrapped function. Outside a controlled program, it only passes calls on.
     """
 
     @functools.wraps(fn)

@@ -14,7 +14,7 @@ from harness.testing.schedules._shrink import Shrinking
 from harness.testing.schedules._step_backend import Observer
 
 LEAST_STEPS = 10_000
-"""Where a livelock begins at the earliest, however short the plain run was."""
+"""The fewest steps that count as a livelock, however short the plain run was."""
 
 
 @attrs.frozen(eq=False)
@@ -28,7 +28,7 @@ class Found:
     """What the judge said about it."""
 
     schedules_run: int
-    """How many schedules were run until it was found, shrinking left out."""
+    """How many schedules were run until it was found, not counting shrinking."""
 
     first: ScheduleRun
     """The failing run as it was found."""
@@ -36,13 +36,13 @@ class Found:
 
 @attrs.frozen(eq=False)
 class NotFound:
-    """What a search can say that found no failure."""
+    """What a search that found no failure can say."""
 
     schedules_run: int
     """How many schedules were run."""
 
     exhausted: bool
-    """Whether every order of the program's steps was run, faults left out."""
+    """Whether every order of the program's steps was run, leaving faults aside."""
 
     plain: ScheduleRun
     """The run without a switch."""
@@ -68,14 +68,14 @@ def find_schedule(
     Args:
       async_fn: The program: an async function without arguments.
       schedules: How many schedules to run at most.
-      seed: What the search draws from.
+      seed: The seed of everything that the search draws.
       judge: Says what is wrong with a run, if anything is; by default what the program raised.
-      prepare: Called before every run, also when shrinking: puts back what runs share.
-      go_on: Called before every run of the search; ends it by raising.
+      prepare: Called before every run, even when shrinking: puts back what runs share.
+      go_on: Called before every run of the search; raises to end it.
       cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
-      arrivals_only: Whether only the order is varied in which replies arrive (see `arriving`).
-      observers: Who looks on between the steps.
-      shrink: Whether the failing schedule is shrunk.
+      arrivals_only: Whether to vary only the order in which replies arrive (see `arriving`).
+      observers: Look on between the steps.
+      shrink: Whether to shrink the failing schedule.
 
     Returns:
       The failure, or what can be said without one.
@@ -113,7 +113,7 @@ def find_schedule(
             return Found(simplest, judged(simplest) or error, schedules_run, made)
         if plain is None:
             plain = made
-            # Far more steps than the plain run made, and the program is thought to go on for ever.
+            # With far more steps than the plain run made, the program is assumed to go on forever.
             most_steps = max(LEAST_STEPS, 20 * made.steps)
         search.learn(probe, made)
     assert plain is not None
@@ -123,7 +123,7 @@ def find_schedule(
 def _fails_like(
     error: BaseException, judge: Callable[[ScheduleRun], BaseException | None]
 ) -> Callable[[ScheduleRun], bool]:
-    """Return what tells whether a run fails in the same manner."""
+    """Return a function that tells whether a run fails in the same way."""
     kind = kind_of(error)
 
     def fails(run: ScheduleRun) -> bool:
@@ -134,7 +134,7 @@ def _fails_like(
 
 
 def kind_of(error: BaseException) -> frozenset[type[BaseException]]:
-    """Return by what two failures count as the same: the types of the errors, out of all groups."""
+    """Return what makes two failures the same: the types of the errors, out of all groups."""
     if isinstance(error, BaseExceptionGroup):
         kinds: frozenset[type[BaseException]] = frozenset()
         for inner in error.exceptions:

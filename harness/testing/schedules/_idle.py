@@ -1,11 +1,11 @@
-"""Do the next thing when every task of a controlled program waits.
+"""Do the next thing when every task of a controlled program is waiting.
 
 The clock is virtual and moves here: to the next deadline, if there is one. If there is none, and
 no worker thread or socket can wake a task either, nothing ever will: a deadlock. (The clock's own
-autojump can't tell the two apart; it spins for ever on a deadlock.)
+autojump can't tell the two apart; it spins forever on a deadlock.)
 
-While a worker thread runs or a socket is waited for, the virtual clock stands: real time passes
-for them, and a timeout of the program must not strike because of that.
+While a worker thread runs or a task waits for a socket, the virtual clock stands still: real time
+passes for them, and the program's timeouts mustn't strike because of that.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, waits
 from harness.testing.schedules._control import Control
 
 THREADS_MAX_SECONDS = 60.0
-"""Real seconds for which a program may wait for a worker thread with nothing else to do."""
+"""Real seconds a program may wait for a worker thread with nothing else to do."""
 
 SOCKETS_MAX_SECONDS = 5.0
 """The same for a socket, when nothing else can happen either."""
 
 SOCKETS_GLANCE_SECONDS = 0.05
-"""The same for a socket when the clock could move instead. A server waits for ever; what comes
-over loopback comes at once."""
+"""The same for a socket when the clock could move instead. A server waits forever; what comes over
+loopback comes at once."""
 
 _GLANCE_SECONDS = 0.002
 
 
 class Broken(BaseException):
-    """Thrown into a task of a deadlocked program that takes no cancel, so that it ends."""
+    """Thrown into a task of a deadlocked program that ignores its cancel, so that it ends."""
 
 
 @attrs.define(eq=False)
 class Idle:
-    """What is done when nothing can go on, and what was found out by it."""
+    """What to do when nothing can go on, and what that showed."""
 
     control: Control
     clock: MockClock
@@ -50,7 +50,7 @@ class Idle:
 
     main_ended: bool = attrs.field(default=False, init=False)
     stop_driving: Callable[[], None] = attrs.field(default=lambda: None, init=False)
-    """Ends the driver, when nothing is left to drive."""
+    """Ends the driver when nothing is left to drive."""
 
     deadlocked: list[BlockedTask] | None = attrs.field(default=None, init=False)
     outside: set[str] = attrs.field(factory=set[str], init=False)
@@ -80,7 +80,7 @@ class Idle:
             self.control.cut_short = True
             self.cut_short()
         else:
-            # Cancelled already, and everything waits again: behind shields.
+            # Already cancelled, and everything is waiting again: behind shields.
             for task in self.control.live_tasks():
                 if not task.child_nurseries:
                     trio.lowlevel.reschedule(task, outcome.Error(Broken()))

@@ -1,4 +1,4 @@
-"""Tell errors that come of using two event loops at once."""
+"""Recognize errors that come from using two event loops at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from harness.runs._frames import is_plumbing, traceback_frames
 
 
 def was_refused_by_trio(error: BaseException) -> bool:
-    """Return whether trio's own checks failed; waking a task of another loop fails one."""
+    """Return whether trio's own checks failed, as they do when a task of another loop is woken."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(was_refused_by_trio, error.exceptions))
     if not isinstance(error, AssertionError):
@@ -16,7 +16,7 @@ def was_refused_by_trio(error: BaseException) -> bool:
 
 
 def starts_trio(error: BaseException) -> bool:
-    """Return whether somebody has called `trio.run` where trio runs already."""
+    """Return whether somebody called `trio.run` where trio is already running."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(starts_trio, error.exceptions))
     return isinstance(error, RuntimeError) and "call run() from inside" in str(error)

@@ -1,4 +1,4 @@
-"""Run a program once under a given schedule: what searches, replays and checks are built on."""
+"""Run a program once under a given schedule: the base of searches, replays and checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.testing.schedules._step_backend import Observer, StepBackend
 from harness.testing.schedules._step_backends import backend as best_backend
 
 MOST_STEPS = 100_000
-"""Steps after which a program is called a livelock, if nobody says otherwise."""
+"""How many steps make a livelock, by default."""
 
 
 def run_schedule(
@@ -29,23 +29,23 @@ def run_schedule(
 ) -> ScheduleRun:
     """Run a program once under a schedule, in a ``trio.run`` of its own on a virtual clock.
 
-    The call blocks its thread until the program has ended. Inside of trio, call it in a worker
-    thread: ``await trio.to_thread.run_sync(run_schedule, program)``.
+    The call blocks its thread until the program has ended. Inside trio, call it in a worker thread:
+    ``await trio.to_thread.run_sync(run_schedule, program)``.
 
     Args:
       async_fn: The program: an async function without arguments.
       schedule: The schedule or its replay string; by default the plain one, without a switch.
-      observers: Who looks on between the steps.
-      most_steps: Where to cut the program short and call it a livelock.
+      observers: Look on between the steps.
+      most_steps: After how many steps to cut the program short and call it a livelock.
       context: The context variables that the program starts with; by default a copy of the
         caller's.
 
     Returns:
-      What came of it. What the program raises is not raised here, but stands in
-      `ScheduleRun.outcome`; so does a deadlock or livelock.
+      What came of it. What the program raises isn't raised here, but is in `ScheduleRun.outcome`;
+      so is a deadlock or livelock.
 
     Raises:
-      ValueError: if the replay string is none.
+      ValueError: if the replay string isn't valid.
       TypeError: if ``schedule`` is neither a schedule nor a string.
       RuntimeError: if this thread has an event loop, or trio can't be controlled.
     """
@@ -73,7 +73,7 @@ def run_probe(
     context: Context | None = None,
     backend: StepBackend | None = None,
 ) -> ScheduleRun:
-    """Run a program as a search wants to see it run; else as `run_schedule`."""
+    """Run a program the way a search asks for; otherwise like `run_schedule`."""
     return run_controlled(
         async_fn,
         probe.chooser,
@@ -86,12 +86,12 @@ def run_probe(
 
 
 def refuse_inside_trio(what: str) -> None:
-    """Refuse to start a loop in a thread that has one."""
+    """Refuse to start a loop in a thread that already has one."""
     try:
         trio.lowlevel.current_trio_token()
     except RuntimeError:
         return
     raise RuntimeError(
-        f"{what} starts a trio.run of its own, and this thread is inside of one already; call it "
+        f"{what} starts a trio.run of its own, and this thread is inside one already; call it "
         f"in a worker thread: `await trio.to_thread.run_sync({what}, ...)`"
     )

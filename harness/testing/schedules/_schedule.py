@@ -1,19 +1,19 @@
-"""A schedule as a value: which task goes on where several could, and what is made to go wrong.
+"""Write a schedule as a value: which task goes on if several could, and what goes wrong.
 
-Between two checkpoints a task runs undisturbed, so all that can differ from one run of a program
-to the next is who goes on at each step. A step at which several tasks could go on is a *decision*.
-The tasks stand in a fixed order there, the one that ran last first; 0 picks that one, so a
-schedule of nothing but zeros never switches away from a task that can go on. What is written down
-is sparse: how many zeros, then a choice that is none.
+Between two checkpoints a task runs undisturbed, so all that can differ from one run of a program to
+the next is which task goes on at each step. A step at which several tasks could go on is a
+*decision*. There the tasks are in a fixed order, the one that ran last first; 0 picks that one, so
+a schedule of only zeros never switches away from a task that can go on. The notation is sparse: how
+many zeros, then a choice that isn't one.
 
 A schedule prints as a short string, and the string runs it again::
 
     h1:4x1~9c3e,11x2~07fb:c1@3:57~52d0
 
 After the version come the deviations (``4x1``: four zeros, then choice 1), the faults (``c1@3``:
-run 1 is cancelled at its 3rd step), and how many decisions there were. Behind each ``~`` stands a
-mark: a hash of who could have gone on at every decision so far. A replay that meets another mark
-is a replay of other code, and says at which decision.
+run 1 is cancelled at its 3rd step), and how many decisions there were. After each ``~`` comes a
+mark: a hash of which tasks could have gone on at every decision so far. A replay that meets a
+different mark is running different code, and says at which decision.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ def _is_known(instance: object, attribute: attrs.Attribute[FaultKind], value: Fa
 
 @attrs.frozen(order=True)
 class Fault:
-    """Something that is made to go wrong in one of the runs of a program."""
+    """Something made to go wrong in one of a program's runs."""
 
     run: int = attrs.field(validator=_at_least(0))
     """Which run, as numbered by `faultable`."""
 
     at: int = attrs.field(validator=_at_least(1))
-    """When, counting from 1: for a cancel the run's step, for ``"fail"`` and ``"delay"`` its call
+    """When, counting from 1: for a cancel, the run's step; for ``"fail"`` and ``"delay"``, its call
     of functions wrapped by `faulty`."""
 
     kind: FaultKind = attrs.field(default="cancel", validator=_is_known)
     """``"cancel"``: the run is cancelled right after the step, so the wait that follows is cut
-    short. ``"cancel_waking"``: right before it, when the wait is over but the task hasn't gone on,
-    so the cancel is met at the checkpoint after. ``"fail"``: the call raises instead.
-    ``"delay"``: the call takes longer."""
+    short. ``"cancel_waking"``: right before it, when the wait is over but the task hasn't resumed,
+    so the next checkpoint meets the cancel. ``"fail"``: the call raises instead. ``"delay"``: the
+    call takes longer."""
 
     def __str__(self) -> str:
         return f"{_LETTER_OF[self.kind]}{self.run}@{self.at}"
 
     def in_words(self) -> str:
-        """Return what it does, as a sentence of a report."""
+        """Return what it does, as a sentence for a report."""
         if self.kind == "cancel":
             return f"run {self.run} is cancelled while it waits after its step {self.at}"
         if self.kind == "cancel_waking":
@@ -91,7 +91,7 @@ class Fault:
 
 @attrs.frozen
 class Marks:
-    """What a run of a schedule saw, by which a replay can tell that it sees the same."""
+    """What a run of a schedule saw, so that a replay can tell whether it sees the same."""
 
     at_deviations: tuple[int, ...]
     """For each deviation, the hash of all decisions up to it."""
@@ -119,19 +119,19 @@ def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 @attrs.frozen
 class Schedule:
-    """Which task goes on at every decision, and what goes wrong; drawn before the run.
+    """Which task goes on at every decision, and what goes wrong; fixed before the run.
 
     Two schedules are equal if they say the same; what an earlier run of one saw doesn't count.
     """
 
     deviations: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_pairs)
-    """Pairs of a gap and a choice: so many decisions without a switch, then this choice."""
+    """Pairs of a gap and a choice: that many decisions without a switch, then this choice."""
 
     faults: tuple[Fault, ...] = attrs.field(default=(), converter=_in_order)
     """What goes wrong, without duplicates, in the order of the runs."""
 
     marks: Marks | None = attrs.field(default=None, eq=False, kw_only=True, repr=False)
-    """What a run of it saw; None for a schedule that was never run."""
+    """What a run of it saw; None if it was never run."""
 
     def __str__(self) -> str:
         marks = self.marks
@@ -155,11 +155,11 @@ class Schedule:
 
     @property
     def switches(self) -> int:
-        """How many deviations really choose; a choice of 0 is none."""
+        """How many deviations really choose; choice 0 doesn't count."""
         return sum(1 for _, choice in self.deviations if choice)
 
     def choices(self) -> dict[int, int]:
-        """Return the choices that are not 0, by the number of the decision, from 0."""
+        """Return the choices other than 0, by the number of the decision, from 0."""
         chosen: dict[int, int] = {}
         position = 0
         for gap, choice in self.deviations:
@@ -190,7 +190,7 @@ class Schedule:
           text: What ``str(schedule)`` gave, as reports print it.
 
         Raises:
-          ValueError: if it is no replay string, or one of another version.
+          ValueError: if it isn't a replay string, or is from another version.
         """
         if not isinstance(text, str):
             raise TypeError(f"a replay string was expected, not {text!r}")
@@ -211,7 +211,7 @@ class Schedule:
         for part in _items(parts[1]):
             found = _DEVIATION.fullmatch(part)
             if found is None:
-                raise ValueError(f"in the replay string {text!r}, {part!r} is no deviation")
+                raise ValueError(f"in the replay string {text!r}, {part!r} isn't a deviation")
             deviations.append((int(found[1]), int(found[2])))
             if found[3] is not None:
                 at_deviations.append(int(found[3], 16))
@@ -219,7 +219,7 @@ class Schedule:
         for part in _items(parts[2]):
             found = _FAULT.fullmatch(part)
             if found is None:
-                raise ValueError(f"in the replay string {text!r}, {part!r} is no fault")
+                raise ValueError(f"in the replay string {text!r}, {part!r} isn't a fault")
             faults.append(Fault(int(found[2]), int(found[3]), _LETTERS[found[1]]))
         marks = None
         if parts[3] != "-":

@@ -1,8 +1,8 @@
 """Search for a schedule under which a program fails.
 
 No single way of choosing finds every fault soon (see `_choosers`), so they take turns, and all
-learn from the runs before: how many decisions there are, and what there is to strike. One way is
-systematic, so a program that is small enough is explored to the end, and then the search ends too.
+learn from earlier runs: how many decisions there are, and what there is to strike. One way is
+systematic, so a program that is small enough is explored completely, and then the search ends too.
 
 Everything is drawn from the seed: the same search of the same program makes the same runs.
 """
@@ -31,12 +31,12 @@ from harness.testing.schedules._systematic import Deviations, Systematic
 from harness.testing.schedules._targets import Wait
 
 MOST_WAITS = 2_000
-"""Waits of earlier runs that are kept."""
+"""How many waits of earlier runs are kept."""
 
 
 @attrs.frozen(eq=False)
 class Probe:
-    """What a search wants to see run next."""
+    """What a search wants run next."""
 
     chooser: Chooser
     faults: tuple[Fault, ...] = ()
@@ -46,7 +46,7 @@ class Probe:
 
 @attrs.define(eq=False)
 class Search:
-    """Probes, until there is nothing left to try or nobody asks any more."""
+    """Probes, until there is nothing left to try or nobody asks for more."""
 
     seed: int
     cancels: bool = True
@@ -72,10 +72,10 @@ class Search:
         self._sweep = Sweep(self._random, self.cancels)
 
     def probes(self) -> Iterator[Probe]:
-        """Yield what to run next. Tell `learn` what came of each before asking for another."""
+        """Yield what to run next. Tell `learn` the outcome of each before asking for another."""
         turn = 0
         while True:
-            # Where only replies are in question, there may well be few enough to try all orders.
+            # If only replies are varied, there may well be few enough orders to try all.
             systematic = self.arrivals_only or turn % 4 == 0
             deviations = self._systematic.propose() if systematic else None
             strike = bool(self._sweep) and turn % 2 == 1
@@ -94,7 +94,7 @@ class Search:
             turn += 1
 
     def learn(self, probe: Probe, run: ScheduleRun) -> None:
-        """Take note of what a run had to decide, and of what could have been struck."""
+        """Learn what a run had to decide, and what could have been struck."""
         self._decisions = max(self._decisions, len(run.choices))
         if probe.deviations is not None:
             widths = run.widths
@@ -113,8 +113,8 @@ class Search:
     def _while_waiting(self) -> Probe | None:
         """Return a probe that cancels a run where it had to wait, and goes on at random.
 
-        Others must be quick for such a cancel to hurt: what the run waits for comes between the
-        cancel and the moment when the run sees it, or the cancel between the grant and its use.
+        For such a cancel to hurt, others must be quick: what the run waits for comes between the
+        cancel and the moment the run sees it, or the cancel comes between the grant and its use.
         """
         if not self._waiting:
             return None

@@ -1,20 +1,20 @@
-"""Make a failing schedule as simple as it gets, so that a person can read it.
+"""Make a failing schedule as simple as possible, so that a person can read it.
 
 Two ways take turns until neither helps:
 
 - *Fewer deviations.* Leave out some of them, half at first, then fewer; leave out faults; choose 1
-  in the place of a larger choice; deviate earlier, and then also with what follows moved along.
-- *Fewer switches.* A run is written as blocks: a task, and at how many decisions in a row it was
-  the one to go on. A block is joined to the nearest one of the same task before or after it. That
-  addresses tasks, not decisions, so it gets on where leaving out one deviation changes what all
+  instead of a larger choice; deviate earlier, then also with what follows moved along.
+- *Fewer switches.* A run is written as blocks: a task, and at how many decisions in a row it went
+  on. A block is joined to the nearest one of the same task before or after it. That addresses
+  tasks, not decisions, so it makes progress even if leaving out one deviation changes what all
   later ones mean.
 
-Hypothesis shrinks schedules as well, for tests that draw them. Here it would have to find the
-failure a second time, and measured on the seven toys of the tests it took 0.04 to 1.1 s for both;
-finding and shrinking here takes 0.01 to 0.15 s, and ends with as few deviations or fewer.
+Hypothesis shrinks schedules too, for tests that draw them. Here it would have to find the failure a
+second time; on the seven toy programs of the tests, both together took it 0.04 to 1.1 s. Finding
+and shrinking here takes 0.01 to 0.15 s, and ends with as few deviations or fewer.
 
-What counts is `Schedule.size` of what really ran, so every accepted run is simpler, and the loop
-ends. A simpler run must fail in the same manner.
+What counts is the `Schedule.size` of what really ran, so every accepted run is simpler, and the
+loop ends. A simpler run must fail in the same way.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from harness.testing.schedules._schedule import Fault
 from harness.testing.schedules._search import Probe
 
 MOST_RUNS = 600
-"""Runs that are spent on one failure."""
+"""How many runs are spent on one failure."""
 
 MOST_SECONDS = 1.5
-"""Seconds of the processor that are spent on one failure; a busy machine shrinks as far."""
+"""Seconds of CPU time spent on one failure, so that a busy machine shrinks as far."""
 
 MOST_BLOCKS_TO_REARRANGE = 24
-"""Blocks up to which two changes are tried at once."""
+"""Up to how many blocks two changes are tried at once."""
 
 
 @attrs.define(eq=False)
@@ -61,11 +61,11 @@ class Blocks:
 
 @attrs.define(eq=False)
 class Shrinking:
-    """A failing run, and the simplest one that was found in its place."""
+    """A failing run, and the simplest one found in its place."""
 
     run: Callable[[Probe], ScheduleRun]
     fails: Callable[[ScheduleRun], bool]
-    """Whether a run fails in the same manner."""
+    """Whether a run fails in the same way."""
 
     best: ScheduleRun
     runs: int = attrs.field(default=0, init=False)
@@ -76,7 +76,7 @@ class Shrinking:
         self._until = time.thread_time() + MOST_SECONDS
 
     def shrink(self) -> ScheduleRun:
-        """Return the simplest failing run that can be had in reasonable time."""
+        """Return the simplest failing run that can be found in reasonable time."""
         while self._leave_out() or self._join_blocks() or self._lower() or self._rearrange():
             pass
         return self.best
@@ -84,7 +84,7 @@ class Shrinking:
     # Deviations ---------------------------------------------------------------------------------
 
     def _leave_out(self) -> bool:
-        """Leave out faults and deviations, many at a time as long as that works."""
+        """Leave out faults and deviations, many at a time while that works."""
         improved = False
         for fault in self.best.schedule.faults:
             faults = tuple(other for other in self.best.schedule.faults if other != fault)
@@ -101,7 +101,7 @@ class Shrinking:
         return improved
 
     def _lower(self) -> bool:
-        """Choose 1 in the place of a larger choice, deviate earlier, strike earlier."""
+        """Choose 1 instead of a larger choice, deviate earlier, strike earlier."""
         improved = False
         place = 0
         while place < len(choices := self._choices()):
@@ -142,7 +142,7 @@ class Shrinking:
         return improved
 
     def _rearrange(self) -> bool:
-        """Join two pairs of blocks at once, or move a block elsewhere, where one step won't do."""
+        """Join two pairs of blocks at once, or move a block elsewhere, if one step won't do."""
         blocks = _blocks(self.best.picks)
         if self.best.schedule.switches < 2 or len(blocks) > MOST_BLOCKS_TO_REARRANGE:
             return False
@@ -193,12 +193,12 @@ def _lowered(choices: list[tuple[int, int]], place: int) -> Iterator[list[tuple[
 
 
 def _blocks(picks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return who went on, and at how many decisions in a row."""
+    """Return which task went on, and at how many decisions in a row."""
     return [(task, len(list(run))) for task, run in itertools.groupby(picks)]
 
 
 def _joined(blocks: list[tuple[int, int]], place: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield the blocks with one joined to the next of its task, to the last, and put to the end."""
+    """Yield the blocks with one joined to the next of its task, to the last, or put at the end."""
     task, decisions = blocks[place]
     for step in (1, -1):
         other = place + step
@@ -209,11 +209,11 @@ def _joined(blocks: list[tuple[int, int]], place: int) -> Iterator[list[tuple[in
             joined[other] = (task, blocks[other][1] + decisions)
             del joined[place]
             yield joined
-    yield blocks[:place] + blocks[place + 1 :]  # It goes on when nothing else is said.
+    yield blocks[:place] + blocks[place + 1 :]  # It goes on by default.
 
 
 def _moved(blocks: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield the blocks with one of them at another place."""
+    """Yield the blocks with one of them moved elsewhere."""
     for place, block in enumerate(blocks):
         others = blocks[:place] + blocks[place + 1 :]
         for other in range(len(blocks)):

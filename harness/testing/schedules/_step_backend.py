@@ -1,7 +1,7 @@
-"""What controls the steps of a ``trio.run``, as an interface with two ways behind it.
+"""Define what controls the steps of a ``trio.run``: an interface with two implementations.
 
-A *backend* makes a `Session` for each controlled run. Which tasks are under control is the same
-for both: all but trio's own, so also the system tasks that the program starts.
+A *backend* makes a `Session` for each controlled run. Both control the same tasks: all but trio's
+own, including system tasks that the program starts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TRIO = os.path.dirname(os.path.abspath(trio.__file__)) + os.sep
 
 
 class Observer(Protocol):
-    """Who looks on between the steps of a controlled run.
+    """What looks on between the steps of a controlled run.
 
-    Both are called outside of any task, where nothing else runs; code between two checkpoints
-    can't be seen half-way. They must not block. What they raise ends the run with that error.
+    Both methods are called outside any task, where nothing else runs; code between two checkpoints
+    can't be seen halfway. They mustn't block. What they raise ends the run with that error.
     """
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
@@ -45,7 +45,7 @@ class Session(Protocol):
         ...
 
     def instruments(self) -> list[trio.abc.Instrument]:
-        """Return what ``trio.run`` is given."""
+        """Return the instruments for ``trio.run``."""
         ...
 
     async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
@@ -76,7 +76,7 @@ class Guests:
 
     control: Control
     fail: Callable[[BaseException], None]
-    """Ends the run with an error of ours or of an observer's."""
+    """Ends the run with an error of ours or an observer's."""
 
     root: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
     driver: Callable[..., object] | None = attrs.field(default=None, init=False)
@@ -84,12 +84,12 @@ class Guests:
     """Tasks that were started here in a nursery of another ``trio.run``, by name."""
 
     def begin(self) -> None:
-        """Admit the calling task as the main one, and from now on those that are spawned."""
+        """Admit the calling task as the main one and, from now on, those that are spawned."""
         self.root = trio.lowlevel.current_root_task()
         self.control.admit(trio.lowlevel.current_task())
 
     def admit(self, task: trio.lowlevel.Task) -> bool:
-        """Take in a task that is just spawned; return whether it is under control."""
+        """Admit a newly spawned task; return whether it is under control."""
         root = self.root
         nursery = task.parent_nursery
         if root is None or nursery is None:
@@ -117,7 +117,7 @@ class Watchers:
     _inside: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
 
     def before(self, task: trio.lowlevel.Task) -> None:
-        """Call ``before_step`` of all."""
+        """Call every ``before_step``."""
         self._inside = task
         try:
             for observer in self.observers:
@@ -126,7 +126,7 @@ class Watchers:
             self.fail(exc)
 
     def after(self, task: trio.lowlevel.Task) -> None:
-        """Call ``after_step`` of all, unless the step began before there was control."""
+        """Call every ``after_step``, unless the step began before there was control."""
         if self._inside is not task:
             return
         self._inside = None

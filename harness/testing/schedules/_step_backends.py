@@ -1,7 +1,7 @@
-"""Pick the way in which steps are controlled: the fast one if it works with this trio.
+"""Pick how steps are controlled: the fast way if it works with this trio.
 
-Which works is tried, not guessed from a version: the first time that somebody asks, a small
-program with a known answer runs under each way until one gives it.
+What works is tried, not guessed from a version: the first time anybody asks, a small program with a
+known answer runs under each way until one gives it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from harness.testing.schedules._controlled import run_controlled
 from harness.testing.schedules._step_backend import StepBackend
 
 BACKENDS: tuple[StepBackend, ...] = (HookBackend(), TrampolineBackend())
-"""All ways, the best first."""
+"""All the ways, best first."""
 
 _KNOWN = {
     (): "aabbcc",
     ((1, 1),): "abbacc",
     ((0, 2), (1, 1)): "caabbc",
 }
-"""What the program of the self-test writes, by the choices that it makes."""
+"""What the self-test's program writes, by the choices made."""
 
 
 def backend() -> StepBackend:
@@ -50,7 +50,7 @@ def _tried() -> StepBackend:
 
 
 def works(candidate: StepBackend) -> bool:
-    """Return whether the program of the self-test does as it is told."""
+    """Return whether the self-test's program does as it is told."""
     results: list[bool] = []
 
     def try_it() -> None:

@@ -1,7 +1,7 @@
 """Propose what to make go wrong: cancel every run at every step, fail and delay every call.
 
-What there is to strike is learned from the runs that were made. Each fault is proposed once, in an
-order drawn at random; then pairs of them, for as long as somebody asks.
+What there is to strike is learned from earlier runs. Each fault is proposed once, in random order;
+then pairs of them, for as long as somebody asks.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from harness.testing.schedules._schedule import Fault
 
 @attrs.define(eq=False)
 class Sweep:
-    """The faults that a program can be struck with, and which were not tried yet."""
+    """The faults that can strike a program, and which haven't been tried yet."""
 
     random: Random
     cancels: bool
-    """Whether runs are cancelled, not only calls made to fail."""
+    """Whether runs are cancelled, rather than only calls made to fail."""
 
     _known: list[Fault] = attrs.field(factory=list[Fault], init=False)
     _untried: list[Fault] = attrs.field(factory=list[Fault], init=False)
@@ -28,7 +28,7 @@ class Sweep:
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
 
     def learn(self, steps: Mapping[int, int], calls: Mapping[int, int]) -> None:
-        """Take note of the steps and the calls that each run made, by its number."""
+        """Learn the steps and calls that each run made, by its number."""
         new: list[Fault] = []
         if self.cancels:
             for number, made in steps.items():

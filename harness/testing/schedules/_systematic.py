@@ -1,9 +1,9 @@
-"""Let the plain run of a program deviate at one decision, at every one in turn; then at two.
+"""Let a program's plain run deviate at one decision, each in turn; then at two.
 
 Most faults need only one or two switches in the right places. Level by level, every set of
-deviations is proposed once, in an order drawn at random: a level of a large program is never
-finished, and the first decisions are no likelier to matter than the last. When no level is left,
-every order of the program's steps has been run.
+deviations is proposed once, in random order, because a level of a large program is never finished,
+and the first decisions are no likelier to matter than the last. When no level is left, every order
+of the program's steps has been run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from random import Random
 import attrs
 
 Deviations = tuple[tuple[int, int], ...]
-"""Choices that are not 0, each with the number of its decision."""
+"""Choices other than 0, each with the number of its decision."""
 
 MOST_WAITING = 50_000
-"""Deviations of the next level that are kept. More are never tried in one search."""
+"""How many deviations of the next level are kept. More are never tried in one search."""
 
 
 @attrs.define(eq=False)
 class Systematic:
-    """What was not tried yet, nearest to the plain run first."""
+    """What hasn't been tried yet, nearest to the plain run first."""
 
     random: Random
     complete: bool = attrs.field(default=True, init=False)
@@ -33,7 +33,7 @@ class Systematic:
     _proposed: int = attrs.field(default=0, init=False)
 
     def propose(self) -> Deviations | None:
-        """Return what to try next; None if nothing is left, or what was tried must end first."""
+        """Return what to try next; None if nothing is left, or a trial must end first."""
         if not self._level:
             self._level, self._next_level = self._next_level, []
             self.random.shuffle(self._level)
@@ -43,7 +43,7 @@ class Systematic:
         return self._level.pop()
 
     def learn(self, deviations: Deviations, widths: Iterable[int]) -> None:
-        """Take note of how many tasks could go on at each decision of a run with deviations."""
+        """Learn how many tasks could go on at each decision of a run with deviations."""
         self._proposed -= 1
         after = deviations[-1][0] if deviations else -1
         for decision, width in enumerate(widths):
@@ -56,5 +56,5 @@ class Systematic:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every order was tried."""
+        """Whether every order has been tried."""
         return self.complete and not (self._level or self._next_level or self._proposed)

@@ -1,7 +1,7 @@
 """Count the steps and the calls of each run that faults can strike, and strike in time.
 
-A run is known by a number; 0 is the program itself, outside of all of them. Beside that it is
-written down after which steps a run had to wait: there a cancel is most likely to hurt.
+A run is known by a number; 0 is the program itself, outside all runs. Steps after which a run had
+to wait are also recorded: there a cancel is most likely to hurt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Target:
     """Steps that its tasks have made."""
 
     calls: int = 0
-    """Calls it has made of functions that can be made to fail."""
+    """Calls it has made to functions that can be made to fail."""
 
     struck: list[Fault] = attrs.field(factory=list[Fault])
     """What was made to go wrong in it."""
@@ -49,7 +49,7 @@ class Wait:
 
 
 target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
-"""The run that code belongs to, for faults. Set by `faultable`."""
+"""The run that the current code belongs to, for faults. Set by `faultable`."""
 
 
 class Targets:
@@ -61,7 +61,7 @@ class Targets:
         self.waits: list[Wait] = []
         """The steps of targets after which they had to wait for others."""
         self.stepped: tuple[Target, Task] | None = None
-        """Who made the last step, until it is known whether it has to wait now."""
+        """The target that made the last step, until it is known whether it has to wait now."""
         self._by_step: dict[tuple[int, int], list[Fault]] = {}
         self._by_call: dict[tuple[int, int], list[Fault]] = {}
         self._after_step: list[Target] = []
@@ -84,7 +84,7 @@ class Targets:
                 self._after_step.append(target)
 
     def note_wait(self, *, goes_on: bool, decisions: int) -> None:
-        """Write down whether the target that made the last step has to wait now.
+        """Record whether the target that made the last step has to wait now.
 
         Args:
           goes_on: Whether its task could make another step at once.
@@ -97,12 +97,12 @@ class Targets:
             self.waits.append(Wait(target.number, target.steps, decisions))
 
     def step_ended(self) -> None:
-        """Do what waits for the end of the step that was picked last."""
+        """Do what was waiting for the last picked step to end."""
         while self._after_step:
             self._after_step.pop().cancel()
 
     def call(self, target: Target) -> Sequence[Fault]:
-        """Count a call of a function that can be made to go wrong; return what should."""
+        """Count a call to a function that can be made to go wrong; return what should go wrong."""
         target.calls += 1
         faults = self._by_call.get((target.number, target.calls), ())
         target.struck.extend(faults)
@@ -110,5 +110,5 @@ class Targets:
 
     @property
     def struck(self) -> tuple[Fault, ...]:
-        """All faults that struck."""
+        """All the faults that struck."""
         return tuple(fault for target in self.by_number.values() for fault in target.struck)

@@ -1,7 +1,7 @@
-"""Do blocking work in a thread of its own, with the caller's virtual clock standing meanwhile.
+"""Do blocking work in a thread of its own, while the caller's virtual clock stands still.
 
-One such work is done at a time in a process: each puts back what it can reach, and would take that
-out of the hands of another one. Work that starts more of its kind has its turn already.
+Only one such piece of work runs at a time in a process: each puts back what it can reach, and would
+interfere with another. Work that starts more of its kind already has its turn.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from harness._clock_hold import ClockHold
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.05
-"""How often somebody who waits for a turn looks if the caller was cancelled."""
+"""How often a thread waiting for its turn checks whether the caller was cancelled."""
 
 _turn = threading.Lock()  # harness: shared (what it protects is the state of the whole process)
 _has_turn: ContextVar[bool] = ContextVar("harness.testing.has_turn", default=False)
 
 
 async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
-    """Call a function that starts loops of its own in a thread that has none.
+    """Call a function that starts its own loops, in a thread that has none.
 
-    While it works, a virtual clock of the caller's loop stands: without that a clock that jumps
+    While it works, the virtual clock of the caller's loop stands still: otherwise a jumping clock
     would spin, and the caller's timeouts would strike.
 
     Args:
-      work: Is given a function to call now and then; it raises if the caller was cancelled.
+      work: Is given a function to call now and then; that raises if the caller was cancelled.
     """
     try:
         hold = ClockHold()
@@ -64,7 +64,7 @@ def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None])
 
 
 async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
-    """Do the same where asyncio runs the test, as anyio's plugin does by default."""
+    """Do the same if asyncio runs the test, as anyio's plugin does by default."""
     return await asyncio.to_thread(_in_turn, work, _never_cancelled)
 
 

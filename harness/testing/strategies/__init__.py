@@ -1,4 +1,4 @@
-"""Hypothesis strategies: schedules, outcomes, and trees of runs.
+"""Draw schedules, outcomes and trees of runs with Hypothesis.
 
 Needs the extra ``testing`` (Hypothesis)::
 

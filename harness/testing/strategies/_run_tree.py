@@ -1,4 +1,4 @@
-"""A tree of runs that is planned as a value, and then run to see whether it goes as planned."""
+"""Plan a tree of runs as a value, then run it to see whether it goes as planned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ending: TypeAlias = Literal["ok", "failed", "timed_out", "cancelled"]
 
 
 class PlannedError(Exception):
-    """What a run of a `RunTree` raises that is planned to fail."""
+    """Raised by a run of a `RunTree` that is planned to fail."""
 
 
 def _together(trees: Iterable[RunTree]) -> tuple[RunTree, ...]:
@@ -24,16 +24,16 @@ def _together(trees: Iterable[RunTree]) -> tuple[RunTree, ...]:
 
 @attrs.frozen
 class RunTree:
-    """A run, the runs below it, and how it shall end once they have ended."""
+    """A run, the runs below it, and how it should end once they have ended."""
 
     name: str
-    """Its name, unlike those of its siblings."""
+    """Its name, different from those of its siblings."""
 
     ending: Ending = "ok"
     """How it ends."""
 
     seconds: float = 0.0
-    """How long its own body takes, beside the runs below."""
+    """How long its own body takes, alongside the runs below."""
 
     children: tuple[RunTree, ...] = attrs.field(default=(), converter=_together)
     """The runs that start with it, at once."""
@@ -53,15 +53,15 @@ class RunTree:
         return planned
 
     async def play(self) -> dict[str, RunStatus]:
-        """Open all the runs, let each end as planned, and return how each did end, by its path.
+        """Open all the runs, let each end as planned, and return how each ended, by its path.
 
-        Every ending stays with its run: the one above sees to it and goes on. So what comes out
-        equals `statuses`, whatever the order in which tasks take turns. It takes trio's time; use
-        a virtual clock.
+        Every ending stays with its run: the run above handles it and goes on. So the result equals
+        `statuses`, in whatever order tasks take turns. It takes time on trio's clock; use a virtual
+        one.
 
         Checkpoint: always.
 
-        Cancellation: the runs are cancelled, and `trio.Cancelled` passes.
+        Cancellation: the runs are cancelled, and `trio.Cancelled` passes through.
         """
         ended: dict[str, RunStatus] = {}
         await self._play(ended)

@@ -1,4 +1,4 @@
-"""The strategies themselves; the one file of harness that imports Hypothesis for its users."""
+"""Define the strategies; the only file of harness that imports Hypothesis for its users."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def schedules(
     """Draw schedules for `harness.testing.run_schedule`; they shrink to the plain one.
 
     Args:
-      max_deviations: How often at most another task than the next one goes on.
+      max_deviations: How often at most a task other than the next goes on.
       max_gap: How many decisions may lie between two of these.
       max_choice: How far down the line the other task may be.
       runs: How many runs there are for faults to hit; 0 for no faults.
-      max_at: The latest step, or call, of a run at which a fault may hit it.
+      max_at: The latest step or call of a run at which a fault may hit it.
     """
     deviations = st.lists(
         st.tuples(st.integers(0, max_gap), st.integers(0, max_choice)), max_size=max_deviations
@@ -55,11 +55,11 @@ def outcomes(
     *,
     errors: Sequence[Exception] = _ERRORS,
 ) -> st.SearchStrategy[outcome.Value[Any] | outcome.Error]:
-    """Draw how a call may end: `outcome.Value` or `outcome.Error`, as of `harness.Result.outcome`.
+    """Draw how a call may end: `outcome.Value` or `outcome.Error`, as in `harness.Result.outcome`.
 
     Args:
       values: What it may return; by default small integers.
-      errors: What it may raise; with none of them it always returns.
+      errors: What it may raise; if empty, it always returns.
     """
     returned = (st.integers(0, 9) if values is None else values).map(outcome.Value)
     if not errors:
@@ -76,13 +76,13 @@ def results(
 ) -> st.SearchStrategy[Results[Any]]:
     """Draw what a fan-out may give: `harness.Results` with all five endings.
 
-    For what comes after a fan-out: `harness.testing.Recording` and aggregates of your own.
+    For testing what comes after a fan-out: `harness.testing.Recording` and your own aggregates.
 
     Args:
-      values: What items that are ok give; by default small integers.
-      errors: What items that failed raised.
-      min_size: How many results at least.
-      max_size: How many results at most.
+      values: The values of items that are ok; by default small integers.
+      errors: The errors of items that failed.
+      min_size: The fewest results.
+      max_size: The most results.
     """
     endings: list[st.SearchStrategy[tuple[str, Any]]] = [
         st.tuples(st.just("ok"), st.integers(0, 9) if values is None else values),
@@ -115,11 +115,11 @@ def results(
 
 
 def run_trees(*, max_runs: int = 12, max_children: int = 3) -> st.SearchStrategy[RunTree]:
-    """Draw trees of runs that end in all ways: see `RunTree.play` and `RunTree.statuses`.
+    """Draw trees of runs that end in all ways; see `RunTree.play` and `RunTree.statuses`.
 
     Args:
-      max_runs: About how many runs at most.
-      max_children: How many runs may start below one.
+      max_runs: Roughly the most runs.
+      max_children: The most runs directly below one.
     """
     endings = st.sampled_from(("ok", "failed", "timed_out", "cancelled"))
     seconds = st.integers(0, 3).map(float)
@@ -133,7 +133,7 @@ def run_trees(*, max_runs: int = 12, max_children: int = 3) -> st.SearchStrategy
 
 
 def _numbered(trees: list[RunTree]) -> tuple[RunTree, ...]:
-    """Return trees whose names differ, so that their paths do."""
+    """Return trees with distinct names, so that their paths differ."""
     return tuple(
         RunTree(f"{tree.name}{number}", tree.ending, tree.seconds, tree.children)
         for number, tree in enumerate(trees)

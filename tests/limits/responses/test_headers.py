@@ -77,7 +77,7 @@ def test_retry_after_in_every_form(value: str, seconds: float) -> None:
     ],
 )
 def test_a_senseless_delay_is_absent_and_counted(value: str) -> None:
-    """-1 crashed the sleep of a program, and nan or infinity made one sleep for ever."""
+    """-1 crashed a program's sleep, and nan or infinity made one sleep forever."""
     heard = parse({"retry-after": value}, status=429)
     assert heard.retry_after_seconds is None
     assert heard.wait_seconds is None

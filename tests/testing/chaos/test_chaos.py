@@ -34,7 +34,7 @@ async def run(chaos: Chaos, items: Any, **options: Any) -> harness.Results[int]:
 
 
 async def test_the_same_calls_are_hit_in_any_order(autojump_clock: MockClock) -> None:
-    """A shared generator would give each order of arrival another outcome."""
+    """A shared generator would give each order of arrival a different outcome."""
     numbers = list(range(60))
     chaos = Chaos(5, delay=(0, 9), fail=ValueError, cancel=True, rate=0.6)
     first = endings(await run(chaos, numbers))
@@ -118,7 +118,7 @@ class Refused(Exception):
 
 
 class Answered(Exception):
-    """As those of HTTP clients: its constructor wants what is not in ``args``."""
+    """Like those of HTTP clients: its constructor wants what isn't in ``args``."""
 
     def __init__(self, text: str, *, status: int) -> None:
         super().__init__(text)

@@ -41,7 +41,7 @@ async def test_results_under_chaos_are_consistent(autojump_clock: MockClock) -> 
         pytest.param([result(0), result(0)], None, "one per item", id="twice"),
         pytest.param([result(1), result(0)], None, "in input order", id="out of order"),
         pytest.param([result(0)], ["other"], "not its own", id="mixed up"),
-        pytest.param([result(0, "gone")], None, "no ending", id="no ending"),
+        pytest.param([result(0, "gone")], None, "isn't an ending", id="no ending"),
         pytest.param([result(0, "failed", None)], None, "without an error", id="no error"),
         pytest.param([result(0, "skipped", ValueError(), 2)], None, "2 attempts", id="skipped"),
     ],

@@ -33,7 +33,7 @@ async def test_every_order_is_tried_when_there_are_few() -> None:
 
 
 async def test_an_answer_that_depends_on_the_order_is_shown_by_two_results() -> None:
-    """Of eight results two are enough to show it, so two are shown."""
+    """Of eight results, two are enough to show it, so two are shown."""
     recording = Recording.of_values([5, 3, 8, 3, 9, 1, 7, 2])
 
     def first_even(results: Arrivals[int]) -> Any:
@@ -108,7 +108,7 @@ async def test_an_aggregate_that_keeps_something_is_told_apart() -> None:
         calls.append(1)
         return len(calls)
 
-    with pytest.raises(AssertionError, match="another answer every time"):
+    with pytest.raises(AssertionError, match="a different answer every time"):
         await Recording.of_values([1, 2]).assert_order_independent(count)
 
 

@@ -1,7 +1,7 @@
 """Seven faults that were reported of real programs, each small, each with its correction.
 
 A leak is an async test that fails under some order of its tasks; its twin is the same program
-without the fault. What a report has to name is written beside each pair in `LEAKS`.
+without the fault. What a report has to name is written next to each pair in `LEAKS`.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Gate:
 
 
 class FairGate(Gate):
-    """Whoever gives up passes on what it was handed, or leaves the line."""
+    """A waiter that gives up passes on what it was handed, or leaves the line."""
 
     async def enter(self) -> None:
         if self.open:

@@ -61,7 +61,7 @@ async def test_an_aggregate_that_depends_on_the_order_is_found_and_replays() -> 
 
 
 def test_steps_are_not_varied() -> None:
-    """A lost update inside of the program is not what this mode is for, and costs it no run."""
+    """A lost update inside the program isn't what this mode is for, and costs it no run."""
 
     async def program() -> None:
         async with trio.open_nursery() as nursery:

@@ -42,7 +42,7 @@ async def test_it_works_with_arguments_and_fixtures(tmp_path: Path) -> None:
 
 @explore_schedules(schedules=20)
 async def test_each_schedule_has_a_clock_of_its_own(autojump_clock: MockClock) -> None:
-    """The clock of a fixture belongs to the loop around, where time stands meanwhile."""
+    """A fixture's clock belongs to the outer loop, where time stands still meanwhile."""
     assert trio.lowlevel.current_clock() is autojump_clock
     began = trio.current_time()
     await trio.sleep(3_600)
@@ -172,7 +172,7 @@ async def test_a_replay_of_other_code_is_told() -> None:
 
 
 async def test_what_one_schedule_leaves_behind_is_put_back() -> None:
-    """Else a fault shows in a later schedule than the one that made it, and no replay shows it."""
+    """Otherwise a fault shows in a later schedule than its own, and no replay shows it."""
     await explore_schedules(schedules=50)(_counts_to_two)()
     assert _count == [0]
 
@@ -238,7 +238,7 @@ async def test_trio_run_inside_is_told() -> None:
         await trio.lowlevel.checkpoint()
         trio.run(passes)
 
-    with pytest.raises(ScheduleError, match=r"inside of trio already: await the function"):
+    with pytest.raises(ScheduleError, match=r"inside trio already: await the function"):
         await explore_schedules(test)()
 
 

@@ -1,4 +1,4 @@
-"""A program that never ends is cut short, and told what its tasks wait for."""
+"""A program that never ends is cut short, with a report of what its tasks are waiting for."""
 
 import itertools
 

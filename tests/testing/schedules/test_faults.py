@@ -33,7 +33,7 @@ def test_a_cancel_while_waiting_cuts_that_wait_short(backend: StepBackend) -> No
 
 @each_backend
 def test_a_cancel_on_waking_is_met_one_checkpoint_later(backend: StepBackend) -> None:
-    """The wait is over, but the task has not run on: what was handed over must not be lost."""
+    """The wait is over, but the task hasn't resumed: what was handed over mustn't be lost."""
     assert run_with(backend, three_waits, "h1:-:w1@2:-").outcome.unwrap() == ["wait 0 over", "cut"]
     assert run_with(backend, three_waits, "h1:-:w1@3:-").outcome.unwrap()[-2:] == [
         "wait 1 over",

@@ -286,7 +286,7 @@ class Recorder(random.Random):
 def test_a_loop_in_another_thread_and_its_random_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, switch: bool, way: str
 ) -> None:
-    """The hook stands in a module of trio, so every loop of the process passes it.
+    """The hook is in a trio module, so every loop of the process goes through it.
 
     The other loop goes the way that it went before, whether deterministic scheduling was on for it
     or off, and only it draws from its random object.

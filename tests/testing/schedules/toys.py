@@ -1,7 +1,7 @@
 """Seven classic faults of concurrent code, each small and each passing in the plain order.
 
 Every toy is an async test: it raises `AssertionError` when the fault shows. Each comes in two
-forms. In the *even* form all tasks begin together, so the critical steps stand near each other in
+forms. In the *even* form all tasks begin together, so the critical steps are near each other in
 many orders. In the *uneven* form they begin many steps apart, and an order that shows the fault
 must hold one task back for long.
 """
@@ -50,7 +50,7 @@ def class_level_list(spread: int) -> Toy:
 
 
 def checked_then_spent(spread: int) -> Toy:
-    """Each looks whether there is budget left, waits, and spends."""
+    """Each checks whether there is budget left, waits, and spends."""
 
     async def toy() -> None:
         left = 3
@@ -72,7 +72,7 @@ def checked_then_spent(spread: int) -> Toy:
 
 
 def shared_cancelled_flag(spread: int) -> Toy:
-    """Whoever is cancelled says so in a flag of all, for the time of its cleanup."""
+    """A cancelled task says so in a shared flag, for the duration of its cleanup."""
 
     async def toy() -> None:
         cancelled = False

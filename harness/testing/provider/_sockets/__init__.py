@@ -1,4 +1,4 @@
-"""The simulated provider on a socket. Needs the extra ``provider``, loaded when first used."""
+"""Serve the simulated provider on a socket. Needs the extra ``provider``; loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Serve one HTTP/1.1 connection with h11.
 
-It parses and writes HTTP and decides nothing. A connection is idle between
-requests, and busy from a request's last byte to its answer's last byte. While an
-answer is on its way the connection is read on, so that a client that leaves is
-noticed, and what it sends ahead is kept.
+It parses and writes HTTP and decides nothing. A connection is idle between requests, and busy from
+a request's last byte to its answer's last byte. While an answer is on its way, reading goes on, so
+that a client that leaves is noticed, and what it sends ahead is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ T = TypeVar("T")
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
 IDLE_SECONDS = 120.0
-"""A connection without a complete request for so long is closed."""
+"""A connection without a complete request for this long is closed."""
 
 _RECEIVE_BYTES = 64 * 1024
 _DRAIN_SECONDS = 0.5
@@ -93,7 +92,7 @@ class HttpConnection:
                     return
                 self._http.start_next_cycle()
         except trio.BrokenResourceError:
-            return  # It broke between two requests, or under a refusal.
+            return  # It broke between two requests, or during a refusal.
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``, or raise `_ClientGone` when the client goes."""
@@ -118,7 +117,7 @@ class HttpConnection:
             nursery.start_soon(watch)
             try:
                 result.append(await answer)
-            except Exception as raised:  # Raised again below, outside of the nursery's group.
+            except Exception as raised:  # Raised again below, outside the nursery's group.
                 error = raised
             nursery.cancel_scope.cancel()
         if error is not None:
@@ -137,7 +136,7 @@ class HttpConnection:
                 raise _ClientGone
             kept += len(received)
             self._http.receive_data(received)
-        await trio.sleep_forever()  # It talks too much to be read on, and is certainly there.
+        await trio.sleep_forever()  # It sends too much to go on reading, and is certainly there.
 
     async def _receive_request(self) -> Incoming | None:
         """Return the next request, or ``None`` if the client closed the connection."""
@@ -159,7 +158,7 @@ class HttpConnection:
                     continue
             except h11.RemoteProtocolError as error:
                 if closed:
-                    return None  # In the middle of a request; nobody is left to be told.
+                    return None  # In the middle of a request; nobody is left to tell.
                 status = error.error_status_hint
                 raise _Refused(status, f"this is not HTTP/1.1: {error}") from error
             if isinstance(event, h11.Request):
@@ -221,7 +220,7 @@ class HttpConnection:
             self.core.tally.answered += reply.accepted
 
     async def _send_refusal(self, refused: _Refused) -> None:
-        """Say what was wrong, and close so that the client still gets to read it."""
+        """Say what was wrong, and close so that the client can still read it."""
         reply = self.core.refuse("", refused.status, refused.message)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
@@ -235,7 +234,7 @@ class HttpConnection:
         chunks += [self._http.send(h11.Data(data=piece)) or b"" for piece in reply.pieces]
         chunks.append(self._http.send(h11.EndOfMessage()) or b"")
         await self.stream.send_all(b"".join(chunks))
-        # Closing with bytes unread makes the system throw away what was just sent.
+        # Closing with unread bytes makes the system discard what was just sent.
         await self.stream.send_eof()
         with trio.move_on_after(_DRAIN_SECONDS):
             while await self.stream.receive_some(_RECEIVE_BYTES):

@@ -25,8 +25,8 @@ BACKLOG = 1024
 async def open_server(core: Core, *, host: str, port: int) -> AsyncGenerator[tuple[str, int]]:
     """Serve ``core`` on ``host`` and ``port`` (0 for any that is free) inside the block.
 
-    Gives the address it listens on. An exception of the block comes out as itself,
-    not in the group of the nursery that holds the connections.
+    Gives the address it listens on. The block's exceptions come out unchanged, not in the group of
+    the nursery that holds the connections.
 
     Raises:
       OSError: if the port is taken.
@@ -91,10 +91,10 @@ class _Server:
             with connection.scope:
                 await connection.run()
         except Exception as mistake:
-            # Of the test's answer function, or in here. Kept instead of raised: trio
-            # closes the stream on the way out, and where all is cancelled that raises
-            # `trio.Cancelled` in the mistake's place. And all is cancelled before the
-            # stream is closed, so that the client has no time to complain as well.
+            # From the test's answer function, or in here. Kept instead of raised: trio closes the
+            # stream on the way out, and if everything is cancelled, that raises `trio.Cancelled`
+            # instead of the mistake. And everything is cancelled before the stream is closed, so
+            # that the client has no time to complain as well.
             self.mistake = self.mistake or mistake  # The first; others may follow from it.
             self.everything.cancel()
         finally:
