@@ -10,7 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 
 import attrs
 import trio
@@ -90,6 +89,7 @@ class ReadyStream(AnswerStream):
         return response
 
 
+@attrs.frozen(eq=False, repr=False)
 class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
     """The block that asks for a whole answer and hands it out in pieces.
 
@@ -99,27 +99,13 @@ class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
       piece_delay: Seconds between two pieces.
     """
 
-    __slots__ = ("_ask", "_piece_delay", "_request")
-
-    def __init__(
-        self,
-        ask: Callable[[ModelRequest], Awaitable[Answer]],
-        request: ModelRequest,
-        *,
-        piece_delay: float = 0.0,
-    ) -> None:
-        self._ask = ask
-        self._request = request
-        self._piece_delay = piece_delay
+    _ask: Callable[[ModelRequest], Awaitable[Answer]]
+    _request: ModelRequest
+    _piece_delay: float = attrs.field(default=0.0, kw_only=True)
 
     async def __aenter__(self) -> AnswerStream:
         answer = await self._ask(self._request)
         return ReadyStream(answer.response, piece_delay=self._piece_delay)
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return

@@ -28,10 +28,7 @@ from harness._words import error_in_words
 from harness.errors import (
     HarnessError,
     ModelError,
-    ModelQuotaExhaustedError,
     ModelRateLimitedError,
-    QuotaExhaustedError,
-    RateLimitedError,
 )
 from harness.limits import Limiter, ProviderPool
 from harness.models._answers import Answer, AnswerStream
@@ -209,26 +206,12 @@ class _Search:
         members = tuple(self._left.values())
         maxima = [member.model.max_output_tokens for member in members]
         stated = [maximum for maximum in maxima if maximum is not None]
-        async with AsyncExitStack() as stack:
-            try:
-                grant = await stack.enter_async_context(
-                    granted(
-                        self._pool,
-                        self._request,
-                        model=self._name,
-                        max_output_tokens=max(stated) if len(stated) == len(maxima) else None,
-                    )
-                )
-            except RateLimitedError as error:
-                raise self._failure(
-                    ModelRateLimitedError, f"was not asked: {error}", retry_after=error.retry_after
-                ) from error
-            except QuotaExhaustedError as error:
-                raise self._failure(
-                    ModelQuotaExhaustedError,
-                    f"was not asked: {error}",
-                    resets_after=error.resets_after,
-                ) from error
+        async with granted(
+            self._pool,
+            self._request,
+            model=self._name,
+            max_output_tokens=max(stated) if len(stated) == len(maxima) else None,
+        ) as grant:
             assert grant.provider is not None
             self._asked = grant.provider
             yield self._left[grant.provider].model, grant

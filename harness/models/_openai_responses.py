@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from harness.models._dialect import (
@@ -26,6 +27,8 @@ from harness.models._openai_chat import output_form
 
 class OpenAIResponses:
     """The dialect of ``/v1/responses``. Nothing is stored there: a request has all its history."""
+
+    streaming: Mapping[str, Any] = {"stream": True}
 
     def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
         """Return the arguments of ``responses.create``."""
