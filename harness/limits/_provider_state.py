@@ -8,7 +8,7 @@ Clock-free, apart from the adaptive capacity's own clock: it is given the time a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import attrs
 
 from harness.errors import QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
@@ -30,35 +30,18 @@ _HEARD_AS = {
 }
 
 
+@attrs.define(eq=False, repr=False)
 class ProviderState:
     """What is known about one provider."""
 
-    __slots__ = (
-        "_adaptive",
-        "_meters",
-        "_name",
-        "_profile",
-        "health",
-        "pauses",
-        "rate_limited",
-        "unreadable",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        profile: ProviderProfile,
-        meters: Iterable[DimensionMeter],
-        adaptive: AdaptiveCapacity | None,
-    ) -> None:
-        self._name = name
-        self._profile = profile
-        self._meters = tuple(meters)
-        self._adaptive = adaptive
-        self.pauses: Pauses = Pauses()
-        self.health: Health = Health()
-        self.rate_limited: int = 0
-        self.unreadable: int = 0
+    _name: str
+    _profile: ProviderProfile
+    _meters: tuple[DimensionMeter, ...]
+    _adaptive: AdaptiveCapacity | None
+    pauses: Pauses = attrs.field(factory=Pauses, init=False)
+    health: Health = attrs.field(factory=Health, init=False)
+    rate_limited: int = attrs.field(default=0, init=False)
+    unreadable: int = attrs.field(default=0, init=False)
 
     def hear(
         self,

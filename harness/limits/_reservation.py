@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from contextvars import ContextVar, Token
 from enum import Enum
-from types import TracebackType
 from typing import NoReturn, Protocol, TypeAlias
 
+import attrs
 import trio
 from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
@@ -91,6 +91,7 @@ class Issuer(Protocol):
         ...
 
 
+@attrs.define(eq=False, repr=False)
 class Reservation(Waiter, AsyncWithOnly):
     """A place and an amount that a limiter lends to one request to the provider.
 
@@ -100,48 +101,24 @@ class Reservation(Waiter, AsyncWithOnly):
     the estimate.
     """
 
-    __slots__ = (
-        "_issuer",
-        "_outer",
-        "_stage",
-        "_token",
-        "asked_at",
-        "charges",
-        "closed",
-        "epoch",
-        "granted_at",
-        "model",
-        "planned",
-        "priority",
-        "state",
-    )
-
     _written = "limiter.reserve(...) as reservation"
 
-    def __init__(
-        self,
-        issuer: Issuer,
-        charges: Charges,
-        planned: Charge,
-        model: str | None,
-        priority: float,
-    ) -> None:
-        self._issuer = issuer
-        self._stage = _NEW
-        self.charges: Charges = charges
-        """What each meter is charged. This and the next fields are for limiters."""
-        self.planned: Charge = planned
-        self.model: str | None = model
-        self.priority: float = priority
-        self.closed: bool = False
-        # Set when it is charged and when it is entered. Every request makes one of these, so
-        # nothing is set twice.
-        self.asked_at: float
-        self.granted_at: float
-        self.epoch: int
-        self.state: ProviderState
-        self._outer: Reservation | None
-        self._token: Token[Reservation | None] | None
+    _issuer: Issuer
+    charges: Charges
+    """What each meter is charged. This and the next fields are for limiters."""
+    planned: Charge
+    model: str | None
+    priority: float
+    _stage: _Stage = attrs.field(default=_NEW, init=False)
+    closed: bool = attrs.field(default=False, init=False)
+    # Set when it is charged and when it is entered. Every request makes one of these, so nothing is
+    # set twice.
+    asked_at: float = attrs.field(init=False)
+    granted_at: float = attrs.field(init=False)
+    epoch: int = attrs.field(init=False)
+    state: ProviderState = attrs.field(init=False)
+    _outer: Reservation | None = attrs.field(init=False)
+    _token: Token[Reservation | None] | None = attrs.field(init=False)
 
     @property
     def provider(self) -> str:
@@ -195,10 +172,7 @@ class Reservation(Waiter, AsyncWithOnly):
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, error_type: object, error: BaseException | None, traceback: object
     ) -> None:
         self._stage = _LEFT
         token, self._token = self._token, None
