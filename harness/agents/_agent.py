@@ -53,17 +53,6 @@ class Agent(Generic[OutputT]):
       1.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_setup",
-        "instructions",
-        "max_turns",
-        "model",
-        "name",
-        "output_type",
-        "tools",
-    )
-
     name: str
     """The name of its runs."""
 
@@ -83,6 +72,7 @@ class Agent(Generic[OutputT]):
     """What an answer must be; None for text."""
 
     _setup: Setup
+    _options: dict[str, Any]
 
     @overload
     def __init__(
@@ -158,15 +148,14 @@ class Agent(Generic[OutputT]):
             max_turns=max_turns,
             output=output,
         )
-        attributes: dict[str, Any] = {
-            "name": name,
+        options = {
             "model": model,
             "instructions": instructions,
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
-            "_setup": setup,
         }
+        attributes = {"name": name, **options, "_setup": setup, "_options": options}
         for attribute, set_to in attributes.items():
             object.__setattr__(self, attribute, set_to)
 
@@ -180,15 +169,7 @@ class Agent(Generic[OutputT]):
         self.__setattr__(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_again, (
-            type(self),
-            self.name,
-            self.model,
-            self.instructions,
-            self.tools,
-            self.max_turns,
-            self.output_type,
-        )
+        return _make_again, (type(self), self.name, self._options)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
@@ -276,15 +257,7 @@ class Agent(Generic[OutputT]):
         Raises:
           TypeError: if ``model`` isn't a model.
         """
-        like_this: Agent[Any] = Agent(
-            self.name,
-            model=model,
-            instructions=self.instructions,
-            tools=self.tools,
-            max_turns=self.max_turns,
-            output_type=self.output_type,
-        )
-        return like_this
+        return _make_again(Agent, self.name, {**self._options, "model": model})
 
     def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT]:
         """Return an agent like this one with other models, all the way down.
@@ -300,18 +273,12 @@ class Agent(Generic[OutputT]):
         def exchanged(answer: Any) -> Any:
             return answer.__self__.with_models(exchange)._run
 
-        like_this: Agent[Any] = Agent(
-            self.name,
-            model=exchange(self.model),
-            instructions=self.instructions,
-            tools=[
-                one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
-                for one in self.tools
-            ],
-            max_turns=self.max_turns,
-            output_type=self.output_type,
-        )
-        return like_this
+        model = exchange(self.model)
+        tools = [
+            one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
+            for one in self.tools
+        ]
+        return _make_again(Agent, self.name, {**self._options, "model": model, "tools": tools})
 
     @staticmethod
     def output_as_json(output: Any) -> Any:
@@ -402,24 +369,9 @@ class Agent(Generic[OutputT]):
             )
 
 
-def _make_again(
-    cls: type[Agent[Any]],
-    name: str,
-    model: Model,
-    instructions: str,
-    tools: tuple[Tool, ...],
-    max_turns: int,
-    output_type: Any,
-) -> Agent[Any]:
+def _make_again(cls: type[Agent[Any]], name: str, options: dict[str, Any]) -> Agent[Any]:
     """Make an agent for ``copy`` and ``pickle``, which can't set frozen attributes."""
-    return cls(
-        name,
-        model=model,
-        instructions=instructions,
-        tools=tools,
-        max_turns=max_turns,
-        output_type=output_type,
-    )
+    return cls(name, **options)
 
 
 def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
