@@ -22,6 +22,13 @@ class HarnessError(Exception):
     """The base of every error that harness itself raises."""
 
 
+class _ErrorWithFacts(HarnessError):
+    """An error that is made of a message and of facts, and reads as its message."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class HarnessWarning(UserWarning):
     """Something that works here and will not everywhere, such as a run held across a ``yield``.
 
@@ -92,7 +99,7 @@ class QuorumError(HarnessError):
     """Too few items succeeded, and too few were left for that to change."""
 
 
-class OutputsFailedError(HarnessError):
+class OutputsFailedError(_ErrorWithFacts):
     """A stage gave several outputs for an item, and not all of them have a value.
 
     Its cause is the first error. What became of each output is in `results`.
@@ -105,15 +112,12 @@ class OutputsFailedError(HarnessError):
         super().__init__(message, results)
         self.results = results
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class UnknownTrackError(HarnessError, ValueError):
     """A router has no track of the name that was asked for."""
 
 
-class RateLimitedError(HarnessError):
+class RateLimitedError(_ErrorWithFacts):
     """A provider refused a request because too many were sent.
 
     Raise it (or any error that carries a status of 429 or 529) from a function under
@@ -126,9 +130,6 @@ class RateLimitedError(HarnessError):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
         self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
@@ -167,7 +168,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
 
 
-class ScheduleError(HarnessError, AssertionError):
+class ScheduleError(_ErrorWithFacts, AssertionError):
     """A program fails under some order of its tasks, or its runs share what they should not."""
 
     schedule: str | None
@@ -191,9 +192,6 @@ class ScheduleError(HarnessError, AssertionError):
         self.schedules_run = schedules_run
         self.objects = tuple(objects)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class DeadlockError(HarnessError, AssertionError):
     """Under some schedule every task of a program waits, and nothing can wake any of them."""
@@ -210,7 +208,7 @@ class InjectedFault(HarnessError):
         super().__init__(message)
 
 
-class QuotaExhaustedError(HarnessError):
+class QuotaExhaustedError(_ErrorWithFacts):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
     It is no `RateLimitedError`, and has no ``retry_after``, on purpose: what waits for rate
@@ -224,11 +222,8 @@ class QuotaExhaustedError(HarnessError):
         super().__init__(message, resets_after)
         self.resets_after = resets_after
 
-    def __str__(self) -> str:
-        return str(self.args[0])
 
-
-class BudgetExceeded(HarnessError):
+class BudgetExceeded(_ErrorWithFacts):
     """What a call might spend doesn't fit into what a budget of its runs has left.
 
     A retry can't help, so none is made.
@@ -244,9 +239,6 @@ class BudgetExceeded(HarnessError):
         super().__init__(message, run_path, partial)
         self.run_path = run_path
         self.partial = partial
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class RecursiveCallError(HarnessError):
@@ -336,7 +328,7 @@ class CounterBoundsError(HarnessError, ValueError):
     """A change of a shared counter would have left its bounds, and was not made."""
 
 
-class EffectUnknownError(HarnessError):
+class EffectUnknownError(_ErrorWithFacts):
     """An effect may have taken place or not: it began, and nobody knows how it ended.
 
     A retry can't help, so none is made.
@@ -353,9 +345,6 @@ class EffectUnknownError(HarnessError):
         self.key = key
         self.idempotency_key = idempotency_key
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
@@ -365,7 +354,7 @@ class CircularWaitError(HarnessError, RuntimeError):
     """A load or an effect asked, perhaps through others, for what waits for itself."""
 
 
-class ModelError(HarnessError):
+class ModelError(_ErrorWithFacts):
     """A model gave no answer that can be used.
 
     The message names the run, the model and the cause; what the provider's client raised is the
@@ -409,9 +398,6 @@ class ModelError(HarnessError):
         self.headers = dict(headers or {})
         self.body = body
         self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ModelStatusError(ModelError):
@@ -470,7 +456,7 @@ class CassetteError(HarnessError):
     """A file of recorded replies can't be read, or holds what is no recording."""
 
 
-class MaxTurnsError(HarnessError):
+class MaxTurnsError(_ErrorWithFacts):
     """An agent took all its turns and had no answer yet."""
 
     partial: Any
@@ -480,9 +466,6 @@ class MaxTurnsError(HarnessError):
         super().__init__(message, partial)
         self.partial = partial
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class JournalMissingError(JournalFormatError):
     """There is no journal to be read: no file, or an empty one or a database without its tables.
@@ -491,7 +474,7 @@ class JournalMissingError(JournalFormatError):
     """
 
 
-class OutputError(HarnessError):
+class OutputError(_ErrorWithFacts):
     """An agent's answer did not fit its ``output_type``, also after the model was told why."""
 
     partial: Any
@@ -500,9 +483,6 @@ class OutputError(HarnessError):
     def __init__(self, message: str, partial: Any = None) -> None:
         super().__init__(message, partial)
         self.partial = partial
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ToolArgumentsError(HarnessError, ValueError):

@@ -22,11 +22,11 @@ from trio.lowlevel import current_trio_token
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
+from harness.limits._claim import Charges, Claim
 from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._estimates import Estimates
 from harness.limits._line import Line
 from harness.limits._provider_state import ProviderState
-from harness.limits._reservation import Charges, Reservation
 from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._stated import StatedRate
@@ -85,10 +85,11 @@ class Grants:
             for kind, name, rate in self._rates
         )
         self._one_request = self._charges_of(NO_TOKENS)
-        self._turnstile: Turnstile[Reservation] = Turnstile(
+        self._turnstile: Turnstile[Claim] = Turnstile(
             self.free_at, self._take_from_line, self._line_emptied
         )
-        self.line: Line[Reservation] = self._turnstile.line
+        # Public only so that checking for anybody who waits costs no call.
+        self.line: Line[Claim] = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
         self._estimates = Estimates()
@@ -105,7 +106,7 @@ class Grants:
 
     # What reservations call -------------------------------------------------------------------
 
-    def admit_now(self, reservation: Reservation) -> bool:
+    def admit_now(self, reservation: Claim) -> bool:
         """Charge the reservation if possible at once, and say whether it was."""
         if current_trio_token() is not self._trio_token:
             self.check_run()
@@ -117,7 +118,7 @@ class Grants:
         self.take(reservation, now)
         return True
 
-    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
+    def admit_later(self, reservation: Claim) -> Awaitable[bool]:
         """Wait in line until the reservation is charged, or nobody should wait any longer."""
         self.check_run()
         now = current_time()
@@ -127,7 +128,7 @@ class Grants:
         # Returned, not awaited: one coroutine fewer between trio and the sleeping task.
         return self._turnstile.wait(reservation, reservation.priority)
 
-    def woken(self, reservation: Reservation) -> None:
+    def woken(self, reservation: Claim) -> None:
         """Charge a task that waited in line at the moment it runs, if that is late.
 
         In a busy loop that may be milliseconds after its grant, and the provider counts requests
@@ -147,7 +148,7 @@ class Grants:
 
     def settled(
         self,
-        reservation: Reservation,
+        reservation: Claim,
         tokens: float | None,
         input_tokens: float | None,
         output_tokens: float | None,
@@ -209,14 +210,14 @@ class Grants:
         for listener in tuple(self._listeners):
             listener()
 
-    def refunded(self, reservation: Reservation) -> None:
+    def refunded(self, reservation: Claim) -> None:
         """Take back a charge."""
         now = current_time()
         for meter, charged in reservation.charges:
             meter.settle(charged, 0, taken_at=reservation.granted_at, now=now)
         self._changed()
 
-    def left(self, reservation: Reservation, error: BaseException | None) -> None:
+    def left(self, reservation: Claim, error: BaseException | None) -> None:
         """Free the reservation's place."""
         state = reservation.state
         if state is self._state:
@@ -239,7 +240,7 @@ class Grants:
 
     # What lines call --------------------------------------------------------------------------
 
-    def free_at(self, reservation: Reservation, now: float) -> float:
+    def free_at(self, reservation: Claim, now: float) -> float:
         """Return when the reservation can be granted; ``now`` if it can be now.
 
         It is ``inf`` while all places are taken: somebody has to leave first, and leaving calls
@@ -259,7 +260,7 @@ class Grants:
                     moment = free_at
         return moment
 
-    def take(self, reservation: Reservation, now: float) -> None:
+    def take(self, reservation: Claim, now: float) -> None:
         """Charge the reservation in all dimensions; `free_at` has just been asked."""
         for meter, amount in reservation.charges:
             meter.take(amount, now)
@@ -269,7 +270,7 @@ class Grants:
         reservation.state = self._state
         reservation.epoch = self._pauses.epoch
 
-    def _take_from_line(self, reservation: Reservation, now: float) -> None:
+    def _take_from_line(self, reservation: Claim, now: float) -> None:
         self.take(reservation, now)
         self._waits += 1
         self._waited_seconds += now - reservation.asked_at

@@ -143,7 +143,7 @@ class Limiter(Grants):
         if type(priority) is not int:
             _check_priority(priority)
         if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
-            return Reservation(self, self._one_request, NO_TOKENS, model, priority)
+            return Reservation(self._one_request, NO_TOKENS, model, priority, self)
         planned: Charge
         if self._total_is_enough and (
             type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
@@ -159,7 +159,7 @@ class Limiter(Grants):
                 estimates=self._estimates,
                 split_needed=not self._total_is_enough,
             )
-        return Reservation(self, self._charges_of(planned), planned, model, priority)
+        return Reservation(self._charges_of(planned), planned, model, priority, self)
 
     def reserve_nowait(
         self,

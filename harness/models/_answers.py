@@ -31,16 +31,14 @@ class Answer:
     status: int | None = None
 
 
+@attrs.define(eq=False, kw_only=True, repr=False)
 class AnswerStream(ABC):
     """An answer in pieces. Each step is a checkpoint, unless the piece is already there."""
 
-    __slots__ = ("headers", "status", "usage")
-
-    def __init__(self, headers: Mapping[str, str] | None = None, status: int | None = None) -> None:
-        self.headers: Mapping[str, str] | None = headers
-        self.status: int | None = status
-        self.usage: Usage = Usage()
-        """What the provider has said of the usage so far."""
+    headers: Mapping[str, str] | None = None
+    status: int | None = None
+    usage: Usage = attrs.field(default=Usage(), init=False)
+    """What the provider has said of the usage so far."""
 
     def __aiter__(self) -> AnswerStream:
         return self

@@ -257,15 +257,12 @@ class _Search:
         return model_error(kind, what, model=self._name, **facts)
 
 
+@attrs.define(eq=False, repr=False)
 class _Begun(AnswerStream):
     """A stream whose first piece has already been read."""
 
-    __slots__ = ("_first", "_stream")
-
-    def __init__(self, first: str | ModelResponse, stream: ModelStream) -> None:
-        super().__init__()
-        self._first: str | ModelResponse | None = first
-        self._stream = stream
+    _first: str | ModelResponse | None
+    _stream: ModelStream
 
     async def __anext__(self) -> str | ModelResponse:
         first, self._first = self._first, None

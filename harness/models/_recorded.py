@@ -199,21 +199,16 @@ class RecordedModel(CalledModel):
         )
 
 
+@attrs.define(eq=False, repr=False)
 class _Recording(AnswerStream):
     """A stream that is kept as it passes through, and recorded once it is whole."""
 
-    __slots__ = ("_cassette", "_key", "_pieces", "_request", "_stream", "whole")
-
-    def __init__(
-        self, stream: ModelStream, cassette: Cassette, key: str, request: dict[str, object]
-    ) -> None:
-        super().__init__()
-        self._stream = stream
-        self._cassette = cassette
-        self._key = key
-        self._request = request
-        self._pieces: list[str] = []
-        self.whole: ModelResponse | None = None
+    _stream: ModelStream
+    _cassette: Cassette
+    _key: str
+    _request: dict[str, object]
+    _pieces: list[str] = attrs.field(factory=list[str], init=False)
+    whole: ModelResponse | None = attrs.field(default=None, init=False)
 
     async def __anext__(self) -> str | ModelResponse:
         piece = await anext(self._stream)

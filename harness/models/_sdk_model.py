@@ -235,8 +235,8 @@ class _EventStream(AnswerStream):
 
     def __init__(self, response: Any, reader: EventReader, failures: SdkFailures) -> None:
         super().__init__(
-            {name.lower(): value for name, value in response.headers.items()},
-            response.status_code,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            status=response.status_code,
         )
         self._response = response
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()

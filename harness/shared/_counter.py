@@ -77,19 +77,6 @@ class Counter:
       ValueError: if ``initial`` is out of bounds.
     """
 
-    __slots__ = (
-        "_added",
-        "_awake",
-        "_initial",
-        "_line",
-        "_lock",
-        "_maximum",
-        "_minimum",
-        "_refused",
-        "_spent",
-        "_value",
-    )
-
     def __init__(
         self, initial: int = 0, *, minimum: int | None = 0, maximum: int | None = None
     ) -> None:

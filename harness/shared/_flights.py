@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+import attrs
 import trio
 
 from harness._root_errors import budget_refusals
@@ -44,39 +45,30 @@ _inside: ContextVar[Flight | None] = ContextVar("harness.shared.flight", default
 """The flight that code was started in. Set in a task made for that flight alone."""
 
 
+def _own_payer() -> Payer:
+    accounts, path = current_payer()
+    return accounts, path
+
+
+@attrs.define(eq=False, repr=False)
 class Flight:
     """One call under way, and those who wait for it."""
 
-    __slots__ = (
-        "abandoned",
-        "done",
-        "kept",
-        "key",
-        "payer",
-        "result",
-        "scope",
-        "waiters",
-        "waits_on",
-        "what",
-    )
-
-    def __init__(self, key: Hashable, what: str, *, kept: bool) -> None:
-        self.key = key
-        self.what = what
-        accounts, path = current_payer()
-        self.payer: Payer = (accounts, path)
-        """Whose budgets it spends from. A tuple of its own, which tells its tasks from others."""
-        self.kept = kept
-        """Whether it goes on when nobody waits for it."""
-        self.scope = trio.CancelScope()
-        self.done = trio.Event()
-        self.result: Landed | None = None
-        """None until it has landed; and after that, if it was cut off."""
-        self.waiters = 0
-        self.abandoned = False
-        """Whether it was cancelled because nobody waited any more."""
-        self.waits_on: list[Flight] = []
-        """Those that code inside this one waits for now."""
+    key: Hashable
+    what: str
+    kept: bool = attrs.field(kw_only=True)
+    """Whether it goes on when nobody waits for it."""
+    payer: Payer = attrs.field(factory=_own_payer, init=False)
+    """Whose budgets it spends from. A tuple of its own, which tells its tasks from others."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    done: trio.Event = attrs.field(factory=trio.Event, init=False)
+    result: Landed | None = attrs.field(default=None, init=False)
+    """None until it has landed; and after that, if it was cut off."""
+    waiters: int = attrs.field(default=0, init=False)
+    abandoned: bool = attrs.field(default=False, init=False)
+    """Whether it was cancelled because nobody waited any more."""
+    waits_on: list[Flight] = attrs.field(factory=list, init=False)
+    """Those that code inside this one waits for now."""
 
 
 class Flights:
