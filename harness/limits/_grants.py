@@ -28,7 +28,9 @@ from harness.limits._estimates import Estimates
 from harness.limits._line import Line
 from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
+from harness.limits._responses._refusals import Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
@@ -86,7 +88,7 @@ class Grants:
         )
         self._one_request = self._charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Claim] = Turnstile(
-            self.free_at, self._take_from_line, self._line_emptied
+            self.free_at, self._take_from_line, self._tell_pools
         )
         # Public only so that checking for anybody who waits costs no call.
         self.line: Line[Claim] = self._turnstile.line
@@ -191,21 +193,12 @@ class Grants:
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
         else:
-            now = current_time()
-            reservation.state.hear(
-                headers,
-                status,
-                body,
-                epoch=reservation.epoch,
-                in_use=self._in_flight,
-                now=now,
-                draw=1 - random.random(),
-            )
-            self._after_response(now)
+            response = Response(status, headers, body)
+            self._hear(reservation.state, response, epoch=reservation.epoch, in_use=self._in_flight)
         if changed and (self.line.count or self._listeners):
             self._changed()
 
-    def _line_emptied(self) -> None:
+    def _tell_pools(self) -> None:
         """Tell pools, which look elsewhere while anybody is in this limiter's own line."""
         for listener in tuple(self._listeners):
             listener()
@@ -226,15 +219,13 @@ class Grants:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
             if isinstance(error, Exception):
-                now = current_time()
-                state.failed(
-                    error,
-                    epoch=reservation.epoch,
-                    in_use=self._in_flight + 1,
-                    now=now,
-                    draw=1 - random.random(),
-                )
-                self._after_response(now)
+                response = response_of(error)
+                if response is None:
+                    now = current_time()
+                    state.health.failed(now)
+                    self._after_response(now)
+                else:
+                    self._hear(state, response, epoch=reservation.epoch, in_use=self._in_flight + 1)
         if self.line.count or self._listeners:
             self._changed()
 
@@ -321,13 +312,22 @@ class Grants:
     def _changed(self) -> None:
         self._turnstile.admit()
         if self._listeners:
-            for listener in tuple(self._listeners):
-                listener()
+            self._tell_pools()
 
     def _charges_of(self, charge: Charge) -> Charges:
         if self._amounts_of is None:
             return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
         return tuple(zip(self._meters, self._amounts_of(charge), strict=True))
+
+    def _hear(
+        self, state: ProviderState, response: Response, *, epoch: int | None, in_use: int
+    ) -> RateLimitHeaders:
+        """Learn from one response, and act on it."""
+        now = current_time()
+        draw = 1 - random.random()
+        heard = state.hear(response, epoch=epoch, in_use=in_use, now=now, draw=draw)
+        self._after_response(now)
+        return heard
 
     def _after_response(self, now: float) -> None:
         if self.line.count and self.closed_error(now) is not None:

@@ -23,6 +23,7 @@ from harness.limits._reservation import Reservation, refuse_nested
 from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
+from harness.limits._responses._refusals import Response
 from harness.limits._stated import stated_profile, stated_rates
 
 
@@ -269,18 +270,8 @@ class Limiter(Grants):
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         self.check_run()
-        now = trio.current_time()
-        heard = self._state.hear(
-            headers,
-            status,
-            body,
-            epoch=None,
-            in_use=self._in_flight,
-            now=now,
-            draw=1 - random.random(),
-        )
-        self._after_response(now)
-        return heard
+        response = Response(status, headers, body)
+        return self._hear(self._state, response, epoch=None, in_use=self._in_flight)
 
     def statistics(self) -> LimiterStatistics:
         """Return the state of the limiter now, as a frozen value.

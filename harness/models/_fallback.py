@@ -19,7 +19,7 @@ from contextlib import (
     contextmanager,
 )
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -244,17 +244,15 @@ class _Search:
         failures = list(self._failures.values())
         kinds = {type(failure) for failure in failures}
         retry_after = [failure.retry_after for failure in failures if failure.retry_after]
-        return self._failure(
+        return model_error(
             kinds.pop() if len(kinds) == 1 else ModelError,
             f"got no answer: {'; '.join(map(str, failures))}",
+            model=self._name,
             status_code=failures[-1].status_code,
             headers=failures[-1].headers,
             body=failures[-1].body,
             retry_after=min(retry_after, default=None),
         )
-
-    def _failure(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
-        return model_error(kind, what, model=self._name, **facts)
 
 
 @attrs.define(eq=False, repr=False)

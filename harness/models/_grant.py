@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import attrs
+
 from harness.errors import (
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
@@ -22,14 +24,12 @@ from harness.models._messages import ModelRequest, Usage
 from harness.models._sizes import request_tokens
 
 
+@attrs.frozen(eq=False, repr=False)
 class Grant:
     """The share of a limit that one call holds."""
 
-    __slots__ = ("_limiters", "_reservation")
-
-    def __init__(self, limiters: tuple[Limiter, ...], reservation: Reservation | None) -> None:
-        self._limiters = limiters
-        self._reservation = reservation
+    _limiters: tuple[Limiter, ...]
+    _reservation: Reservation | None
 
     @property
     def provider(self) -> str | None:

@@ -91,7 +91,7 @@ class OpenAIResponses:
 
     def reader(self) -> EventReader:
         """Return a reader for the events of a stream."""
-        return _ResponseReader(self)
+        return _ResponseReader()
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
@@ -124,10 +124,7 @@ def _usage(usage: object) -> Usage:
 class _ResponseReader(EventReader):
     """Reads events; the last one holds the whole answer, so until then only text matters."""
 
-    def __init__(self, dialect: OpenAIResponses) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._reply: object = None
+    _reply: object = None
 
     def take(self, event: Any) -> str:
         if event == "[DONE]":
@@ -147,4 +144,4 @@ class _ResponseReader(EventReader):
         return ""
 
     def whole(self) -> ModelResponse:
-        return self._dialect.read(self._reply)
+        return OpenAIResponses().read(self._reply)

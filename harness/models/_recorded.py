@@ -177,11 +177,8 @@ class RecordedModel(CalledModel):
     def _find(self, request: ModelRequest) -> RecordedAnswer:
         values = request_json(request)
         recorded = self._cassette.recordings.get(request_key(values))
-        if recorded is None:
-            raise self._unrecorded(values)
-        return recorded
-
-    def _unrecorded(self, values: dict[str, object]) -> UnrecordedRequestError:
+        if recorded is not None:
+            return recorded
         path = str(self._cassette.path)
         by_request = {
             id(recorded.request): recorded for recorded in self._cassette.recordings.values()
@@ -192,7 +189,7 @@ class RecordedModel(CalledModel):
         else:
             line = by_request[id(near)].line
             found = f"where the nearest, in line {line}, differs: {difference(values, near)}"
-        return self._error(
+        raise self._error(
             UnrecordedRequestError,
             f"was asked something that is not recorded in {path!r}, {found}; give "
             "RecordedModel(path, model) a model to record it",

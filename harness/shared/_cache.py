@@ -97,7 +97,7 @@ class Cache:
         self._refresh_after = refresh_after
         self._failure_ttl = failure_ttl
         self._entries: dict[Hashable, _Entry] = {}  # The least recently used first.
-        self._flights: Flights | None = None
+        self._flights = Flights("cache", self._landed)
         self._hits = self._misses = self._shared = self._failures = 0
         self._refreshes = self._abandoned = self._evicted = 0
 
@@ -133,7 +133,7 @@ class Cache:
         """
         check_callable("cache.get()", load)
         check_key("cache.get()", key)
-        flights = self._open_flights()
+        flights = self._flights
         await trio.lowlevel.checkpoint_if_cancelled()
         counted = False
         # Ends: it goes round only after a load that was abandoned, or that a budget of another
@@ -175,12 +175,11 @@ class Cache:
         on gets a new one.
         """
         check_key("cache.forget()", key)
-        set_aside = self._flights is not None and self._flights.set_aside(key)
+        set_aside = self._flights.set_aside(key)
         return self._entries.pop(key, None) is not None or set_aside
 
     def statistics(self) -> CacheStatistics:
         """Return the cache at this moment. Frozen, and cheap."""
-        flights = self._flights
         return CacheStatistics(
             entries=len(self._entries),
             size=self._size,
@@ -191,8 +190,8 @@ class Cache:
             refreshes=self._refreshes,
             abandoned=self._abandoned,
             evicted=self._evicted,
-            loading=0 if flights is None else flights.count,
-            tasks_waiting=0 if flights is None else flights.waiters,
+            loading=self._flights.count,
+            tasks_waiting=self._flights.waiters,
         )
 
     def check(self) -> None:
@@ -205,15 +204,10 @@ class Cache:
         for key, entry in self._entries.items():
             kept_for = self._ttl if entry.result.error is None else self._failure_ttl
             assert kept_for > 0, f"{self!r} keeps {key!r}, which it shouldn't"
-        if self._flights is not None:
-            self._flights.check()
+        self._flights.check()
 
     def __repr__(self) -> str:
         return f"<Cache, {len(self._entries)} of {self._size}>"
-
-    def _open_flights(self) -> Flights:
-        assert self._flights is not None
-        return self._flights
 
     def _fresh(self, key: Hashable) -> _Entry | None:
         """Return the entry if it is fresh, as the one used last."""
@@ -313,8 +307,7 @@ async def open_cache(
         refresh_after=math.inf if refresh_after is None else float(refresh_after),
         failure_ttl=float(failure_ttl),
     )
-    async with open_flights("cache", cache._landed, cut_off=True) as flights:
-        cache._flights = flights
+    async with open_flights(cache._flights, cut_off=True):
         yield cache
 
 

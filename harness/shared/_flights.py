@@ -72,10 +72,17 @@ class Flight:
 
 
 class Flights:
-    """The flights of one owner: of a cache, or of a once."""
+    """The flights of one owner: of a cache, or of a once.
 
-    def __init__(self, nursery: trio.Nursery, what: str, landed: Landing) -> None:
-        self._nursery = nursery
+    Args:
+      what: The owner, for messages.
+      landed: Told of each flight that has landed and was not set aside.
+    """
+
+    nursery: trio.Nursery
+    """Set by `open_flights`, before anybody has them."""
+
+    def __init__(self, what: str, landed: Landing) -> None:
         self._what = what
         self._landed = landed
         self._by_key: dict[Hashable, Flight] = {}
@@ -101,7 +108,7 @@ class Flights:
         self._all[flight] = None
         try:
             start_soon(
-                self._nursery,
+                self.nursery,
                 self._fly,
                 flight,
                 call,
@@ -246,16 +253,13 @@ class RefusedForAnother(Exception):
 
 
 @asynccontextmanager
-async def open_flights(
-    what: str, landed: Landing, *, cut_off: bool
-) -> AsyncGenerator[Flights, None]:
+async def open_flights(flights: Flights, *, cut_off: bool) -> AsyncGenerator[None]:
     """Give flights a nursery for the length of a block.
 
     The body's error comes out as itself, not in a group.
 
     Args:
-      what: The owner, for messages.
-      landed: Told of each flight that has landed and was not set aside.
+      flights: Those of one owner.
       cut_off: Whether the end of the block cuts off what is under way, or waits for it.
 
     Checkpoint: on exit.
@@ -264,10 +268,9 @@ async def open_flights(
     """
     body_error: BaseException | None = None
     try:
-        async with trio.open_nursery() as nursery:
-            flights = Flights(nursery, what, landed)
+        async with trio.open_nursery() as flights.nursery:
             try:
-                yield flights
+                yield
             except BaseException as error:
                 body_error = error
             finally:

@@ -94,7 +94,7 @@ class Once:
         """Whose each effect is that is under way; see `EffectStore`."""
         self._on_unknown = on_unknown
         self._on_error = on_error
-        self._flights: Flights | None = None
+        self._flights = Flights("once", _keep_nothing)
         self._begun: dict[Hashable, str] = {}
         """The idempotency keys of effects that began, and have no ending yet."""
         self._cut_off: set[Hashable] = set()
@@ -157,7 +157,6 @@ class Once:
                 f"{idempotency_key!r}; None takes the run's"
             )
         flights = self._flights
-        assert flights is not None
         flights.refuse_if_closed()
         await trio.lowlevel.checkpoint_if_cancelled()
         known = None if self._memory is None else self._memory.find(key)
@@ -193,15 +192,14 @@ class Once:
 
     def statistics(self) -> OnceStatistics:
         """Return the once at this moment. Frozen, and cheap."""
-        flights = self._flights
         return OnceStatistics(
             effects=self._effects,
             failed=self._failed,
             shared=self._shared,
             remembered=self._remembered,
             unknown=self._unknown,
-            in_flight=0 if flights is None else flights.count,
-            tasks_waiting=0 if flights is None else flights.waiters,
+            in_flight=self._flights.count,
+            tasks_waiting=self._flights.waiters,
         )
 
     def check(self) -> None:
@@ -210,7 +208,6 @@ class Once:
         Raises:
           AssertionError: if one is broken.
         """
-        assert self._flights is not None
         self._flights.check()
         if not self._flights.closed:
             for key in self._begun.keys() - self._cut_off:
@@ -396,8 +393,7 @@ async def open_once(
     once = Once(
         EffectsInMemory() if journal is None else journal, on_unknown=on_unknown, on_error=on_error
     )
-    async with open_flights("once", _keep_nothing, cut_off=False) as flights:
-        once._flights = flights
+    async with open_flights(once._flights, cut_off=False):
         yield once
 
 
