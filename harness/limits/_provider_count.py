@@ -28,12 +28,12 @@ _SLOWEST = 0.1  # Of the limit's own rate. The count itself is the wall; this is
 class ProviderCount:
     """The provider's count of one dimension, as of one response."""
 
-    _remaining: float
-    _limit: float
+    _remaining: float = attrs.field(alias="remaining")
+    _limit: float = attrs.field(alias="limit")
     per_second: float
-    _heard_at: float
+    _heard_at: float = attrs.field(alias="heard_at")
     forget_at: float
-    _shared: bool
+    _shared: bool = attrs.field(alias="shared")
     spaced_until: float = attrs.field(
         default=attrs.Factory(lambda count: count._heard_at, takes_self=True)
     )

@@ -83,7 +83,7 @@ class Turnstile(Generic[T]):
     _take: Callable[[T, float], None]
     _emptied: Callable[[], None] | None = None
     # Public, because its owner checks on every request whether it is empty.
-    line: Line[T] = attrs.field(factory=Line, init=False)
+    line: Line[T] = attrs.field(factory=Line[T], init=False)
     # The one whose sleep has a deadline: the head, unless its time is unknown.
     _sleeper: T | None = attrs.field(default=None, init=False)
 

@@ -99,7 +99,7 @@ class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
 
     _ask: Callable[[ModelRequest], Awaitable[Answer]]
     _request: ModelRequest
-    _piece_delay: float = attrs.field(default=0.0, kw_only=True)
+    _piece_delay: float = attrs.field(default=0.0, alias="piece_delay", kw_only=True)
 
     async def __aenter__(self) -> AnswerStream:
         answer = await self._ask(self._request)

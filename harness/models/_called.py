@@ -36,7 +36,7 @@ from harness.errors import (
     ModelReplyError,
 )
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream
+from harness.models._answers import Answer, AnswerStream, ReadyBlock
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
 from harness.models._guesses import Guesses
@@ -100,9 +100,9 @@ class CalledModel(ABC):
     async def _ask(self, request: ModelRequest) -> Answer:
         """Ask once and return the whole answer, or raise a `harness.errors.ModelError`."""
 
-    @abstractmethod
     def _open(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
+        return ReadyBlock(self._ask, request)
 
     def refuse_unless_ready(self) -> None:
         """Raise if it can't be asked at all, before anybody waits in line for it."""

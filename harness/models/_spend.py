@@ -75,7 +75,7 @@ class Spend:
 
     _expected: Usage | None
     _price: Price | None
-    _past: PastUse | None = attrs.field(default=None, kw_only=True)
+    _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
     _open: bool = attrs.field(default=False, init=False)
 
