@@ -22,6 +22,13 @@ class HarnessError(Exception):
     """The base of every error that harness itself raises."""
 
 
+class _ErrorWithFacts(HarnessError):
+    """An error that is made of a message and of facts, and reads as its message."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class HarnessWarning(UserWarning):
     """Something that works here but won't everywhere, such as a run held across a ``yield``.
 
@@ -96,7 +103,7 @@ class TooManyFailuresError(HarnessError):
     """More items failed than ``BestEffort(max_failures=...)`` allows."""
 
 
-class OutputsFailedError(HarnessError):
+class OutputsFailedError(_ErrorWithFacts):
     """A stage gave several outputs for an item, and not all of them have a value.
 
     Its cause is the first error. `results` says what became of each output.
@@ -109,15 +116,12 @@ class OutputsFailedError(HarnessError):
         super().__init__(message, results)
         self.results = results
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class UnknownTrackError(HarnessError, ValueError):
     """A router has no track with the name asked for."""
 
 
-class RateLimitedError(HarnessError):
+class RateLimitedError(_ErrorWithFacts):
     """A provider refused a request because too many were sent.
 
     Raise it (or any error that carries a status of 429 or 529) from a function under
@@ -130,9 +134,6 @@ class RateLimitedError(HarnessError):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
         self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
@@ -171,7 +172,7 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
 
 
-class ScheduleError(HarnessError, AssertionError):
+class ScheduleError(_ErrorWithFacts, AssertionError):
     """A program fails under some order of its tasks, or its runs share what they shouldn't."""
 
     schedule: str | None
@@ -195,9 +196,6 @@ class ScheduleError(HarnessError, AssertionError):
         self.schedules_run = schedules_run
         self.objects = tuple(objects)
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class DeadlockError(HarnessError, AssertionError):
     """Under some schedule every task of a program is waiting, and nothing can wake any of them."""
@@ -214,7 +212,7 @@ class InjectedFault(HarnessError):
         super().__init__(message)
 
 
-class QuotaExhaustedError(HarnessError):
+class QuotaExhaustedError(_ErrorWithFacts):
     """A quota for a day, a month or an account is used up, so a retry can't help.
 
     On purpose, it isn't a `RateLimitedError` and has no ``retry_after``: code that waits for rate
@@ -228,11 +226,8 @@ class QuotaExhaustedError(HarnessError):
         super().__init__(message, resets_after)
         self.resets_after = resets_after
 
-    def __str__(self) -> str:
-        return str(self.args[0])
 
-
-class BudgetExceeded(HarnessError):
+class BudgetExceeded(_ErrorWithFacts):
     """A budget of its runs has less left than a call might spend.
 
     A retry can't help, so none is made.
@@ -248,9 +243,6 @@ class BudgetExceeded(HarnessError):
         super().__init__(message, run_path, partial)
         self.run_path = run_path
         self.partial = partial
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class RecursiveCallError(HarnessError):
@@ -340,7 +332,7 @@ class CounterBoundsError(HarnessError, ValueError):
     """A change would have taken a shared counter out of its bounds, and wasn't made."""
 
 
-class EffectUnknownError(HarnessError):
+class EffectUnknownError(_ErrorWithFacts):
     """An effect may or may not have taken place: it began, and nobody knows how it ended.
 
     A retry can't help, so none is made.
@@ -357,9 +349,6 @@ class EffectUnknownError(HarnessError):
         self.key = key
         self.idempotency_key = idempotency_key
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class SharedClosedError(HarnessError, RuntimeError):
     """A cache or a once was used, or waited for, after its block had been left."""
@@ -369,7 +358,7 @@ class CircularWaitError(HarnessError, RuntimeError):
     """A load or an effect asked, perhaps through others, for something that is waiting for it."""
 
 
-class ModelError(HarnessError):
+class ModelError(_ErrorWithFacts):
     """A model gave no usable answer.
 
     The message names the run, the model and the cause; what the provider's client raised is the
@@ -413,9 +402,6 @@ class ModelError(HarnessError):
         self.headers = dict(headers or {})
         self.body = body
         self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ModelStatusError(ModelError):
@@ -474,7 +460,7 @@ class CassetteError(HarnessError):
     """A file of recorded replies can't be read, or holds something that isn't a recording."""
 
 
-class MaxTurnsError(HarnessError):
+class MaxTurnsError(_ErrorWithFacts):
     """An agent took all its turns without reaching an answer."""
 
     partial: Any
@@ -484,9 +470,6 @@ class MaxTurnsError(HarnessError):
         super().__init__(message, partial)
         self.partial = partial
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class JournalMissingError(JournalFormatError):
     """There is no journal to read: no file, an empty one, or a database without its tables.
@@ -495,7 +478,7 @@ class JournalMissingError(JournalFormatError):
     """
 
 
-class OutputError(HarnessError):
+class OutputError(_ErrorWithFacts):
     """An agent's answer didn't fit its ``output_type``, even after the model was told why."""
 
     partial: Any
@@ -504,9 +487,6 @@ class OutputError(HarnessError):
     def __init__(self, message: str, partial: Any = None) -> None:
         super().__init__(message, partial)
         self.partial = partial
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class ToolArgumentsError(HarnessError, ValueError):

@@ -65,18 +65,6 @@ class Agent(Generic[OutputT, DepsT_contra]):
       ValueError: if the name is empty, two tools share a name, or ``max_turns`` is less than 1.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_setup",
-        "deps_type",
-        "instructions",
-        "max_turns",
-        "model",
-        "name",
-        "output_type",
-        "tools",
-    )
-
     name: str
     """The name of its runs."""
 
@@ -99,6 +87,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
     """The class that the deps of its runs must be of; None for any."""
 
     _setup: Setup
+    _options: dict[str, Any]
 
     @overload
     def __init__(
@@ -187,16 +176,15 @@ class Agent(Generic[OutputT, DepsT_contra]):
             output=output,
             deps_type=deps_type,
         )
-        attributes: dict[str, Any] = {
-            "name": name,
+        options = {
             "model": model,
             "instructions": instructions,
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
             "deps_type": deps_type,
-            "_setup": setup,
         }
+        attributes = {"name": name, **options, "_setup": setup, "_options": options}
         for attribute, set_to in attributes.items():
             object.__setattr__(self, attribute, set_to)
 
@@ -210,16 +198,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self.__setattr__(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_again, (
-            type(self),
-            self.name,
-            self.model,
-            self.instructions,
-            self.tools,
-            self.max_turns,
-            self.output_type,
-            self.deps_type,
-        )
+        return _make_again, (type(self), self.name, self._options)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
@@ -311,16 +290,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if ``model`` isn't a model.
         """
-        like_this: Agent[Any] = Agent(
-            self.name,
-            model=model,
-            instructions=self.instructions,
-            tools=self.tools,
-            max_turns=self.max_turns,
-            output_type=self.output_type,
-            deps_type=self.deps_type,
-        )
-        return like_this
+        return _make_again(Agent, self.name, {**self._options, "model": model})
 
     def with_models(self, exchange: Callable[[Model], Model]) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one with other models, all the way down.
@@ -336,19 +306,12 @@ class Agent(Generic[OutputT, DepsT_contra]):
         def exchanged(answer: Any) -> Any:
             return answer.__self__.with_models(exchange)._run
 
-        like_this: Agent[Any] = Agent(
-            self.name,
-            model=exchange(self.model),
-            instructions=self.instructions,
-            tools=[
-                one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
-                for one in self.tools
-            ],
-            max_turns=self.max_turns,
-            output_type=self.output_type,
-            deps_type=self.deps_type,
-        )
-        return like_this
+        model = exchange(self.model)
+        tools = [
+            one.with_answer(exchanged) if isinstance(one, DelegateTool) else one
+            for one in self.tools
+        ]
+        return _make_again(Agent, self.name, {**self._options, "model": model, "tools": tools})
 
     @staticmethod
     def output_as_json(output: Any) -> Any:
@@ -439,26 +402,9 @@ class Agent(Generic[OutputT, DepsT_contra]):
             )
 
 
-def _make_again(
-    cls: type[Agent[Any]],
-    name: str,
-    model: Model,
-    instructions: str,
-    tools: tuple[Tool, ...],
-    max_turns: int,
-    output_type: Any,
-    deps_type: Any = None,
-) -> Agent[Any]:
+def _make_again(cls: type[Agent[Any]], name: str, options: dict[str, Any]) -> Agent[Any]:
     """Make an agent for ``copy`` and ``pickle``, which can't set frozen attributes."""
-    return cls(
-        name,
-        model=model,
-        instructions=instructions,
-        tools=tools,
-        max_turns=max_turns,
-        output_type=output_type,
-        deps_type=deps_type,
-    )
+    return cls(name, **options)
 
 
 def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:

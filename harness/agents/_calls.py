@@ -101,18 +101,6 @@ def _words_of(call: ToolCall) -> str:
 class _Turn:
     """The calls of one turn, and the outcome of each."""
 
-    __slots__ = (
-        "answers",
-        "calls",
-        "context",
-        "errors",
-        "next_of",
-        "nursery",
-        "run",
-        "tools",
-        "waiting",
-    )
-
     def __init__(self, run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> None:
         self.run = run
         self.tools = tools

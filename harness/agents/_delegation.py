@@ -7,7 +7,6 @@ from.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ import attrs
 
 from harness.agents._events import Delegated
 from harness.agents._reply import Reply
-from harness.agents._tool import Tool, one_string
+from harness.agents._tool import Tool, name_for_models, one_string
 from harness.runs import Run, current_run
 
 INSTRUCTIONS_AT_MOST = 500
@@ -67,7 +66,7 @@ def delegate_tool(agent: str, instructions: str, answer: Answering, *, private: 
     """
     about = instructions[:INSTRUCTIONS_AT_MOST]
     return DelegateTool(
-        name=re.sub(r"[^a-zA-Z0-9_-]", "_", agent)[:64],
+        name=name_for_models(agent),
         description=f"Hand a task to the agent {agent!r} and get its answer."
         + (f" It is told: {about}" if about else ""),
         parameters={

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 
 _ARGUMENTS = re.compile(r"(?:Args|Arguments|Parameters|Params):\s*$")
 _FOR_CALLERS = re.compile(r"(?:Returns?|Raises|Yields?|Checkpoint|Cancellation):")
@@ -38,21 +37,18 @@ def read_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
         elif field := _FIELD.match(line):
             texts[field["name"]] = field["text"].strip()
             section = skipped
-        elif line and not line[0].isspace() and section is not description:
-            # Text at the margin ends a section and is description again.
-            section = description
-            section.append(line)
         else:
+            if line and not line[0].isspace():
+                # Text at the margin ends a section and is description again.
+                section = description
             section.append(line)
-    for names, text in _entries(arguments):
-        for name in names:
-            texts[name] = text
+    texts.update(_entries(arguments))
     return "\n".join(description).strip(), texts
 
 
-def _entries(lines: list[str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the names and text of each entry in an ``Args:`` section."""
-    names: list[str] = []
+def _entries(lines: list[str]) -> dict[str, str]:
+    """Return the text of each name in an ``Args:`` section."""
+    found: dict[str, list[str]] = {}
     parts: list[str] = []
     margin: int | None = None
     for line in lines:
@@ -65,9 +61,6 @@ def _entries(lines: list[str]) -> Iterator[tuple[list[str], str]]:
         if entry is None:
             parts.append(text)
             continue
-        if names:
-            yield names, " ".join(parts).strip()
-        names = [name.strip() for name in entry["names"].split(",")]
         parts = [entry["text"]]
-    if names:
-        yield names, " ".join(parts).strip()
+        found.update((name.strip(), parts) for name in entry["names"].split(","))
+    return {name: " ".join(parts).strip() for name, parts in found.items()}

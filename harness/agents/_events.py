@@ -6,7 +6,7 @@ numbers and JSON, so the ``attrs.asdict`` of one can be written as it is.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -98,6 +98,4 @@ AgentEvent: TypeAlias = (
 )
 """Every payload that agents emit."""
 
-AGENT_EVENTS: frozenset[type] = frozenset(
-    {TurnStarted, TextDelta, ToolCalled, ToolReturned, UsageReported, Delegated, RunEnded}
-)
+AGENT_EVENTS: frozenset[type] = frozenset(get_args(AgentEvent))

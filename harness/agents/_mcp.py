@@ -28,7 +28,14 @@ from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
 from harness._outside_trio import refuse_outside_trio
-from harness.agents._tool import TIMEOUT_SECONDS, OnError, Tool, check_tool_name
+from harness.agents._tool import (
+    TIMEOUT_SECONDS,
+    OnError,
+    Tool,
+    check_call_options,
+    check_tool_name,
+    name_for_models,
+)
 from harness.errors import McpServerError, McpToolError
 from harness.runs import start_soon
 from harness.runs._endings import most_telling
@@ -91,10 +98,7 @@ async def open_mcp_tools(
     """
     target, words = _target(server, env, cwd)
     check_seconds("open_mcp_tools(connect_timeout=...)", connect_timeout, advice="in seconds")
-    if timeout is not None:
-        check_seconds("open_mcp_tools(timeout=...)", timeout, advice="None is for no limit")
-    if on_error not in ("model", "run"):
-        raise ValueError(f'open_mcp_tools(on_error=...) takes "model" or "run", not {on_error!r}')
+    check_call_options("open_mcp_tools", timeout, on_error)
     if prefix != "":
         check_tool_name("open_mcp_tools(prefix=...)", prefix)
     if only is not None and (
@@ -112,7 +116,7 @@ async def open_mcp_tools(
             offered = await connection.tools(connect_timeout)
             yield tuple(
                 McpTool(
-                    name=_name_for_models(prefix + offer.name),
+                    name=name_for_models(prefix + offer.name),
                     description=offer.description or offer.title or "",
                     parameters=dict(offer.input_schema),
                     timeout=timeout,
@@ -185,11 +189,6 @@ def _target(
     elif command[1:2] == ["-m"]:
         shown.extend(command[1:3])
     return parameters, " ".join(shown)
-
-
-def _name_for_models(name: str) -> str:
-    """Return the name in a form that every provider accepts; MCP allows other and longer ones."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
 def _chosen(

@@ -47,16 +47,14 @@ class OutputType:
           OutputMisfit: if it isn't JSON, or doesn't fit the type.
         """
         try:
-            return self._decoder.decode(text)
-        except msgspec.DecodeError as error:
-            # Models like to wrap JSON in a fence, with a friendly word before it.
-            fenced = _FENCED.search(text)
-            if fenced is None:
-                raise OutputMisfit(str(error)) from error
-        except Exception as error:
-            raise OutputMisfit(error_in_words(error)) from error  # From a check of the type itself.
-        try:
-            return self._decoder.decode(fenced[1])
+            try:
+                return self._decoder.decode(text)
+            except msgspec.DecodeError:
+                # Models like to wrap JSON in a fence, with a friendly word before it.
+                fenced = _FENCED.search(text)
+                if fenced is None:
+                    raise
+                return self._decoder.decode(fenced[1])
         except msgspec.DecodeError as error:
             raise OutputMisfit(str(error)) from error
         except Exception as error:

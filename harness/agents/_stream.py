@@ -7,11 +7,11 @@ run, however much has been read by then.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Self, TypeVar
 
+import attrs
 import trio
 
 from harness._async_with import AsyncWithOnly
@@ -28,6 +28,7 @@ from harness.runs._endings import is_only_cancelled, most_telling, try_note
 OutputT = TypeVar("OutputT")
 
 
+@attrs.define(eq=False, repr=False)
 class AgentStream(AsyncWithOnly, Generic[OutputT]):
     """An agent's run in progress, from `Agent.stream`. An async iterator of `harness.Event`.
 
@@ -37,51 +38,26 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
     """
 
     # Ten thousand may be open at once, so each is small: what is rarely needed is made on demand.
-    __slots__ = (
-        "__weakref__",
-        "_block",
-        "_buffer",
-        "_closed",
-        "_conversation",
-        "_error",
-        "_finished",
-        "_nursery_block",
-        "_prompt",
-        "_raised",
-        "_run",
-        "_setup",
-        "_size",
-        "_starter",
-        "_waiting_for_end",
-        "_work",
-    )
-
     _written = "agent.stream(...) as stream"
 
-    def __init__(
-        self,
-        block: RunBlock,
-        setup: Setup,
-        prompt: str,
-        conversation: Conversation | None,
-        *,
-        buffer: int,
-    ) -> None:
-        self._block: RunBlock | None = block  # Needed until the run is made, which then holds it.
-        self._setup = setup
-        self._prompt = prompt
-        self._conversation = conversation
-        self._size = buffer
-        self._work: Work | None = None
-        self._run: Run | None = None
-        self._buffer: StreamBuffer | None = None
-        self._nursery_block: AbstractAsyncContextManager[trio.Nursery] | None = None
-        self._starter: trio.lowlevel.Task | None = None  # Waits for the agent's first step.
-        self._finished = False
-        self._waiting_for_end: trio.Event | None = None
-        self._closed = False
-        self._error: Exception | None = None
-        self._raised = False
+    _block: RunBlock | None  # Needed until the run is made, which then holds it.
+    _setup: Setup
+    _prompt: str
+    _conversation: Conversation | None
+    _size: int = attrs.field(alias="buffer", kw_only=True)
+    _work: Work | None = attrs.field(default=None, init=False)
+    _run: Run | None = attrs.field(default=None, init=False)
+    _buffer: StreamBuffer | None = attrs.field(default=None, init=False)
+    _nursery_block: AbstractAsyncContextManager[trio.Nursery] | None = attrs.field(
+        default=None, init=False
+    )
+    # Waits for the agent's first step.
+    _starter: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+    _finished: bool = attrs.field(default=False, init=False)
+    _waiting_for_end: trio.Event | None = attrs.field(default=None, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+    _error: Exception | None = attrs.field(default=None, init=False)
+    _raised: bool = attrs.field(default=False, init=False)
 
     @property
     def run(self) -> Run:
@@ -179,10 +155,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         return self
 
     async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: types.TracebackType | None,
+        self, exc_type: object, exc: BaseException | None, traceback: object
     ) -> None:
         """End the run if it hasn't ended, and wait for that."""
         self._closed = True

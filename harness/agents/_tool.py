@@ -188,26 +188,33 @@ def tool(
         argument has the wrong type.
       ValueError: if providers wouldn't accept the name, or ``timeout`` is negative or nan.
     """
-    make = functools.partial(
-        _make_tool,
-        name=name,
-        timeout=timeout,
-        sequential=sequential,
-        on_error=on_error,
-        abandon_on_cancel=abandon_on_cancel,
-    )
+
+    def make(fn: Callable[..., Any]) -> FunctionTool:
+        called = _called(fn)
+        own_name = getattr(fn, "__name__", None) if name is None else name
+        if own_name is None:
+            raise TypeError(f"{fn!r} has no name for the model; write tool(name=...)")
+        check_tool_name("tool(name=...)", own_name)
+        check_call_options("tool", timeout, on_error)
+        signature = read_signature(fn, own_name)
+        return FunctionTool(
+            name=own_name,
+            description=signature.description,
+            parameters=signature.schema,
+            timeout=timeout,
+            sequential=sequential,
+            on_error=on_error,
+            abandon_on_cancel=abandon_on_cancel,
+            function=fn,
+            signature=signature,
+            is_async=inspect.iscoroutinefunction(called),
+        )
+
     return make if fn is None else make(fn)
 
 
-def _make_tool(
-    fn: Callable[..., Any],
-    *,
-    name: str | None,
-    timeout: float | None,
-    sequential: bool,
-    on_error: OnError,
-    abandon_on_cancel: bool,
-) -> FunctionTool:
+def _called(fn: Any) -> Any:
+    """Return the function that a call of ``fn`` calls; refuse what can't be a tool."""
     if isinstance(fn, Tool):
         raise TypeError(f"{fn!r} is a tool already; give tool() the function")
     if callable(getattr(fn, "as_tool", None)) and not inspect.isclass(fn):
@@ -216,34 +223,26 @@ def _make_tool(
         )
     if not callable(fn) or inspect.isclass(fn):
         raise TypeError(f"tool() takes a function, async or plain, not {fn!r}")
-    called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
+    called = fn if inspect.isroutine(fn) else type(fn).__call__
     if inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called):
         raise TypeError(
             f"tool() takes a function that returns its result, not the generator {fn!r}; "
             "return a list"
         )
-    if name is None:
-        name = getattr(fn, "__name__", None)
-        if name is None:
-            raise TypeError(f"{fn!r} has no name for the model; write tool(name=...)")
-    check_tool_name("tool(name=...)", name)
+    return called
+
+
+def check_call_options(call: str, timeout: float | None, on_error: str) -> None:
+    """Refuse a timeout or an ``on_error`` that a tool can't have."""
     if timeout is not None:
-        check_seconds("tool(timeout=...)", timeout, advice="None is for no limit")
+        check_seconds(f"{call}(timeout=...)", timeout, advice="None is for no limit")
     if on_error not in ("model", "run"):
-        raise ValueError(f'tool(on_error=...) takes "model" or "run", not {on_error!r}')
-    signature = read_signature(fn, name)
-    return FunctionTool(
-        name=name,
-        description=signature.description,
-        parameters=signature.schema,
-        timeout=timeout,
-        sequential=sequential,
-        on_error=on_error,
-        abandon_on_cancel=abandon_on_cancel,
-        function=fn,
-        signature=signature,
-        is_async=inspect.iscoroutinefunction(called),
-    )
+        raise ValueError(f'{call}(on_error=...) takes "model" or "run", not {on_error!r}')
+
+
+def name_for_models(name: str) -> str:
+    """Return the name in a form that every provider accepts; MCP allows other and longer ones."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64]
 
 
 def check_tool_name(call: str, name: object) -> None:

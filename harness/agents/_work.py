@@ -66,25 +66,6 @@ class Setup:
 class Work:
     """One run of an agent."""
 
-    __slots__ = (
-        "_complete",
-        "_conversation",
-        "_delegated_usage",
-        "_has_told_of_empty",
-        "_has_told_of_misfit",
-        "_head",
-        "_messages",
-        "_not_text",
-        "_own_error",
-        "_output",
-        "_setup",
-        "_skipped",
-        "_start",
-        "_text",
-        "_turns",
-        "_usage",
-    )
-
     def __init__(self, setup: Setup, prompt: str, conversation: Conversation | None) -> None:
         self._setup = setup
         self._conversation = conversation

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
+import attrs
 import outcome
 import trio
 
@@ -40,30 +41,26 @@ current_call: contextvars.ContextVar[Call[Any] | None] = contextvars.ContextVar(
 """In asyncio code: the call it is working for."""
 
 
+@attrs.define(eq=False, repr=False)
 class Call(Generic[T]):
     """An asyncio function called for a trio task."""
 
-    def __init__(
-        self,
-        start: Callable[[], Awaitable[T]],
-        name: str,
-        loop: asyncio.AbstractEventLoop,
-        working: dict[asyncio.Task[Any], Call[Any]],
-    ) -> None:
-        self.loop = loop
-        self._start = start
-        self._name = name
-        # Of the trio side.
-        self._token = trio.lowlevel.current_trio_token()
-        self._waiter: trio.lowlevel.Task | None = None
-        self._nursery: trio.Nursery | None = None
-        self._outcome: outcome.Outcome[T] | None = None
-        self._cancel_asked = False
-        self._closed_because: str | None = None
-        # Of the asyncio side.
-        self._working = working
-        self._task: asyncio.Task[outcome.Outcome[T]] | None = None
-        self._cancel_again: asyncio.TimerHandle | None = None
+    _start: Callable[[], Awaitable[T]]
+    _name: str
+    loop: asyncio.AbstractEventLoop
+    _working: dict[asyncio.Task[Any], Call[Any]]
+    # Of the trio side.
+    _token: trio.lowlevel.TrioToken = attrs.field(
+        factory=trio.lowlevel.current_trio_token, init=False
+    )
+    _waiter: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _outcome: outcome.Outcome[T] | None = attrs.field(default=None, init=False)
+    _cancel_asked: bool = attrs.field(default=False, init=False)
+    _closed_because: str | None = attrs.field(default=None, init=False)
+    # Of the asyncio side.
+    _task: asyncio.Task[outcome.Outcome[T]] | None = attrs.field(default=None, init=False)
+    _cancel_again: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
 
     # In trio's thread -------------------------------------------------------------------------
 

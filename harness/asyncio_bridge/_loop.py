@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import outcome
@@ -131,12 +130,7 @@ class AsyncioLoop:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Cancel what still runs in the loop, and wait until the thread has ended; shielded."""
         await self._close()
 

@@ -12,7 +12,6 @@ no reason to go on. So estimate tightly: what is in flight holds its estimate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 import attrs
 
@@ -126,12 +125,7 @@ class Spending:
         self._state = "held"
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Keep the estimate as spent, unless it was settled or refunded."""
         if self._state == "held":
             self._close(self._held, "left")

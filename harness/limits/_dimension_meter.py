@@ -36,21 +36,6 @@ _REFILLING_SHARE = 0.9
 class DimensionMeter:
     """The bounds on one dimension, and what has been charged to it."""
 
-    __slots__ = (
-        "_bucket",
-        "_burst_seconds",
-        "_cap",
-        "_count",
-        "_headroom",
-        "_plain",
-        "_reserve_cap",
-        "kind",
-        "name",
-        "rate",
-        "stated",
-        "unsettled",
-    )
-
     def __init__(
         self, name: str, *, kind: int, rate: Rate, headroom: float, burst_seconds: float
     ) -> None:
@@ -171,7 +156,7 @@ class DimensionMeter:
             heard_at=now,
             forget_at=now + min(until_reset, period),
             shared=shared,
-            spaced_until=None if self._count is None else self._count.spaced_until,
+            spaced_until=now if self._count is None else self._count.spaced_until,
         )
 
     def _uncounted(self, now: float) -> float:

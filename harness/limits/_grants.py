@@ -22,13 +22,15 @@ from trio.lowlevel import current_trio_token
 from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
+from harness.limits._claim import Charges, Claim
 from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._estimates import Estimates
 from harness.limits._line import Line
 from harness.limits._provider_state import ProviderState
-from harness.limits._reservation import Charges, Reservation
 from harness.limits._responses._headers import HeaderSource
+from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
+from harness.limits._responses._refusals import Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
@@ -85,10 +87,11 @@ class Grants:
             for kind, name, rate in self._rates
         )
         self._one_request = self._charges_of(NO_TOKENS)
-        self._turnstile: Turnstile[Reservation] = Turnstile(
-            self.free_at, self._take_from_line, self._line_emptied
+        self._turnstile: Turnstile[Claim] = Turnstile(
+            self.free_at, self._take_from_line, self._tell_pools
         )
-        self.line: Line[Reservation] = self._turnstile.line
+        # Public only so that checking for anybody who waits costs no call.
+        self.line: Line[Claim] = self._turnstile.line
         self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
         self._pauses = self._state.pauses
         self._estimates = Estimates()
@@ -105,7 +108,7 @@ class Grants:
 
     # What reservations call -------------------------------------------------------------------
 
-    def admit_now(self, reservation: Reservation) -> bool:
+    def admit_now(self, reservation: Claim) -> bool:
         """Charge the reservation if possible at once, and say whether it was."""
         if current_trio_token() is not self._trio_token:
             self.check_run()
@@ -117,7 +120,7 @@ class Grants:
         self.take(reservation, now)
         return True
 
-    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
+    def admit_later(self, reservation: Claim) -> Awaitable[bool]:
         """Wait in line until the reservation is charged, or nobody should wait any longer."""
         self.check_run()
         now = current_time()
@@ -127,7 +130,7 @@ class Grants:
         # Returned, not awaited: one coroutine fewer between trio and the sleeping task.
         return self._turnstile.wait(reservation, reservation.priority)
 
-    def woken(self, reservation: Reservation) -> None:
+    def woken(self, reservation: Claim) -> None:
         """Charge a task that waited in line at the moment it runs, if that is late.
 
         In a busy loop that may be milliseconds after its grant, and the provider counts requests
@@ -147,7 +150,7 @@ class Grants:
 
     def settled(
         self,
-        reservation: Reservation,
+        reservation: Claim,
         tokens: float | None,
         input_tokens: float | None,
         output_tokens: float | None,
@@ -190,33 +193,24 @@ class Grants:
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
         else:
-            now = current_time()
-            reservation.state.hear(
-                headers,
-                status,
-                body,
-                epoch=reservation.epoch,
-                in_use=self._in_flight,
-                now=now,
-                draw=1 - random.random(),
-            )
-            self._after_response(now)
+            response = Response(status, headers, body)
+            self._hear(reservation.state, response, epoch=reservation.epoch, in_use=self._in_flight)
         if changed and (self.line.count or self._listeners):
             self._changed()
 
-    def _line_emptied(self) -> None:
+    def _tell_pools(self) -> None:
         """Tell pools, which look elsewhere while anybody is in this limiter's own line."""
         for listener in tuple(self._listeners):
             listener()
 
-    def refunded(self, reservation: Reservation) -> None:
+    def refunded(self, reservation: Claim) -> None:
         """Take back a charge."""
         now = current_time()
         for meter, charged in reservation.charges:
             meter.settle(charged, 0, taken_at=reservation.granted_at, now=now)
         self._changed()
 
-    def left(self, reservation: Reservation, error: BaseException | None) -> None:
+    def left(self, reservation: Claim, error: BaseException | None) -> None:
         """Free the reservation's place."""
         state = reservation.state
         if state is self._state:
@@ -227,21 +221,19 @@ class Grants:
             if error is None:
                 state.answered(in_use=self._in_flight + 1)
             elif isinstance(error, Exception):
-                now = current_time()
-                state.failed(
-                    error,
-                    epoch=reservation.epoch,
-                    in_use=self._in_flight + 1,
-                    now=now,
-                    draw=1 - random.random(),
-                )
-                self._after_response(now)
+                response = response_of(error)
+                if response is None:
+                    now = current_time()
+                    state.health.failed(now)
+                    self._after_response(now)
+                else:
+                    self._hear(state, response, epoch=reservation.epoch, in_use=self._in_flight + 1)
         if self.line.count or self._listeners:
             self._changed()
 
     # What lines call --------------------------------------------------------------------------
 
-    def free_at(self, reservation: Reservation, now: float) -> float:
+    def free_at(self, reservation: Claim, now: float) -> float:
         """Return when the reservation can be granted; ``now`` if it can be now.
 
         It is ``inf`` while all places are taken: somebody has to leave first, and leaving calls
@@ -261,7 +253,7 @@ class Grants:
                     moment = free_at
         return moment
 
-    def take(self, reservation: Reservation, now: float) -> None:
+    def take(self, reservation: Claim, now: float) -> None:
         """Charge the reservation in all dimensions; `free_at` has just been asked."""
         for meter, amount in reservation.charges:
             meter.take(amount, now)
@@ -271,7 +263,7 @@ class Grants:
         reservation.state = self._state
         reservation.epoch = self._pauses.epoch
 
-    def _take_from_line(self, reservation: Reservation, now: float) -> None:
+    def _take_from_line(self, reservation: Claim, now: float) -> None:
         self.take(reservation, now)
         self._waits += 1
         self._waited_seconds += now - reservation.asked_at
@@ -322,13 +314,22 @@ class Grants:
     def _changed(self) -> None:
         self._turnstile.admit()
         if self._listeners:
-            for listener in tuple(self._listeners):
-                listener()
+            self._tell_pools()
 
     def _charges_of(self, charge: Charge) -> Charges:
         if self._amounts_of is None:
             return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
         return tuple(zip(self._meters, self._amounts_of(charge), strict=True))
+
+    def _hear(
+        self, state: ProviderState, response: Response, *, epoch: int | None, in_use: int
+    ) -> RateLimitHeaders:
+        """Learn from one response, and act on it."""
+        now = current_time()
+        draw = 1 - random.random()
+        heard = state.hear(response, epoch=epoch, in_use=in_use, now=now, draw=draw)
+        self._after_response(now)
+        return heard
 
     def _after_response(self, now: float) -> None:
         if self.line.count and self.closed_error(now) is not None:

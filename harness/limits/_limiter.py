@@ -24,6 +24,7 @@ from harness.limits._reservation import Reservation, refuse_nested
 from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
+from harness.limits._responses._refusals import Response
 from harness.limits._stated import stated_profile, stated_rates
 
 
@@ -145,7 +146,7 @@ class Limiter(Grants):
         if type(priority) is not int:
             _check_priority(priority)
         if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
-            return Reservation(self, self._one_request, NO_TOKENS, model, priority)
+            return Reservation(self._one_request, NO_TOKENS, model, priority, self)
         planned: Charge
         if self._total_is_enough and (
             type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
@@ -161,7 +162,7 @@ class Limiter(Grants):
                 estimates=self._estimates,
                 split_needed=not self._total_is_enough,
             )
-        return Reservation(self, self._charges_of(planned), planned, model, priority)
+        return Reservation(self._charges_of(planned), planned, model, priority, self)
 
     def reserve_nowait(
         self,
@@ -271,18 +272,8 @@ class Limiter(Grants):
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         self.check_run()
-        now = trio.current_time()
-        heard = self._state.hear(
-            headers,
-            status,
-            body,
-            epoch=None,
-            in_use=self._in_flight,
-            now=now,
-            draw=1 - random.random(),
-        )
-        self._after_response(now)
-        return heard
+        response = Response(status, headers, body)
+        return self._hear(self._state, response, epoch=None, in_use=self._in_flight)
 
     def statistics(self) -> LimiterStatistics:
         """Return the state of the limiter now, as a frozen value.

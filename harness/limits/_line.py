@@ -21,6 +21,8 @@ from bisect import insort
 from collections import deque
 from typing import Generic, TypeVar
 
+import attrs
+
 MAX_OVERTAKES = 300
 """How many later arrivals may overtake a waiter before it gets every second place."""
 
@@ -39,30 +41,20 @@ class Place:
     """How many must have gone before it counts as overtaken often enough."""
 
 
+@attrs.define(eq=False, repr=False)
 class Line(Generic[T]):
     """Waiters, the next one first."""
 
-    __slots__ = (
-        "_arrivals",
-        "_gone",
-        "_in_lanes",
-        "_lanes",
-        "_others_turn",
-        "_priorities",
-        "count",
-    )
-
-    def __init__(self) -> None:
-        self.count: int = 0
-        """How many wait. Read many times per request; not to be written from outside."""
-        self._gone = 0
-        self._others_turn = False
-        # Lanes and arrivals keep waiters that have left until they reach the front, or until they
-        # outnumber the rest. See `_tidy`.
-        self._lanes: dict[float, deque[T]] = {}
-        self._priorities: list[float] = []  # The priorities of the lanes, the largest last.
-        self._in_lanes = 0
-        self._arrivals: deque[T] = deque()
+    count: int = 0
+    """How many wait. Read many times per request; not to be written from outside."""
+    _gone: int = 0
+    _others_turn: bool = False
+    # Lanes and arrivals keep waiters that have left until they reach the front, or until they
+    # outnumber the rest. See `_tidy`.
+    _lanes: dict[float, deque[T]] = attrs.field(factory=dict)
+    _priorities: list[float] = attrs.field(factory=list)  # Of the lanes, the largest last.
+    _in_lanes: int = 0
+    _arrivals: deque[T] = attrs.field(factory=deque)
 
     def join(self, waiter: T, priority: float) -> bool:
         """Let ``waiter`` join the line; return whether that may have changed the head."""

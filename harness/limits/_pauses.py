@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 
+import attrs
+
 LONGEST_WAIT_SECONDS = 120.0
 """Nobody waits in line for a longer pause: it is an error, or the next provider's turn."""
 
@@ -31,31 +33,21 @@ def jitter_seconds(seconds: float, *, draw: float) -> float:
     return draw * min(0.25 + 0.1 * seconds, _LONGEST_JITTER_SECONDS)
 
 
+@attrs.define(eq=False, repr=False)
 class Pauses:
     """The shared pause of one limiter, and its used-up quota."""
 
-    __slots__ = (
-        "asked_until",
-        "closed_until",
-        "count",
-        "epoch",
-        "quota_reset_known",
-        "quota_until",
-        "streak",
-    )
-
-    def __init__(self) -> None:
-        self.epoch: int = 0
-        """The number of the pause; a reservation keeps the one it was granted in."""
-        self.count: int = 0
-        self.asked_until: float = -math.inf
-        """Until when the provider, or the user, asked for a pause."""
-        self.closed_until: float = -math.inf
-        """Until when nothing is granted: the pause with its jitter, and the quota."""
-        self.quota_until: float = -math.inf
-        self.quota_reset_known: bool = False
-        self.streak: int = 0
-        """Refusals in a row, with no request getting through."""
+    epoch: int = 0
+    """The number of the pause; a reservation keeps the one it was granted in."""
+    count: int = 0
+    asked_until: float = -math.inf
+    """Until when the provider, or the user, asked for a pause."""
+    closed_until: float = -math.inf
+    """Until when nothing is granted: the pause with its jitter, and the quota."""
+    quota_until: float = -math.inf
+    quota_reset_known: bool = False
+    streak: int = 0
+    """Refusals in a row, with no request getting through."""
 
     def begin(self, seconds: float, *, now: float, draw: float) -> None:
         """Pause for ``seconds`` from now; a longer pause in progress is kept."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from types import TracebackType
 
+import attrs
 import trio
 
 from harness._outside_trio import refuse_outside_trio
@@ -178,19 +178,15 @@ class ProviderPool:
             raise error
 
 
+@attrs.define(eq=False, repr=False)
 class PoolReservation(Waiter):
     """A request to a pool: entering it gives a `Reservation` of the provider that serves it."""
 
-    __slots__ = ("_entered", "_pool", "priority", "reservation", "reservations")
-
-    def __init__(
-        self, pool: ProviderPool, reservations: tuple[Reservation, ...], priority: float
-    ) -> None:
-        self._pool = pool
-        self._entered = False
-        self.reservations: tuple[Reservation, ...] = reservations
-        self.priority: float = priority
-        self.reservation: Reservation | None = None
+    _pool: ProviderPool
+    reservations: tuple[Reservation, ...]
+    priority: float
+    reservation: Reservation | None = attrs.field(default=None, init=False)
+    _entered: bool = attrs.field(default=False, init=False)
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Reservation:
@@ -208,10 +204,7 @@ class PoolReservation(Waiter):
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, error_type: object, error: BaseException | None, traceback: object
     ) -> None:
         if self.reservation is not None:
             await self.reservation.__aexit__(error_type, error, traceback)

@@ -16,44 +16,28 @@ Clock-free: every method is told what time it is.
 
 from __future__ import annotations
 
+import attrs
+
 SLOW_ABOVE = 0.8
 """The used share of the provider's limit above which charges are spaced."""
 
 _SLOWEST = 0.1  # Of the limit's own rate. The count itself is the wall; this is the brake.
 
 
+@attrs.define(eq=False, kw_only=True, repr=False)
 class ProviderCount:
     """The provider's count of one dimension, as of one response."""
 
-    __slots__ = (
-        "_heard_at",
-        "_limit",
-        "_remaining",
-        "_shared",
-        "spaced_until",
-        "forget_at",
-        "per_second",
+    _remaining: float = attrs.field(alias="remaining")
+    _limit: float = attrs.field(alias="limit")
+    per_second: float
+    _heard_at: float = attrs.field(alias="heard_at")
+    forget_at: float
+    _shared: bool = attrs.field(alias="shared")
+    spaced_until: float = attrs.field(
+        default=attrs.Factory(lambda count: count._heard_at, takes_self=True)
     )
-
-    def __init__(
-        self,
-        *,
-        remaining: float,
-        limit: float,
-        per_second: float,
-        heard_at: float,
-        forget_at: float,
-        shared: bool,
-        spaced_until: float | None = None,
-    ) -> None:
-        self.per_second = per_second
-        self.forget_at = forget_at
-        self._limit = limit
-        self._remaining = remaining
-        self._shared = shared
-        self._heard_at = heard_at
-        self.spaced_until = heard_at if spaced_until is None else spaced_until
-        """Until when the last charge keeps the next one away; carried over to a newer count."""
+    """Until when the last charge keeps the next one away; carried over to a newer count."""
 
     def available(self, now: float) -> float:
         """Return what may still be sent by this count; below zero if it was overrun."""

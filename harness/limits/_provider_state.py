@@ -8,90 +8,58 @@ Clock-free, apart from the adaptive capacity's own clock: it is given the time a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import attrs
 
 from harness.errors import QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._health import Health
 from harness.limits._pauses import LONGEST_WAIT_SECONDS, Pauses
-from harness.limits._responses._headers import HeaderSource, parse_rate_limit_headers
+from harness.limits._responses._headers import parse_rate_limit_headers
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
-from harness.limits._responses._refusals import response_of
+from harness.limits._responses._refusals import Response
 
 # Which dimension of a response concerns which meter.
-_HEARD_AS = {
-    "requests": "requests",
-    "tokens": "tokens",
-    "project_tokens": "tokens",
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-}
+_HEARD_AS = {"project_tokens": "tokens"}
 
 OK = 200
 """The status of a good answer, where nobody says one."""
 
 
+@attrs.define(eq=False, repr=False)
 class ProviderState:
     """What is known about one provider."""
 
-    __slots__ = (
-        "_adaptive",
-        "_meters",
-        "_name",
-        "_profile",
-        "health",
-        "pauses",
-        "rate_limited",
-        "unreadable",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        profile: ProviderProfile,
-        meters: Iterable[DimensionMeter],
-        adaptive: AdaptiveCapacity | None,
-    ) -> None:
-        self._name = name
-        self._profile = profile
-        self._meters = tuple(meters)
-        self._adaptive = adaptive
-        self.pauses: Pauses = Pauses()
-        self.health: Health = Health()
-        self.rate_limited: int = 0
-        self.unreadable: int = 0
+    _name: str
+    _profile: ProviderProfile
+    _meters: tuple[DimensionMeter, ...]
+    _adaptive: AdaptiveCapacity | None
+    pauses: Pauses = attrs.field(factory=Pauses, init=False)
+    health: Health = attrs.field(factory=Health, init=False)
+    rate_limited: int = attrs.field(default=0, init=False)
+    unreadable: int = attrs.field(default=0, init=False)
 
     def hear(
-        self,
-        headers: HeaderSource,
-        status: int | None,
-        body: object,
-        *,
-        epoch: int | None,
-        in_use: int,
-        now: float,
-        draw: float,
+        self, response: Response, *, epoch: int | None, in_use: int, now: float, draw: float
     ) -> RateLimitHeaders:
         """Learn from one response.
 
         Args:
-          headers: Its headers.
-          status: Its status.
-          body: Its body, if it is an error's.
+          response: Its status and headers, and its body if it is an error's.
           epoch: The pause after which its request was granted, or ``None`` if nobody knows.
           in_use: How many requests are in flight, this one included.
           now: The time.
           draw: A number above 0 and up to 1, for the jitter of a pause.
         """
+        status, headers, body = response
         if not isinstance(status, int):
             status = None  # It came from outside, and no status should make this raise.
         heard = parse_rate_limit_headers(headers, provider=self._profile, status=status, body=body)
         self.unreadable += heard.unreadable
         for name, dimension in heard.dimensions.items():
             for meter in self._meters:
-                if meter.name == _HEARD_AS.get(name):
+                if meter.name == _HEARD_AS.get(name, name):
                     meter.hear(dimension, now)
         if heard.is_rate_limit:
             self.rate_limited += 1
@@ -117,22 +85,6 @@ class ProviderState:
         """Record that a request was answered, by somebody who doesn't say how."""
         if self._adaptive is not None:
             self._adaptive.record(status=OK, in_use=in_use)
-
-    def failed(self, error: Exception, *, epoch: int, in_use: int, now: float, draw: float) -> None:
-        """Record that a request ended in ``error`` before anybody said how it was answered."""
-        response = response_of(error)
-        if response is None:
-            self.health.failed(now)
-            return
-        self.hear(
-            response.headers,
-            response.status,
-            response.body,
-            epoch=epoch,
-            in_use=in_use,
-            now=now,
-            draw=draw,
-        )
 
     def pause(self, seconds: float, *, now: float, draw: float) -> None:
         """Begin a pause that somebody asked for."""

@@ -7,31 +7,24 @@ inherit it. A reservation that was left no longer counts, wherever its context w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from enum import Enum
-from types import TracebackType
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn
 
+import attrs
 import trio
 from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import NestedReservationError, ReservationError
-from harness.limits._charges import Charge
-from harness.limits._dimension_meter import DimensionMeter
-from harness.limits._line import Line
-from harness.limits._provider_state import ProviderState
+from harness.limits._claim import Claim
+from harness.limits._grants import Grants
 from harness.limits._responses._headers import HeaderSource
-from harness.limits._turnstile import Waiter
 from harness.runs import current_run_or_none
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
-
-
-Charges: TypeAlias = tuple[tuple[DimensionMeter, float], ...]
-"""An amount for each meter of a limiter."""
 
 
 class _Stage(Enum):
@@ -45,54 +38,8 @@ class _Stage(Enum):
 _NEW, _CHARGED, _HELD, _LEFT = _Stage
 
 
-class Issuer(Protocol):
-    """What grants reservations: `harness.limits.Limiter`."""
-
-    name: str
-    granted: int
-    """Reservations that were entered."""
-    line: Line[Reservation]
-    """Who waits. Exposed only so that checking for anybody costs no call."""
-
-    def admit_now(self, reservation: Reservation) -> bool:
-        """Charge the reservation if possible at once, and say whether it was."""
-        ...
-
-    def admit_later(self, reservation: Reservation) -> Awaitable[bool]:
-        """Wait in line until the reservation is charged; false if it was turned away."""
-        ...
-
-    def woken(self, reservation: Reservation) -> None:
-        """Note that a task which waited in line is now running."""
-        ...
-
-    def raise_if_closed(self) -> None:
-        """Raise if nobody should wait any longer."""
-        ...
-
-    def settled(
-        self,
-        reservation: Reservation,
-        tokens: float | None,
-        input_tokens: float | None,
-        output_tokens: float | None,
-        headers: HeaderSource,
-        status: int | None,
-        body: object,
-    ) -> None:
-        """Replace a charge with the real use, and apply what the response says."""
-        ...
-
-    def refunded(self, reservation: Reservation) -> None:
-        """Take back a charge."""
-        ...
-
-    def left(self, reservation: Reservation, error: BaseException | None) -> None:
-        """Free the reservation's place."""
-        ...
-
-
-class Reservation(Waiter, AsyncWithOnly):
+@attrs.define(eq=False, repr=False)
+class Reservation(Claim, AsyncWithOnly):
     """A place and an amount that a limiter lends to one request to the provider.
 
     Made by `Limiter.reserve`, held for the length of an ``async with`` block, and used once.
@@ -101,48 +48,13 @@ class Reservation(Waiter, AsyncWithOnly):
     the estimate.
     """
 
-    __slots__ = (
-        "_issuer",
-        "_outer",
-        "_stage",
-        "_token",
-        "asked_at",
-        "charges",
-        "closed",
-        "epoch",
-        "granted_at",
-        "model",
-        "planned",
-        "priority",
-        "state",
-    )
-
     _written = "limiter.reserve(...) as reservation"
 
-    def __init__(
-        self,
-        issuer: Issuer,
-        charges: Charges,
-        planned: Charge,
-        model: str | None,
-        priority: float,
-    ) -> None:
-        self._issuer = issuer
-        self._stage = _NEW
-        self.charges: Charges = charges
-        """What each meter is charged. This and the next fields are for limiters."""
-        self.planned: Charge = planned
-        self.model: str | None = model
-        self.priority: float = priority
-        self.closed: bool = False
-        # Set when it is charged and when it is entered. Every request makes one of these, so
-        # nothing is set twice.
-        self.asked_at: float
-        self.granted_at: float
-        self.epoch: int
-        self.state: ProviderState
-        self._outer: Reservation | None
-        self._token: Token[Reservation | None] | None
+    _issuer: Grants
+    _stage: _Stage = attrs.field(default=_NEW, init=False)
+    # Set when it is entered.
+    _outer: Reservation | None = attrs.field(init=False)
+    _token: Token[Reservation | None] | None = attrs.field(init=False)
 
     @property
     def provider(self) -> str:
@@ -197,10 +109,7 @@ class Reservation(Waiter, AsyncWithOnly):
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, error_type: object, error: BaseException | None, traceback: object
     ) -> None:
         self._stage = _LEFT
         token, self._token = self._token, None
@@ -310,7 +219,7 @@ def held_reservation() -> Reservation | None:
     return _held_around(_innermost.get())
 
 
-def refuse_nested(issuers: Iterable[Issuer]) -> None:
+def refuse_nested(issuers: Iterable[Grants]) -> None:
     """Raise if this code belongs to a run and holds a reservation of one of ``issuers``.
 
     Raises:
@@ -338,7 +247,7 @@ def _held_around(reservation: Reservation | None) -> Reservation | None:
     return reservation
 
 
-def _refuse_inside(held: Reservation | None, issuer: Issuer) -> None:
+def _refuse_inside(held: Reservation | None, issuer: Grants) -> None:
     while held is not None:
         if held._issuer is issuer and (run := current_run_or_none()) is not None:
             raise NestedReservationError(

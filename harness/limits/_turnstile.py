@@ -19,6 +19,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Generic, TypeVar
 
+import attrs
 import trio
 from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
@@ -67,6 +68,7 @@ class Waiter(Place):
             reschedule(task)
 
 
+@attrs.define(eq=False, repr=False)
 class Turnstile(Generic[T]):
     """The line for something that becomes free with time or when others leave.
 
@@ -77,21 +79,13 @@ class Turnstile(Generic[T]):
       emptied: Called when the last in line has left, granted or not.
     """
 
-    __slots__ = ("_emptied", "_free_at", "_sleeper", "_take", "line")
-
-    def __init__(
-        self,
-        free_at: Callable[[T, float], float],
-        take: Callable[[T, float], None],
-        emptied: Callable[[], None] | None = None,
-    ) -> None:
-        self._emptied = emptied
-        self._free_at = free_at
-        self._take = take
-        # Public, because its owner checks on every request whether it is empty.
-        self.line: Line[T] = Line()
-        # The one whose sleep has a deadline: the head, unless its time is unknown.
-        self._sleeper: T | None = None
+    _free_at: Callable[[T, float], float]
+    _take: Callable[[T, float], None]
+    _emptied: Callable[[], None] | None = None
+    # Public, because its owner checks on every request whether it is empty.
+    line: Line[T] = attrs.field(factory=Line[T], init=False)
+    # The one whose sleep has a deadline: the head, unless its time is unknown.
+    _sleeper: T | None = attrs.field(default=None, init=False)
 
     def admit(self) -> None:
         """Grant what can be granted now, and set the deadline for the rest.

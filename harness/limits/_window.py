@@ -20,37 +20,30 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from math import inf, nextafter
 
+import attrs
+
 EXACT_CELLS = 2048
 """How many moments of a window are kept apart before neighbours share a cell."""
 
 
+@attrs.define(eq=False, kw_only=True, repr=False)
 class SlidingCap:
     """A log of what was taken during the last period."""
 
-    __slots__ = (
-        "_amounts",
-        "_head",
-        "_shared_until",
-        "_stamps",
-        "limit",
-        "period",
-        "used_before",
-    )
+    limit: float
+    period: float
+    used_before: float = attrs.field(default=0, init=False)
+    """What was taken, including what may have left the window since the last look.
 
-    def __init__(self, *, limit: float, period: float) -> None:
-        self.limit = limit
-        self.period = period
-        self.used_before: float = 0
-        """What was taken, including what may have left the window since the last look.
+    If an amount fits on top of this, it fits, and no closer look is needed."""
 
-        If an amount fits on top of this, it fits, and no closer look is needed."""
-        # Two flat lists with a moving head, rather than a deque of pairs: the garbage collector
-        # needn't look at them, and they allow a binary search.
-        self._stamps: list[float] = []
-        self._amounts: list[float] = []
-        self._head = 0
-        # Until when the newest cell takes charges; its stamp moves to the latest of them.
-        self._shared_until = -inf
+    # Two flat lists with a moving head, rather than a deque of pairs: the garbage collector
+    # needn't look at them, and they allow a binary search.
+    _stamps: list[float] = attrs.field(factory=list[float], init=False)
+    _amounts: list[float] = attrs.field(factory=list[float], init=False)
+    _head: int = attrs.field(default=0, init=False)
+    # Until when the newest cell takes charges; its stamp moves to the latest of them.
+    _shared_until: float = attrs.field(default=-inf, init=False)
 
     def used(self, now: float) -> float:
         """Return what was taken during the period that ends now."""

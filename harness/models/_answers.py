@@ -10,7 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 
 import attrs
 import trio
@@ -32,16 +31,14 @@ class Answer:
     status: int | None = None
 
 
+@attrs.define(eq=False, kw_only=True, repr=False)
 class AnswerStream(ABC):
     """An answer in pieces. Each step is a checkpoint, unless the piece is already there."""
 
-    __slots__ = ("headers", "status", "usage")
-
-    def __init__(self, headers: Mapping[str, str] | None = None, status: int | None = None) -> None:
-        self.headers: Mapping[str, str] | None = headers
-        self.status: int | None = status
-        self.usage: Usage = Usage()
-        """What the provider has said of the usage so far."""
+    headers: Mapping[str, str] | None = None
+    status: int | None = None
+    usage: Usage = attrs.field(default=Usage(), init=False)
+    """What the provider has said of the usage so far."""
 
     def __aiter__(self) -> AnswerStream:
         return self
@@ -90,6 +87,7 @@ class ReadyStream(AnswerStream):
         return response
 
 
+@attrs.frozen(eq=False, repr=False)
 class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
     """The block that asks for a whole answer and hands it out in pieces.
 
@@ -99,27 +97,13 @@ class ReadyBlock(AbstractAsyncContextManager[AnswerStream]):
       piece_delay: Seconds between two pieces.
     """
 
-    __slots__ = ("_ask", "_piece_delay", "_request")
-
-    def __init__(
-        self,
-        ask: Callable[[ModelRequest], Awaitable[Answer]],
-        request: ModelRequest,
-        *,
-        piece_delay: float = 0.0,
-    ) -> None:
-        self._ask = ask
-        self._request = request
-        self._piece_delay = piece_delay
+    _ask: Callable[[ModelRequest], Awaitable[Answer]]
+    _request: ModelRequest
+    _piece_delay: float = attrs.field(default=0.0, alias="piece_delay", kw_only=True)
 
     async def __aenter__(self) -> AnswerStream:
         answer = await self._ask(self._request)
         return ReadyStream(answer.response, piece_delay=self._piece_delay)
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return

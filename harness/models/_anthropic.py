@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import anthropic
 
 from harness._arguments import says_near_options
-from harness.limits import Limiter
 from harness.models._anthropic_messages import AnthropicMessages
-from harness.models._price import Price
-from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, SdkModel
+from harness.models._sdk_model import SdkModel
 
 
 @says_near_options
@@ -40,41 +37,9 @@ class AnthropicModel(SdkModel):
     """
 
     _written = "AnthropicModel(...) as model"
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        limiter: Limiter | None = None,
-        price: Price | None = None,
-        max_output_tokens: int | None = None,
-        temperature: float | None = None,
-        enforce_schema: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            name,
-            provider="anthropic",
-            dialect=AnthropicMessages(),
-            sdk=anthropic,
-            key_variable="ANTHROPIC_API_KEY",
-            address_variable="ANTHROPIC_BASE_URL",
-            base_url=base_url,
-            api_key=api_key,
-            limiter=limiter,
-            price=price,
-            max_output_tokens=max_output_tokens,
-            temperature=temperature,
-            enforce_schema=enforce_schema,
-            options=options,
-        )
-
-    def _make_client(self, key: str) -> Any:
-        return anthropic.AsyncAnthropic(
-            api_key=key,
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=anthropic.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
-        )
+    _provider = "anthropic"
+    _sdk: ClassVar[Any] = anthropic
+    _client_type = anthropic.AsyncAnthropic
+    _key_variable = "ANTHROPIC_API_KEY"
+    _address_variable = "ANTHROPIC_BASE_URL"
+    _dialect = AnthropicMessages()

@@ -54,6 +54,8 @@ _STATUS_OF_ERRORS = {
 class AnthropicMessages:
     """The dialect of ``/v1/messages``."""
 
+    streaming: Mapping[str, Any] = {"stream": True}
+
     def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
         """Return the arguments of ``messages.create``."""
         body: dict[str, Any] = {
@@ -97,28 +99,8 @@ class AnthropicMessages:
             raise _reported(reply)
         if not isinstance(inner(reply, "content"), list):
             raise UnreadableReply("gave a reply that can't be read: it has no content")
-        pieces: list[str] = []
-        calls: list[ToolCall] = []
-        thoughts: list[dict[str, Any]] = []
-        for block in entries(reply, "content"):
-            if inner(block, "type") == "text":
-                pieces.append(text(block, "text"))
-            elif inner(block, "type") in _THOUGHTS:
-                thoughts.append(dict(block))
-            elif inner(block, "type") == "tool_use":
-                calls.append(
-                    tool_call(
-                        text(block, "id"),
-                        text(block, "name"),
-                        inner(block, "input"),
-                        len(calls),
-                        state=_state(thoughts),
-                    )
-                )
-                thoughts = []
         return _response(
-            "".join(pieces),
-            calls,
+            entries(reply, "content"),
             _usage(inner(reply, "usage"), Usage()),
             inner(reply, "stop_reason"),
         )
@@ -196,9 +178,28 @@ def _reported(reply: Mapping[str, Any]) -> ReportedError:
     return ReportedError(dict(reply), _STATUS_OF_ERRORS.get(name))
 
 
-def _response(
-    content: str, calls: list[ToolCall], usage: Usage, stop_reason: object
-) -> ModelResponse:
+def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResponse:
+    pieces: list[str] = []
+    calls: list[ToolCall] = []
+    thoughts: list[dict[str, Any]] = []
+    for block in blocks:
+        if inner(block, "type") == "text":
+            pieces.append(text(block, "text"))
+        elif inner(block, "type") in _THOUGHTS:
+            thoughts.append(dict(block))
+        elif inner(block, "type") == "tool_use":
+            arguments = text(block, "partial_json") or inner(block, "input")
+            calls.append(
+                tool_call(
+                    text(block, "id"),
+                    text(block, "name"),
+                    arguments,
+                    len(calls),
+                    state=_state(thoughts),
+                )
+            )
+            thoughts = []
+    content = "".join(pieces)
     if stop_reason == "refusal" and not content and not calls:
         raise UnreadableReply("refused to answer")
     truncated = stop_reason in ("max_tokens", "model_context_window_exceeded")
@@ -215,20 +216,13 @@ class _Block:
     pieces: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
     """By the field they belong to."""
 
-    @property
-    def type(self) -> str:
-        return text(self.began, "type")
-
     def take(self, name: str, piece: str) -> None:
         self.pieces.setdefault(name, []).append(piece)
 
-    def text(self, name: str) -> str:
-        """Return a field: what it began with plus what has come since."""
-        return text(self.began, name) + "".join(self.pieces.get(name, ()))
-
     def whole(self) -> dict[str, Any]:
-        """Return it as it would have come in one piece."""
-        return {**self.began, **{name: self.text(name) for name in self.pieces}}
+        """Return it as it would have come in one piece: what it began with plus what came since."""
+        came = {name: text(self.began, name) + "".join(came) for name, came in self.pieces.items()}
+        return {**self.began, **came}
 
 
 class _MessageReader(EventReader):
@@ -258,9 +252,8 @@ class _MessageReader(EventReader):
 
     def _take_block(self, event: object) -> str:
         began = inner(event, "content_block")
-        block = _Block(began if isinstance(began, Mapping) else {})
-        self._blocks[count(event, "index")] = block
-        return text(began, "text") if block.type == "text" else ""
+        self._blocks[count(event, "index")] = _Block(began if isinstance(began, Mapping) else {})
+        return text(began, "text") if text(began, "type") == "text" else ""
 
     def _take_delta(self, event: object) -> str:
         block = self._blocks.get(count(event, "index"))
@@ -274,23 +267,5 @@ class _MessageReader(EventReader):
         return piece if name == "text" else ""
 
     def whole(self) -> ModelResponse:
-        content: list[str] = []
-        calls: list[ToolCall] = []
-        thoughts: list[dict[str, Any]] = []
-        for block in self._blocks.values():
-            if block.type == "text":
-                content.append(block.text("text"))
-            elif block.type in _THOUGHTS:
-                thoughts.append(block.whole())
-            elif block.type == "tool_use":
-                calls.append(
-                    tool_call(
-                        block.text("id"),
-                        block.text("name"),
-                        block.text("partial_json") or inner(block.began, "input"),
-                        len(calls),
-                        state=_state(thoughts),
-                    )
-                )
-                thoughts = []
-        return _response("".join(content), calls, self.usage, self._stop_reason)
+        blocks = [block.whole() for block in self._blocks.values()]
+        return _response(blocks, self.usage, self._stop_reason)

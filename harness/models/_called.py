@@ -17,12 +17,11 @@ that another call of the same run could need: a model calls nobody.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
 )
 from typing import Any
@@ -34,14 +33,11 @@ from harness._words import repr_of
 from harness.errors import (
     BudgetExceeded,
     MissingPriceError,
-    ModelQuotaExhaustedError,
     ModelRateLimitedError,
     ModelReplyError,
-    QuotaExhaustedError,
-    RateLimitedError,
 )
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream
+from harness.models._answers import Answer, AnswerStream, ReadyBlock
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
 from harness.models._guesses import Guesses
@@ -105,9 +101,9 @@ class CalledModel(ABC):
     async def _ask(self, request: ModelRequest) -> Answer:
         """Ask once and return the whole answer, or raise a `harness.errors.ModelError`."""
 
-    @abstractmethod
     def _open(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         """Ask once for an answer in pieces. Leaving the block closes it, whatever happened."""
+        return ReadyBlock(self._ask, request)
 
     def refuse_unless_ready(self) -> None:
         """Raise if it can't be asked at all, before anybody waits in line for it."""
@@ -132,19 +128,20 @@ class CalledModel(ABC):
         refuse_outside_trio(f"{type(self).__name__}.complete() was called")
         check_request(request, self)
         self.refuse_unless_ready()
-        if self.limiter is None:
+        limiter = self.limiter
+        if limiter is None:
             if not somebody_counts():
                 return (await self._ask(request)).response
             return await self.ask_counted(request, NO_LIMIT)
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
-            async with self._granted(request) as grant:
+            async with self._granted(limiter, request) as grant:
                 try:
                     return await self.ask_counted(request, grant)
                 except ModelRateLimitedError as error:
                     refused = error
                     grant.refused(refused)
-            await self._wait_after(refused, waits)
+            await self._wait_after(limiter, refused, waits)
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
         """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
@@ -167,14 +164,16 @@ class CalledModel(ABC):
         self.refuse_unless_ready()
         if self.limiter is None:
             return self.open_counted(request, NO_LIMIT)
-        return self._open_in_line(request)
+        return self._open_in_line(self.limiter, request)
 
     @asynccontextmanager
-    async def _open_in_line(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+    async def _open_in_line(
+        self, limiter: Limiter, request: ModelRequest
+    ) -> AsyncGenerator[ModelStream]:
         """Open a stream when the limiter lets it."""
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
-            async with self._granted(request) as grant, AsyncExitStack() as stack:
+            async with self._granted(limiter, request) as grant, AsyncExitStack() as stack:
                 try:
                     opened = await stack.enter_async_context(self.open_counted(request, grant))
                 except ModelRateLimitedError as error:
@@ -183,7 +182,7 @@ class CalledModel(ABC):
                 else:
                     yield opened
                     return
-            await self._wait_after(refused, waits)
+            await self._wait_after(limiter, refused, waits)
 
     # One attempt, under a grant ----------------------------------------------------------------
 
@@ -258,41 +257,24 @@ class CalledModel(ABC):
 
     # Limits ------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _granted(self, request: ModelRequest) -> AsyncGenerator[Grant]:
+    def _granted(
+        self, limiter: Limiter, request: ModelRequest
+    ) -> AbstractAsyncContextManager[Grant]:
         """Wait for the limiter; an error if that is impossible names the model."""
-        async with AsyncExitStack() as stack:
-            with self.limiter_errors_named():
-                grant = await stack.enter_async_context(
-                    granted(
-                        self.limiter,
-                        request,
-                        model=self.name,
-                        max_output_tokens=self.max_output_tokens,
-                    )
-                )
-            yield grant
+        return granted(
+            limiter,
+            request,
+            model=self.name,
+            provider=self.provider,
+            max_output_tokens=self.max_output_tokens,
+        )
 
-    @contextmanager
-    def limiter_errors_named(self) -> Generator[None]:
-        """Make the errors of a limiter that can't be waited for name the model and the run."""
-        try:
-            yield
-        except RateLimitedError as error:
-            raise self._error(
-                ModelRateLimitedError, f"was not asked: {error}", retry_after=error.retry_after
-            ) from error
-        except QuotaExhaustedError as error:
-            raise self._error(
-                ModelQuotaExhaustedError, f"was not asked: {error}", resets_after=error.resets_after
-            ) from error
-
-    async def _wait_after(self, refused: ModelRateLimitedError, waits: RateLimitWaits) -> None:
+    async def _wait_after(
+        self, limiter: Limiter, refused: ModelRateLimitedError, waits: RateLimitWaits
+    ) -> None:
         """Wait before asking the limiter again, or raise the refusal if waiting can't help."""
-        if self.limiter is None:
-            raise refused
         delay = waits.delay_seconds(
-            pause=max(refused.retry_after or 0.0, self.limiter.statistics().paused_seconds),
+            pause=max(refused.retry_after or 0.0, limiter.statistics().paused_seconds),
             now=trio.current_time(),
             deadline=trio.current_effective_deadline(),
         )

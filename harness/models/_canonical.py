@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
+
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 
 _EXCERPT = 60
@@ -18,14 +20,7 @@ def request_json(request: ModelRequest) -> dict[str, Any]:
     return _without_empty(
         {
             "messages": [_message_json(message) for message in request.messages],
-            "tools": [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": _plain(tool.parameters),
-                }
-                for tool in request.tools
-            ],
+            "tools": [_plain(attrs.asdict(tool, recurse=False)) for tool in request.tools],
             "output_schema": _plain(request.output_schema),
         }
     )
@@ -39,18 +34,11 @@ def request_key(request: Mapping[str, Any]) -> str:
 
 def response_json(response: ModelResponse) -> dict[str, Any]:
     """Return a response as JSON values."""
-    usage = response.usage
     return _without_empty(
         {
             "content": response.content,
             "tool_calls": [_call_json(call) for call in response.tool_calls],
-            "usage": _without_empty(
-                {
-                    "input_tokens": usage.input_tokens,
-                    "output_tokens": usage.output_tokens,
-                    "cached_input_tokens": usage.cached_input_tokens,
-                }
-            ),
+            "usage": _without_empty(attrs.asdict(response.usage)),
             "truncated": response.truncated,
         }
     )

@@ -79,12 +79,7 @@ class Cassette:
             self._lines += 1
             try:
                 values = json.loads(line)
-                recorded = RecordedAnswer(
-                    values["request"],
-                    response_of_json(values["response"]),
-                    tuple(values["pieces"]) if "pieces" in values else None,
-                    self._lines,
-                )
+                recorded = _recorded(values, self._lines)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CassetteError(
                     f"line {self._lines} of the cassette {str(self.path)!r} isn't a recording; "
@@ -115,13 +110,7 @@ class Cassette:
                     self._unwritten = [*others, *self._unwritten]
                     raise
         self._lines += 1
-        recorded = RecordedAnswer(
-            request,
-            response_of_json(response),
-            tuple(more["pieces"]) if "pieces" in more else None,
-            self._lines,
-        )
-        return self.recordings.setdefault(key, recorded)
+        return self.recordings.setdefault(key, _recorded(values, self._lines))
 
     def _write(self, lines: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +128,11 @@ class Cassette:
                 with suppress(OSError):
                     os.ftruncate(file.fileno(), end)
                 raise
+
+
+def _recorded(values: Mapping[str, Any], line: int) -> RecordedAnswer:
+    pieces = tuple(values["pieces"]) if "pieces" in values else None
+    return RecordedAnswer(values["request"], response_of_json(values["response"]), pieces, line)
 
 
 def _end_of_lines(file: BinaryIO) -> int:

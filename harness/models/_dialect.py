@@ -78,6 +78,9 @@ class EventReader(ABC):
 class Dialect(Protocol):
     """One kind of provider."""
 
+    streaming: Mapping[str, Any]
+    """The arguments that ask for a stream."""
+
     def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
         """Return the arguments of the client's method."""
         ...

@@ -19,7 +19,7 @@ from contextlib import (
     contextmanager,
 )
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -30,10 +30,7 @@ from harness._words import error_in_words
 from harness.errors import (
     HarnessError,
     ModelError,
-    ModelQuotaExhaustedError,
     ModelRateLimitedError,
-    QuotaExhaustedError,
-    RateLimitedError,
 )
 from harness.limits import Limiter, ProviderPool
 from harness.models._answers import Answer, AnswerStream
@@ -214,26 +211,12 @@ class _Search:
         members = tuple(self._left.values())
         maxima = [member.model.max_output_tokens for member in members]
         stated = [maximum for maximum in maxima if maximum is not None]
-        async with AsyncExitStack() as stack:
-            try:
-                grant = await stack.enter_async_context(
-                    granted(
-                        self._pool,
-                        self._request,
-                        model=self._name,
-                        max_output_tokens=max(stated) if len(stated) == len(maxima) else None,
-                    )
-                )
-            except RateLimitedError as error:
-                raise self._failure(
-                    ModelRateLimitedError, f"was not asked: {error}", retry_after=error.retry_after
-                ) from error
-            except QuotaExhaustedError as error:
-                raise self._failure(
-                    ModelQuotaExhaustedError,
-                    f"was not asked: {error}",
-                    resets_after=error.resets_after,
-                ) from error
+        async with granted(
+            self._pool,
+            self._request,
+            model=self._name,
+            max_output_tokens=max(stated) if len(stated) == len(maxima) else None,
+        ) as grant:
             assert grant.provider is not None
             self._asked = grant.provider
             yield self._left[grant.provider].model, grant
@@ -266,28 +249,23 @@ class _Search:
         failures = list(self._failures.values())
         kinds = {type(failure) for failure in failures}
         retry_after = [failure.retry_after for failure in failures if failure.retry_after]
-        return self._failure(
+        return model_error(
             kinds.pop() if len(kinds) == 1 else ModelError,
             f"got no answer: {'; '.join(map(str, failures))}",
+            model=self._name,
             status_code=failures[-1].status_code,
             headers=failures[-1].headers,
             body=failures[-1].body,
             retry_after=min(retry_after, default=None),
         )
 
-    def _failure(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
-        return model_error(kind, what, model=self._name, **facts)
 
-
+@attrs.define(eq=False, repr=False)
 class _Begun(AnswerStream):
     """A stream whose first piece has already been read."""
 
-    __slots__ = ("_first", "_stream")
-
-    def __init__(self, first: str | ModelResponse, stream: ModelStream) -> None:
-        super().__init__()
-        self._first: str | ModelResponse | None = first
-        self._stream = stream
+    _first: str | ModelResponse | None
+    _stream: ModelStream
 
     async def __anext__(self) -> str | ModelResponse:
         first, self._first = self._first, None

@@ -10,7 +10,7 @@ from harness._arguments import says_near_options
 from harness._words import repr_of
 from harness.errors import ModelReplyError
 from harness.limits import Limiter
-from harness.models._answers import Answer, ReadyBlock
+from harness.models._answers import Answer
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
@@ -65,6 +65,3 @@ class FunctionModel(CalledModel):
             f"is a function that returned {repr_of(given)}, but must return a ModelResponse or a "
             "str",
         )
-
-    def _open(self, request: ModelRequest) -> ReadyBlock:
-        return ReadyBlock(self._ask, request)

@@ -8,22 +8,28 @@ estimated.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from harness.errors import ModelRateLimitedError
+import attrs
+
+from harness.errors import (
+    ModelQuotaExhaustedError,
+    ModelRateLimitedError,
+    QuotaExhaustedError,
+    RateLimitedError,
+)
 from harness.limits import Limiter, ProviderPool, Reservation
+from harness.models._failures import model_error
 from harness.models._messages import ModelRequest, Usage
 from harness.models._sizes import request_tokens
 
 
+@attrs.frozen(eq=False, repr=False)
 class Grant:
     """The share of a limit that one call holds."""
 
-    __slots__ = ("_limiters", "_reservation")
-
-    def __init__(self, limiters: tuple[Limiter, ...], reservation: Reservation | None) -> None:
-        self._limiters = limiters
-        self._reservation = reservation
+    _limiters: tuple[Limiter, ...]
+    _reservation: Reservation | None
 
     @property
     def provider(self) -> str | None:
@@ -65,10 +71,11 @@ NO_LIMIT = Grant((), None)
 
 @asynccontextmanager
 async def granted(
-    limiter: Limiter | ProviderPool | None,
+    limiter: Limiter | ProviderPool,
     request: ModelRequest,
     *,
     model: str,
+    provider: str | None = None,
     max_output_tokens: int | None,
 ) -> AsyncGenerator[Grant]:
     """Wait until a call may be made, and hold that leave for the length of the block.
@@ -76,21 +83,41 @@ async def granted(
     An error that passes through is reported to the limiter, with its status and headers.
 
     Args:
-      limiter: Whose limits apply; ``None`` for none.
+      limiter: Whose limits apply.
       request: What the model is asked.
       model: The model's name; estimates are kept per model.
+      provider: Who serves the model; its errors name it.
       max_output_tokens: The largest output that the call allows.
+
+    Raises:
+      ModelRateLimitedError, ModelQuotaExhaustedError: if the limiter can't be waited for.
     """
-    if limiter is None:
-        yield NO_LIMIT
-        return
     limiters = limiter.limiters if isinstance(limiter, ProviderPool) else (limiter,)
     input_tokens = request_tokens(request)
-    async with limiter.reserve(
+    reserved = limiter.reserve(
         model=model,
         input_tokens=input_tokens,
         output_tokens=_stated_output(limiters, model, input_tokens, max_output_tokens),
-    ) as reservation:
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            reservation = await stack.enter_async_context(reserved)
+        except RateLimitedError as error:
+            raise model_error(
+                ModelRateLimitedError,
+                f"was not asked: {error}",
+                model=model,
+                provider=provider,
+                retry_after=error.retry_after,
+            ) from error
+        except QuotaExhaustedError as error:
+            raise model_error(
+                ModelQuotaExhaustedError,
+                f"was not asked: {error}",
+                model=model,
+                provider=provider,
+                resets_after=error.resets_after,
+            ) from error
         yield Grant(limiters, reservation)
 
 

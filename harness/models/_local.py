@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -141,12 +141,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         self._places = trio.CapacityLimiter(self.concurrent)
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with trio.CancelScope(shield=True):  # Takes a moment: its threads have ended.
             await trio.to_thread.run_sync(self._unload)
 
@@ -195,8 +190,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         body = {
             **self.dialect.body(request, self._settings),
             **self._options,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            **self.dialect.streaming,
         }
         caller = object()  # A task may hold two places: a stream, and a call inside it.
         _waiting_for = f"a place in model {self.name!r}"

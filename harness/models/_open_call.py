@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from types import TracebackType
 from typing import Protocol
 
+import attrs
 import trio
 
 from harness.models._answers import AnswerStream
@@ -40,39 +41,25 @@ class Asked(Protocol):
         ...
 
 
+@attrs.define(eq=False, repr=False)
 class OpenCall(AnswerStream):
     """A streamed call under one grant: asked on entry, and settled at the end of its block.
 
     One object, not nested generators: ten thousand may be open at once.
     """
 
-    __slots__ = (
-        "_answer",
-        "_block",
-        "_broke",
-        "_grant",
-        "_is_open",
-        "_model",
-        "_request",
-        "_spend",
-        "_text_tokens",
-        "_was_entered",
-        "_whole",
-    )
-
-    def __init__(self, model: Asked, request: ModelRequest, grant: Grant) -> None:
-        super().__init__()
-        self._model = model
-        self._request = request
-        self._grant = grant
-        self._spend: Spend | None = None
-        self._block: AbstractAsyncContextManager[AnswerStream] | None = None
-        self._answer: AnswerStream | None = None
-        self._is_open = self._was_entered = False
-        self._text_tokens = 0
-        self._whole: ModelResponse | None = None
-        self._broke: Exception | None = None
-        """The error it broke off with."""
+    _model: Asked
+    _request: ModelRequest
+    _grant: Grant
+    _spend: Spend | None = attrs.field(default=None, init=False)
+    _block: AbstractAsyncContextManager[AnswerStream] | None = attrs.field(default=None, init=False)
+    _answer: AnswerStream | None = attrs.field(default=None, init=False)
+    _is_open: bool = attrs.field(default=False, init=False)
+    _was_entered: bool = attrs.field(default=False, init=False)
+    _text_tokens: int = attrs.field(default=0, init=False)
+    _whole: ModelResponse | None = attrs.field(default=None, init=False)
+    _broke: Exception | None = attrs.field(default=None, init=False)
+    """The error it broke off with."""
 
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
@@ -110,12 +97,7 @@ class OpenCall(AnswerStream):
         with self._model._guesses.held() if self._spend.is_guess else nullcontext():
             return await ends.__aexit__(error_type, error, traceback)
 
-    def _settle(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _settle(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         """Settle what was used, unless the stream broke off: then the error tells the limiter."""
         if error is not None and error is self._broke:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import openai
@@ -13,7 +13,7 @@ from harness.limits import Limiter
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
 from harness.models._price import Price
-from harness.models._sdk_model import CONNECT_TIMEOUT_SECONDS, TIMEOUT_SECONDS, SdkModel
+from harness.models._sdk_model import SdkModel
 
 _OWN_HOSTS = ("openai.com", "azure.com")
 
@@ -43,6 +43,11 @@ class OpenAIModel(SdkModel):
     """
 
     _written = "OpenAIModel(...) as model"
+    _provider = "openai"
+    _sdk: ClassVar[Any] = openai
+    _client_type = openai.AsyncOpenAI
+    _key_variable = "OPENAI_API_KEY"
+    _address_variable = "OPENAI_BASE_URL"
 
     def __init__(
         self,
@@ -62,11 +67,6 @@ class OpenAIModel(SdkModel):
             raise ValueError(f'OpenAIModel(api=...) takes "chat" or "responses", not {api!r}')
         super().__init__(
             name,
-            provider="openai",
-            dialect=OpenAIChat() if api == "chat" else OpenAIResponses(),
-            sdk=openai,
-            key_variable="OPENAI_API_KEY",
-            address_variable="OPENAI_BASE_URL",
             base_url=base_url,
             api_key=api_key,
             limiter=limiter,
@@ -77,21 +77,8 @@ class OpenAIModel(SdkModel):
             options=options,
         )
         self.api: Literal["chat", "responses"] = api
-
-    def _make_client(self, key: str) -> Any:
-        return openai.AsyncOpenAI(
-            api_key=key,
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=openai.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
-        )
+        self._dialect = OpenAIChat() if api == "chat" else OpenAIResponses()
 
     def _is_compatible(self) -> bool:
         host = urlsplit(str(self._open_clients().clients[0].base_url)).hostname or ""
         return not any(host == own or host.endswith(f".{own}") for own in _OWN_HOSTS)
-
-    def _stream_arguments(self) -> dict[str, Any]:
-        arguments = super()._stream_arguments()
-        if self.api == "chat":
-            arguments["stream_options"] = {"include_usage": True}
-        return arguments

@@ -33,6 +33,8 @@ _STATE = "openai"
 class OpenAIChat:
     """The dialect of ``/v1/chat/completions``."""
 
+    streaming: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
     def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
         """Return the arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from harness.models._dialect import (
@@ -26,6 +27,8 @@ from harness.models._openai_chat import output_form
 
 class OpenAIResponses:
     """The dialect of ``/v1/responses``. Nothing is stored there: a request has all its history."""
+
+    streaming: Mapping[str, Any] = {"stream": True}
 
     def body(self, request: ModelRequest, settings: CallSettings) -> dict[str, Any]:
         """Return the arguments of ``responses.create``."""
@@ -88,7 +91,7 @@ class OpenAIResponses:
 
     def reader(self) -> EventReader:
         """Return a reader for the events of a stream."""
-        return _ResponseReader(self)
+        return _ResponseReader()
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
@@ -121,10 +124,7 @@ def _usage(usage: object) -> Usage:
 class _ResponseReader(EventReader):
     """Reads events; the last one holds the whole answer, so until then only text matters."""
 
-    def __init__(self, dialect: OpenAIResponses) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._reply: object = None
+    _reply: object = None
 
     def take(self, event: Any) -> str:
         if event == "[DONE]":
@@ -144,4 +144,4 @@ class _ResponseReader(EventReader):
         return ""
 
     def whole(self) -> ModelResponse:
-        return self._dialect.read(self._reply)
+        return OpenAIResponses().read(self._reply)

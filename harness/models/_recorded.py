@@ -181,11 +181,8 @@ class RecordedModel(CalledModel):
     def _find(self, request: ModelRequest) -> RecordedAnswer:
         values = request_json(request)
         recorded = self._cassette.recordings.get(request_key(values))
-        if recorded is None:
-            raise self._unrecorded(values)
-        return recorded
-
-    def _unrecorded(self, values: dict[str, object]) -> UnrecordedRequestError:
+        if recorded is not None:
+            return recorded
         path = str(self._cassette.path)
         by_request = {
             id(recorded.request): recorded for recorded in self._cassette.recordings.values()
@@ -196,28 +193,23 @@ class RecordedModel(CalledModel):
         else:
             line = by_request[id(near)].line
             found = f"where the nearest, in line {line}, differs: {difference(values, near)}"
-        return self._error(
+        raise self._error(
             UnrecordedRequestError,
             f"was asked something that is not recorded in {path!r}, {found}; give "
             "RecordedModel(path, model) a model to record it",
         )
 
 
+@attrs.define(eq=False, repr=False)
 class _Recording(AnswerStream):
     """A stream that is kept as it passes through, and recorded once it is whole."""
 
-    __slots__ = ("_cassette", "_key", "_pieces", "_request", "_stream", "whole")
-
-    def __init__(
-        self, stream: ModelStream, cassette: Cassette, key: str, request: dict[str, object]
-    ) -> None:
-        super().__init__()
-        self._stream = stream
-        self._cassette = cassette
-        self._key = key
-        self._request = request
-        self._pieces: list[str] = []
-        self.whole: ModelResponse | None = None
+    _stream: ModelStream
+    _cassette: Cassette
+    _key: str
+    _request: dict[str, object]
+    _pieces: list[str] = attrs.field(factory=list[str], init=False)
+    whole: ModelResponse | None = attrs.field(default=None, init=False)
 
     async def __anext__(self) -> str | ModelResponse:
         piece = await anext(self._stream)

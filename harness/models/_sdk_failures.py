@@ -114,14 +114,10 @@ class SdkFailures:
         name = type(cause).__name__
         if name in _UNREACHABLE:
             return self._error(ModelUnreachableError, f"could not be reached: {self._words(cause)}")
+        what = "broke the connection before its answer was whole"
         if "Timeout" in name:
-            return self._error(
-                ModelConnectionError, f"let the connection hang: {self._words(cause)}"
-            )
-        return self._error(
-            ModelConnectionError,
-            f"broke the connection before its answer was whole: {self._words(cause)}",
-        )
+            what = "let the connection hang"
+        return self._error(ModelConnectionError, f"{what}: {self._words(cause)}")
 
     def _status_error(
         self, status: int | None, headers: Mapping[str, str], body: object, *, during: bool

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -50,23 +49,25 @@ _NO_KEY = "none"
 class SdkModel(CalledModel, AsyncWithOnly):
     """What the models of all providers with a library have in common."""
 
+    _provider: ClassVar[str]
+    _sdk: ClassVar[Any]
+    _client_type: ClassVar[Callable[..., Any]]
+    _key_variable: ClassVar[str]
+    _address_variable: ClassVar[str]
+    _dialect: Dialect
+
     def __init__(
         self,
         name: str,
         *,
-        provider: str,
-        dialect: Dialect,
-        sdk: Any,
-        key_variable: str,
-        address_variable: str,
-        base_url: str | None,
-        api_key: str | None,
-        limiter: Limiter | None,
-        price: Price | None,
-        max_output_tokens: int | None,
-        temperature: float | None,
-        enforce_schema: bool,
-        options: Mapping[str, Any] | None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        limiter: Limiter | None = None,
+        price: Price | None = None,
+        max_output_tokens: int | None = None,
+        temperature: float | None = None,
+        enforce_schema: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         if max_output_tokens is not None:
             check_count(
@@ -81,7 +82,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             )
         super().__init__(
             name,
-            provider=provider,
+            provider=self._provider,
             limiter=limiter,
             price=price,
             max_output_tokens=max_output_tokens,
@@ -93,10 +94,6 @@ class SdkModel(CalledModel, AsyncWithOnly):
                     "a string"
                 )
         self.base_url: str | None = base_url
-        self._dialect = dialect
-        self._sdk = sdk
-        self._key_variable = key_variable
-        self._address_variable = address_variable
         self._api_key = api_key
         self._options: Mapping[str, Any] = MappingProxyType(dict(options or {}))
         self._settings = CallSettings(
@@ -131,20 +128,13 @@ class SdkModel(CalledModel, AsyncWithOnly):
             )
         key = self._find_key()
         concurrent = None if self.limiter is None else self.limiter.statistics().concurrent
-        self._failures = SdkFailures(
-            self._sdk, model=self.name, provider=self.provider or "", key=key
-        )
+        self._failures = SdkFailures(self._sdk, model=self.name, provider=self._provider, key=key)
         with self._failures.translated():  # What is given may not be an address.
             self._clients = SharedClients(lambda: self._make_client(key), concurrent)
         self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         clients, self._clients = self._clients, None
         if clients is not None:
             await clients.close()
@@ -172,9 +162,14 @@ class SdkModel(CalledModel, AsyncWithOnly):
             f"has no key: set the environment variable {self._key_variable}, or give api_key=",
         )
 
-    @abstractmethod
     def _make_client(self, key: str) -> Any:
         """Return a client of the library."""
+        return self._client_type(
+            api_key=key,
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=self._sdk.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+        )
 
     def _is_compatible(self) -> bool:
         """Return whether somebody other than the provider answers at the address."""
@@ -225,13 +220,10 @@ class SdkModel(CalledModel, AsyncWithOnly):
             finally:
                 await stream.aclose()
 
-    def _stream_arguments(self) -> dict[str, Any]:
-        return {"stream": True}
-
     def _arguments(self, request: ModelRequest, *, streamed: bool = False) -> dict[str, Any]:
         arguments = self._dialect.body(request, self._settings)
         if streamed:
-            arguments.update(self._stream_arguments())
+            arguments.update(self._dialect.streaming)
         for name, value in self._options.items():
             both = isinstance(value, Mapping) and isinstance(arguments.get(name), Mapping)
             arguments[name] = {**arguments[name], **value} if both else value
@@ -245,8 +237,8 @@ class _EventStream(AnswerStream):
 
     def __init__(self, response: Any, reader: EventReader, failures: SdkFailures) -> None:
         super().__init__(
-            {name.lower(): value for name, value in response.headers.items()},
-            response.status_code,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            status=response.status_code,
         )
         self._response = response
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()

@@ -9,7 +9,8 @@ room because of such guesses waits for them in `harness.models._guesses`.
 from __future__ import annotations
 
 import math
-from types import TracebackType
+
+import attrs
 
 from harness.budgets import Spending, budget_left, reserve_budget
 from harness.errors import (
@@ -29,15 +30,13 @@ UNKNOWN_OUTPUT_TOKENS = 1_024
 _CALLS_REMEMBERED = 20
 
 
+@attrs.define(eq=False, repr=False)
 class PastUse:
     """What a model's calls used lately: exact for the first few, then weighted to the newest."""
 
-    __slots__ = ("_calls", "_input_beyond", "_output")
-
-    def __init__(self) -> None:
-        self._calls = 0
-        self._output = 0.0
-        self._input_beyond = 0.0
+    _calls: int = 0
+    _output: float = 0.0
+    _input_beyond: float = 0.0
 
     @property
     def is_known(self) -> bool:
@@ -63,6 +62,7 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
+@attrs.define(eq=False, repr=False)
 class Spend:
     """What one call holds of the budgets here, from `take` to the end of its block.
 
@@ -73,16 +73,11 @@ class Spend:
         takes no more than is left.
     """
 
-    __slots__ = ("_expected", "_open", "_past", "_price", "_spending")
-
-    def __init__(
-        self, expected: Usage | None, price: Price | None, *, past: PastUse | None = None
-    ) -> None:
-        self._expected = expected
-        self._price = price
-        self._spending: Spending | None = None
-        self._open = False
-        self._past = past
+    _expected: Usage | None
+    _price: Price | None
+    _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
+    _spending: Spending | None = attrs.field(default=None, init=False)
+    _open: bool = attrs.field(default=False, init=False)
 
     @property
     def is_guess(self) -> bool:
@@ -102,12 +97,7 @@ class Spend:
     def __enter__(self) -> Spend:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         if self._spending is not None:
             if self._open and error is not None and not _may_be_billed(error):
                 self._spending.refund()

@@ -194,6 +194,7 @@ class _Reader:
             if (stretch := _POLICY_WINDOW.search(policy[2])) is not None:
                 window = float(stretch[1])
         number = self._delay(text) if field == "reset" else read_number(text)
+        field = "reset_seconds" if field == "reset" else field
         if number is None:
             self.unreadable += 1
             return
@@ -203,13 +204,7 @@ class _Reader:
 
     def _dimensions(self) -> dict[str, RateLimitDimension]:
         return {
-            name: RateLimitDimension(
-                limit=fields.get("limit"),
-                remaining=fields.get("remaining"),
-                reset_seconds=fields.get("reset"),
-                window_seconds=self._windows[name] or None,
-                charged=fields.get("charged"),
-            )
+            name: RateLimitDimension(window_seconds=self._windows[name] or None, **fields)
             for name, fields in self._fields.items()
         }
 

@@ -12,7 +12,7 @@ from harness.limits._responses._headers import HeaderSource
 
 
 class Response(NamedTuple):
-    """What an error says about the response behind it."""
+    """What is known of a provider's response, from its caller or from an error."""
 
     status: int | None
     headers: HeaderSource
