@@ -102,17 +102,14 @@ class HttpConnection:
 
     async def wait_for(self, answer: Awaitable[T]) -> T:
         """Wait for the test's answer, or raise `_ClientGone` when the client goes."""
-        gone = False
         result: list[T] = []
         error: Exception | None = None
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
-                nonlocal gone
                 try:
                     await self._until_gone()
                 except (trio.BrokenResourceError, _ClientGone):
-                    gone = True
                     nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
@@ -124,7 +121,6 @@ class HttpConnection:
         if error is not None:
             raise error
         if not result:
-            assert gone
             raise _ClientGone
         return result[0]
 
@@ -225,16 +221,8 @@ class HttpConnection:
         reply = self.core.refuse("", refused.status, refused.message)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        headers = [
-            *reply.headers,
-            ("content-length", str(reply.content_length)),
-            ("connection", "close"),
-        ]
-        response = h11.Response(status_code=reply.status, headers=headers)
-        chunks = [self._http.send(response) or b""]
-        chunks += [self._http.send(h11.Data(data=piece)) or b"" for piece in reply.pieces]
-        chunks.append(self._http.send(h11.EndOfMessage()) or b"")
-        await self.stream.send_all(b"".join(chunks))
+        reply = attrs.evolve(reply, headers=[*reply.headers, ("connection", "close")])
+        await self._send(reply, method="")
         # Closing with bytes unread makes the system throw away what was just sent.
         await self.stream.send_eof()
         with trio.move_on_after(_DRAIN_SECONDS):
