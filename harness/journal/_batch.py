@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import trio
@@ -46,53 +46,47 @@ class _Entry(Entry):
     """Its row, as long as it is not written."""
 
 
-class Numbers(Protocol):
+@attrs.define(eq=False)
+class Numbers:
     """Gives out the numbers of items and of events, which grow."""
+
+    last_event: int
+    last_item: int
 
     def next_item(self) -> int:
         """Return a number that no item has had."""
-        ...
+        self.last_item += 1
+        return self.last_item
 
     def next_event(self) -> int:
         """Return a number that no attempt and no ending has had."""
-        ...
+        self.last_event += 1
+        return self.last_event
 
 
+@attrs.define(eq=False, kw_only=True)
 class JournalBatch:
     """Implements `harness.fanout.FanOutBatch` on a writer. Made by `Journal.open_batch`."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        codec: Codec,
-        numbers: Numbers,
-        *,
-        batch: int,
-        session: int,
-        name: str,
-        index: KeyIndex,
-        max_attempts: int | None,
-        retry_failed: bool,
-        clock: SteadyClock,
-        last_event: int,
-        closed: Callable[[], None],
-    ) -> None:
-        self._writer = writer
-        self._codec = codec
-        self._numbers = numbers
-        self._batch = batch
-        self._session = session
-        self._index = index
-        self._retry_failed = retry_failed
-        self._clock = clock
-        self._last_event = last_event
-        """The last number of an event before the journal was opened."""
-        self._closed: Callable[[], None] | None = closed
-        self.name: str = name
-        self.items: int = index.items
+    name: str
+    max_attempts: int | None
+    """Attempts that an item may have over all processes; None without a limit."""
+    _writer: Writer
+    _codec: Codec
+    _numbers: Numbers
+    _batch: int
+    _session: int
+    _index: KeyIndex
+    _retry_failed: bool
+    _clock: SteadyClock
+    _last_event: int
+    """The last number of an event before the journal was opened."""
+    _closed: Callable[[], None] | None
+
+    @property
+    def items(self) -> int:
         """How many items there are from former sessions."""
-        self.max_attempts: int | None = max_attempts
-        """Attempts that an item may have over all processes; None without a limit."""
+        return self._index.items
 
     # What is known ----------------------------------------------------------------------------
 

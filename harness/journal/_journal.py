@@ -27,7 +27,7 @@ from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend
-from harness.journal._batch import JournalBatch
+from harness.journal._batch import JournalBatch, Numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
@@ -37,14 +37,6 @@ from harness.journal._queries import items_of_batch, last_numbers, span_of_batch
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
 from harness.runs import current_run
-
-
-@attrs.frozen(kw_only=True)
-class _Settings:
-    version: str | None
-    max_attempts: int | None
-    retry_failed: bool
-    force: bool
 
 
 class Journal(JournalEffects):
@@ -57,16 +49,19 @@ class Journal(JournalEffects):
         self,
         name: str,
         writer: Writer,
-        codec: Codec,
         owner: Owner,
-        settings: _Settings,
-        last_numbers: tuple[int, int],
+        numbers: Numbers,
+        *,
+        codec: Codec,
+        version: str | None,
+        max_attempts: int | None,
+        retry_failed: bool,
+        force: bool,
     ) -> None:
         super().__init__(writer, codec)
         self._owner = owner
-        self._settings = settings
-        self._last_event, self._last_item = last_numbers
-        self._last_event_before = self._last_event
+        self._numbers = numbers
+        self._last_event_before = numbers.last_event
         """The last number of an event before this opening."""
         self._clock = SteadyClock()
         self._open_batches: set[str] = set()
@@ -77,29 +72,17 @@ class Journal(JournalEffects):
         self._indexes: set[KeyIndex] = set()
         self.name: str = name
         """The path of the file, or the address of the database without its password."""
+        self.version: str | None = version
+        """The version of the code, as `open_journal` was told."""
+        self.max_attempts: int | None = max_attempts
+        """Attempts that an item may have over all processes; None without a limit."""
+        self.retry_failed: bool = retry_failed
+        """Whether failed items are tried again."""
+        self.force: bool = force
+        """Whether to go on with batches of other code or settings."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"
-
-    @property
-    def version(self) -> str | None:
-        """The version of the code, as `open_journal` was told."""
-        return self._settings.version
-
-    @property
-    def max_attempts(self) -> int | None:
-        """Attempts that an item may have over all processes; None without a limit."""
-        return self._settings.max_attempts
-
-    @property
-    def retry_failed(self) -> bool:
-        """Whether failed items are tried again."""
-        return self._settings.retry_failed
-
-    @property
-    def force(self) -> bool:
-        """Whether to go on with batches of other code or settings."""
-        return self._settings.force
 
     def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
         """Return what the engine of a fan-out needs to write here.
@@ -128,16 +111,6 @@ class Journal(JournalEffects):
           content: Returns what of an item makes it the same as before; None: all of it.
         """
         return IdentifiedJournal(self, target=target, settings=settings, content=content)
-
-    def next_item(self) -> int:
-        """Return a number that no item has had."""
-        self._last_item += 1
-        return self._last_item
-
-    def next_event(self) -> int:
-        """Return a number that no attempt and no ending has had."""
-        self._last_event += 1
-        return self._last_event
 
     async def open_batch(
         self,
@@ -193,8 +166,8 @@ class Journal(JournalEffects):
                     name=name,
                     target=target,
                     settings=dict(settings),
-                    next_event=self._last_event + 1,
-                    next_item=self._last_item + 1,
+                    next_event=self._numbers.last_event + 1,
+                    next_item=self._numbers.last_item + 1,
                 )
             )
         except BaseException:
@@ -203,9 +176,9 @@ class Journal(JournalEffects):
             raise
         self._opened.add(name)
         return JournalBatch(
-            self._writer,
-            self._codec if codec is None else codec,
-            self,
+            writer=self._writer,
+            codec=self._codec if codec is None else codec,
+            numbers=self._numbers,
             batch=batch,
             session=session,
             name=name,
@@ -262,10 +235,11 @@ class Journal(JournalEffects):
             "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
         )
         now = self._clock.now()
+        row = (target, self.version, settings_json)
         changes: list[tuple[str, tuple[Any, ...]]] = []
         if known:
             batch, *before = known[0]
-            differences = _differences(before, [target, self.version, settings_json])
+            differences = _differences(before, list(row))
             if differences and not self.force:
                 raise JournalMismatchError(
                     f"the batch {name!r} of the journal {self.name!r} was recorded by other code "
@@ -274,22 +248,15 @@ class Journal(JournalEffects):
                     "with force=True to keep them"
                 )
             if differences:
-                changes.append(
-                    (
-                        "UPDATE harness_batches SET target = ?, version = ?, settings = ? "
-                        "WHERE id = ?",
-                        (target, self.version, settings_json, batch),
-                    )
-                )
+                update = "UPDATE harness_batches SET target = ?, version = ?, settings = ?"
+                changes.append((f"{update} WHERE id = ?", (*row, batch)))
         else:
             batch = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_batches")[0][0]
-            changes.append(
-                (
-                    "INSERT INTO harness_batches (id, name, target, version, settings, "
-                    "created_at) VALUES (?, ?, ?, ?, ?, ?)",
-                    (batch, name, target, self.version, settings_json, now),
-                )
+            insert = (
+                "INSERT INTO harness_batches (id, name, target, version, settings, created_at) "
+                "VALUES (?, ?, ?, ?, ?, ?)"
             )
+            changes.append((insert, (batch, name, *row, now)))
         session = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_sessions")[0][0]
         changes.append(
             (
@@ -314,22 +281,16 @@ def _run_id() -> str | None:
         return None
 
 
+@attrs.frozen
 class _JournalOfForm:
     """A journal, as seen by the engine of a function whose values have a form of their own."""
 
-    __slots__ = ("_codec", "_journal")
-
-    def __init__(self, journal: Journal, codec: Codec) -> None:
-        self._journal = journal
-        self._codec = codec
+    _journal: Journal
+    _codec: Codec
 
     @property
     def name(self) -> str:
         return self._journal.name
-
-    @property
-    def retry_failed(self) -> bool:
-        return self._journal.retry_failed
 
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
@@ -466,14 +427,21 @@ def open_journal(
             raise TypeError(
                 f"open_journal({what}=...) takes a function, not {function!r}; None is for JSON"
             )
-    settings = _Settings(
-        version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
+    make = partial(
+        Journal,
+        codec=Codec(encode, decode),
+        version=version,
+        max_attempts=max_attempts,
+        retry_failed=retry_failed,
+        force=force,
     )
-    return _open(name, Codec(encode, decode), settings)
+    return _open(name, make)
 
 
 @asynccontextmanager
-async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[Journal]:
+async def _open(
+    name: str, make: Callable[[str, Writer, Owner, Numbers], Journal]
+) -> AsyncGenerator[Journal]:
     owner = this_process()
     hold = ClockHold()
     hold.begin()
@@ -482,7 +450,7 @@ async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[
         backend, last = await trio.to_thread.run_sync(_open_in_thread, name, owner)
     finally:
         hold.end(1)
-    journal = Journal(backend.name, Writer(backend), codec, owner, settings, last)
+    journal = make(backend.name, Writer(backend), owner, Numbers(*last))
     try:
         yield journal
     except BaseException:
