@@ -50,6 +50,7 @@ FLOORS = {
 
 INNER_FLOORS: dict[str, dict[str, int]] = {
     "testing": {
+        "_asked": 0,
         "_clock": 0,
         "_outcomes": 0,
         "schedules": 0,
