@@ -30,18 +30,20 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class UnreadableRequest(Exception):
-    """A request that the API would answer with status 400."""
+    """A request that the API would answer with status 400, or another for bad requests."""
 
-    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+    def __init__(self, message: str, *, parameter: str | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.message = message
         self.parameter = parameter
+        self.status = status
 
 
 @attrs.frozen(kw_only=True)
 class Ask:
     """What a request asks for."""
 
+    body: JSONObject
     model: str
     prompt: str
     input_tokens: int
@@ -58,7 +60,6 @@ class Completion:
     created: int
     """Epoch seconds."""
     ask: Ask
-    body: Mapping[str, Any]
     text: str
     tool_calls: Sequence[AnswerToolCall]
     input_tokens: int
@@ -100,6 +101,7 @@ class Dialect(ABC):
         instructions = self.instructions and body.get(self.instructions)
         characters = count_characters(body[self.messages], instructions, body.get("tools"))
         return Ask(
+            body=body,
             model=_read_model(body),
             prompt=prompt,
             input_tokens=count_tokens(characters),

@@ -56,7 +56,7 @@ class OpenAIChat(OpenAI):
     def events(self, completion: Completion) -> list[bytes]:
         """Return the answer as server-sent events, framed."""
         frame = _frame(completion, "chat.completion.chunk")
-        options = completion.body.get("stream_options")
+        options = completion.ask.body.get("stream_options")
         with_usage = bool(options and options.get("include_usage"))
         if with_usage:
             frame["usage"] = None  # Every chunk names it then; the last one fills it in.

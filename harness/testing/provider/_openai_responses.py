@@ -102,7 +102,7 @@ def _items(completion: Completion) -> list[JSONObject]:
 
 
 def _response(completion: Completion, *, output: list[JSONObject], ended: bool) -> JSONObject:
-    body = completion.body
+    body = completion.ask.body
     cut_short = ended and completion.truncated
     status = "incomplete" if cut_short else "completed" if ended else "in_progress"
     return {

@@ -20,6 +20,7 @@ import h11
 import trio
 
 from harness.testing.provider._core import Core, Incoming
+from harness.testing.provider._dialect import UnreadableRequest
 from harness.testing.provider._http_reply import HttpReply
 
 T = TypeVar("T")
@@ -36,15 +37,6 @@ _LINGER_FOR_NO_TIME = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 
 
 class _ClientGone(Exception):
     """The client closed the connection while it was owed an answer."""
-
-
-class _Refused(Exception):
-    """What came in can't be answered by the core, and the connection must close."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 @attrs.define(eq=False)
@@ -70,7 +62,7 @@ class HttpConnection:
                 self.scope.deadline = trio.current_time() + IDLE_SECONDS
                 try:
                     incoming = await self._receive_request()
-                except _Refused as refused:
+                except UnreadableRequest as refused:
                     await self._send_refusal(refused)
                     return
                 if incoming is None:
@@ -157,16 +149,17 @@ class HttpConnection:
                 if closed:
                     return None  # In the middle of a request; nobody is left to be told.
                 status = error.error_status_hint
-                raise _Refused(status, f"this is not HTTP/1.1: {error}") from error
+                message = f"this is not HTTP/1.1: {error}"
+                raise UnreadableRequest(message, status=status) from error
             if isinstance(event, h11.Request):
                 request = event
                 announced = _announced_bytes(request)
                 if announced > MAX_BODY_BYTES:
-                    raise _Refused(413, _too_large(announced))
+                    raise UnreadableRequest(_too_large(announced), status=413)
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > MAX_BODY_BYTES:
-                    raise _Refused(413, _too_large(size))
+                    raise UnreadableRequest(_too_large(size), status=413)
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert request is not None
@@ -216,9 +209,9 @@ class HttpConnection:
         else:
             self.core.tally.answered += reply.accepted
 
-    async def _send_refusal(self, refused: _Refused) -> None:
+    async def _send_refusal(self, refused: UnreadableRequest) -> None:
         """Say what was wrong, and close so that the client still gets to read it."""
-        reply = self.core.refuse("", refused.status, refused.message)
+        reply = self.core.refuse("", refused)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         reply = attrs.evolve(reply, headers=[*reply.headers, ("connection", "close")])
