@@ -39,47 +39,35 @@ from harness.journal._writer import Writer
 from harness.runs import current_run
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Journal(JournalEffects):
     """A durable record of batches and effects. Made by `open_journal`.
 
     Give it to `harness.fan_out` for batches, and to `harness.shared.open_once` for effects.
     """
 
-    def __init__(
-        self,
-        name: str,
-        writer: Writer,
-        owner: Owner,
-        numbers: Numbers,
-        *,
-        codec: Codec,
-        version: str | None,
-        max_attempts: int | None,
-        retry_failed: bool,
-        force: bool,
-    ) -> None:
-        super().__init__(writer, codec)
-        self._owner = owner
-        self._numbers = numbers
-        self._last_event_before = numbers.last_event
-        """The last number of an event before this opening."""
-        self._clock = SteadyClock()
-        self._open_batches: set[str] = set()
-        self._opened: set[str] = set()
-        """Names of the batches that were opened so far."""
-        self._opened_in = _run_id()
-        """In which run it was opened; None outside of any."""
-        self._indexes: set[KeyIndex] = set()
-        self.name: str = name
-        """The path of the file, or the address of the database without its password."""
-        self.version: str | None = version
-        """The version of the code, as `open_journal` was told."""
-        self.max_attempts: int | None = max_attempts
-        """Attempts that an item may have over all processes; None without a limit."""
-        self.retry_failed: bool = retry_failed
-        """Whether failed items are tried again."""
-        self.force: bool = force
-        """Whether to go on with batches of other code or settings."""
+    name: str
+    """The path of the file, or the address of the database without its password."""
+    version: str | None
+    """The version of the code, as `open_journal` was told."""
+    max_attempts: int | None
+    """Attempts that an item may have over all processes; None without a limit."""
+    retry_failed: bool
+    """Whether failed items are tried again."""
+    force: bool
+    """Whether to go on with batches of other code or settings."""
+
+    _owner: Owner
+    _numbers: Numbers
+    _last_event_before: int
+    """The last number of an event before this opening."""
+    _clock: SteadyClock = attrs.field(factory=SteadyClock, init=False)
+    _open_batches: set[str] = attrs.field(factory=set[str], init=False)
+    _opened: set[str] = attrs.field(factory=set[str], init=False)
+    """Names of the batches that were opened so far."""
+    _opened_in: str | None = attrs.field(factory=lambda: _run_id(), init=False)
+    """In which run it was opened; None outside of any."""
+    _indexes: set[KeyIndex] = attrs.field(factory=set[KeyIndex], init=False)
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"
@@ -427,46 +415,48 @@ def open_journal(
             raise TypeError(
                 f"open_journal({what}=...) takes a function, not {function!r}; None is for JSON"
             )
-    make = partial(
-        Journal,
-        codec=Codec(encode, decode),
-        version=version,
-        max_attempts=max_attempts,
-        retry_failed=retry_failed,
-        force=force,
-    )
-    return _open(name, make)
+    codec = Codec(encode, decode)
 
-
-@asynccontextmanager
-async def _open(
-    name: str, make: Callable[[str, Writer, Owner, Numbers], Journal]
-) -> AsyncGenerator[Journal]:
-    owner = this_process()
-    hold = ClockHold()
-    hold.begin()
-    try:
-        # Not abandoned when cancelled: whoever opens must also close, and it takes milliseconds.
-        backend, last = await trio.to_thread.run_sync(_open_in_thread, name, owner)
-    finally:
-        hold.end(1)
-    journal = make(backend.name, Writer(backend), owner, Numbers(*last))
-    try:
-        yield journal
-    except BaseException:
-        # What ended the block is to be told, not that the same disk can't be written to either.
-        with contextlib.suppress(Exception):
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Journal]:
+        owner = this_process()
+        hold = ClockHold()
+        hold.begin()
+        try:
+            # Not abandoned when cancelled: whoever opens must close, and it takes milliseconds.
+            backend, numbers = await trio.to_thread.run_sync(_open_in_thread, name, owner)
+        finally:
+            hold.end(1)
+        journal = Journal(
+            name=backend.name,
+            writer=Writer(backend),
+            codec=codec,
+            version=version,
+            max_attempts=max_attempts,
+            retry_failed=retry_failed,
+            force=force,
+            owner=owner,
+            numbers=numbers,
+            last_event_before=numbers.last_event,
+        )
+        try:
+            yield journal
+        except BaseException:
+            # What ended the block is to be told, not that the same disk can't be written to either.
+            with contextlib.suppress(Exception):
+                await journal._close()
+            raise
+        else:
             await journal._close()
-        raise
-    else:
-        await journal._close()
+
+    return opened()
 
 
-def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, tuple[int, int]]:
+def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, Numbers]:
     """Open the database; return the last numbers of an event and of an item along with it."""
     backend = open_for_writing(name, owner)
     try:
-        return backend, last_numbers(backend)
+        return backend, Numbers(*last_numbers(backend))
     except BaseException:
         backend.close()
         raise
