@@ -71,17 +71,17 @@ class JournalBatch:
     name: str
     max_attempts: int | None
     """Attempts that an item may have over all processes; None without a limit."""
-    _writer: Writer
-    _codec: Codec
-    _numbers: Numbers
-    _batch: int
-    _session: int
-    _index: KeyIndex
-    _retry_failed: bool
-    _clock: SteadyClock
-    _last_event: int
+    _writer: Writer = attrs.field(alias="writer")
+    _codec: Codec = attrs.field(alias="codec")
+    _numbers: Numbers = attrs.field(alias="numbers")
+    _batch: int = attrs.field(alias="batch")
+    _session: int = attrs.field(alias="session")
+    _index: KeyIndex = attrs.field(alias="index")
+    _retry_failed: bool = attrs.field(alias="retry_failed")
+    _clock: SteadyClock = attrs.field(alias="clock")
+    _last_event: int = attrs.field(alias="last_event")
     """The last number of an event before the journal was opened."""
-    _closed: Callable[[], None] | None
+    _closed: Callable[[], None] | None = attrs.field(alias="closed")
 
     @property
     def items(self) -> int:

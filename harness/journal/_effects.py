@@ -36,8 +36,8 @@ EFFECTS_PER_STATEMENT = 64
 class JournalEffects:
     """Records effects through a journal's writer."""
 
-    _writer: Writer
-    _codec: Codec
+    _writer: Writer = attrs.field(alias="writer")
+    _codec: Codec = attrs.field(alias="codec")
     effects_under_way: dict[Hashable, object] = attrs.field(factory=dict, init=False)
     """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
     _taken: set[int] | None = attrs.field(default=None, init=False)

@@ -57,9 +57,9 @@ class Journal(JournalEffects):
     force: bool
     """Whether to go on with batches of other code or settings."""
 
-    _owner: Owner
-    _numbers: Numbers
-    _last_event_before: int
+    _owner: Owner = attrs.field(alias="owner")
+    _numbers: Numbers = attrs.field(alias="numbers")
+    _last_event_before: int = attrs.field(alias="last_event_before")
     """The last number of an event before this opening."""
     _clock: SteadyClock = attrs.field(factory=SteadyClock, init=False)
     _open_batches: set[str] = attrs.field(factory=set[str], init=False)

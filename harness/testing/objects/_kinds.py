@@ -89,6 +89,7 @@ class Walker(Protocol):
 
     def attributes(self, thing: Any, place: Place, levels: int, /) -> bool:
         """Look at an object's attributes, and return whether it can have any."""
+        ...
 
     def in_code(self, code: types.CodeType, names: dict[str, Any], /) -> None:
         """Look at what some code names; ``names`` are the globals of its module."""

@@ -89,7 +89,7 @@ class WholePart(Part):
 
     _take: Callable[[Any], Any]
     _put: Callable[[Any, Any], object]
-    _by_value: bool = attrs.field(default=False, kw_only=True)
+    _by_value: bool = attrs.field(default=False, alias="by_value", kw_only=True)
 
     def take(self) -> Any:
         return self._take(self.thing)

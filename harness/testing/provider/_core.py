@@ -74,6 +74,7 @@ class Patience(Protocol):
 
     async def wait_for(self, answer: Awaitable[T]) -> T:
         """Wait for the test's answer."""
+        ...
 
 
 @attrs.frozen(kw_only=True)

@@ -30,6 +30,7 @@ class Chooser(Protocol):
 
     def choose(self, tasks: Sequence[int]) -> int:
         """Return the index of the task that goes on; 0 for no switch."""
+        ...
 
 
 @attrs.define(eq=False)
