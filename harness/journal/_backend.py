@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
 from harness.errors import JournalFormatError, JournalLockedError, JournalMissingError
@@ -170,10 +170,9 @@ class Backend(ABC):
 
     def roll_back(self) -> None:
         """Undo the transaction, if there is one."""
-        try:
+        # There may be no transaction, or no database any more; the first error is told.
+        with suppress(Exception):
             self.execute("ROLLBACK")
-        except Exception:
-            pass  # There is no transaction, or no database any more; the first error is told.
 
     # The tables -------------------------------------------------------------------------------
 

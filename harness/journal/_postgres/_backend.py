@@ -15,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
@@ -277,11 +278,10 @@ class PostgresBackend(Backend):
         """Close the connection, which gives the lock back."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
+            # If the connection is broken, the server does it.
+            with suppress(psycopg.Error):
                 # The server would give it back too, some time after the connection has ended.
                 connection.execute("SELECT pg_advisory_unlock_all()")
-            except psycopg.Error:
-                pass  # Then the connection is broken, and the server does it.
             connection.close()
 
     def _lock(self) -> bool:

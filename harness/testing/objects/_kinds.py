@@ -305,13 +305,11 @@ class RunVariablePart(Part):
             return ()
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and its values with it.
             if contents:
                 self.thing.set(contents[0])
             elif self.take() and self._unset is not None:
                 self._reset(self._unset)
-        except RuntimeError:
-            pass  # The loop has ended, and its values with it.
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         same = len(before) == len(after) and all(map(is_, before, after))
