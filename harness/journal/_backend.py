@@ -8,15 +8,12 @@ errors mean, and where its dialect differs. Statements are written with ``?``.
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, TypeVar
 
-from harness.errors import (
-    JournalError,
-    JournalFormatError,
-    JournalLockedError,
-    JournalMissingError,
-)
+from harness.errors import JournalFormatError, JournalLockedError, JournalMissingError
 from harness.journal import _schema
 from harness.journal._owner import Owner, words_for
 
@@ -28,112 +25,95 @@ Rows = Mapping[str, list[Any]]
 """Rows for tables: of each the values, one row after the other. Not a tuple per row, since a
 hundred thousand of those a second keep Python's garbage collector busy."""
 
-ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
-"""A statement per size is prepared once; a group of records is cut into these."""
 
-
-class Backend(Protocol):
+class Backend(ABC):
     """An opened journal file, or database on a server."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in messages; no password in it."""
-        ...
+    types: ClassVar[Mapping[str, str]]
+    begin_statement: ClassVar[str]
+    token_query: ClassVar[str]
 
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        """What it is called in messages; no password in it."""
+        self._owner: Owner | None = None
+
+    # What a database adds ---------------------------------------------------------------------
+
+    @abstractmethod
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the journal if there is none.
+        """Open for writing, and make the journal if there is none; to be closed if it fails.
 
         Raises:
           JournalError: if that is not possible; nothing was changed then.
         """
-        ...
 
+    @abstractmethod
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes.
+        """Open for reading, also while another process writes; to be closed if it fails.
 
         Raises:
           JournalError: if there is no journal to be read.
         """
-        ...
 
+    @abstractmethod
     def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable."""
-        ...
 
-    def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
-        """Execute statements, all or none, and return how many rows each of them changed."""
-        ...
-
-    def transaction(self, work: Callable[[], T]) -> T:
-        """Do some work, all of it or nothing: what it changes is durable when this returns.
-
-        What is changed must be the same if it is changed twice.
-        """
-        ...
-
+    @abstractmethod
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
-        """Execute a statement; within a `transaction`."""
-        ...
+        """Execute a statement, and return a cursor; to change something, in a `transaction`."""
 
-    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
-        """Return the rows of a query."""
-        ...
-
+    @abstractmethod
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
-        ...
 
+    @abstractmethod
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into a table of the temporary database ``index``."""
-        ...
 
+    @abstractmethod
     def vacuum(self) -> int:
         """Give the room of deleted rows back to the disk; return how many bytes that was."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what is held; a second time does nothing."""
-        ...
 
-
-class SqlBackend:
-    """What the two databases share."""
-
-    types: Mapping[str, str]
-    begin_statement: str
-    token_query: str
-
-    def __init__(self, name: str) -> None:
-        self.name: str = name
-        self._owner: Owner | None = None
-        self._inserts: dict[tuple[str, int], str] = {}
-
-    # What a database adds ---------------------------------------------------------------------
-
-    def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
-        """Execute a statement, and return a cursor with ``fetchall`` and ``rowcount``."""
-        raise NotImplementedError
-
+    @abstractmethod
     def translate(self, error: Exception) -> Exception:
         """Return what a database's error means for a journal."""
-        raise NotImplementedError
 
+    @abstractmethod
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none, None if they are foreign."""
-        raise NotImplementedError
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Raise what an error of the database means for a journal in its place."""
+        try:
+            yield
+        except Exception as error:
+            meant = self.translate(error)
+            if meant is error:
+                raise
+            raise meant from error
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Roll back if the block raises; as `translating` besides."""
+        with self.translating():
+            try:
+                yield
+            except Exception:
+                self.roll_back()
+                raise
+
+    def through(self, work: Callable[[], T]) -> T:
+        """Do something with the connection."""
+        return work()
 
     # Transactions -----------------------------------------------------------------------------
-
-    def write(self, rows: Rows) -> None:
-        """Append rows to tables, all or none, and return when they are durable."""
-        try:
-            self.begin()
-            for table in _schema.COLUMNS:
-                self._append(table, rows.get(table, []))
-            self.commit()
-        except Exception as error:
-            self.roll_back()
-            raise self.translate(error) from error
 
     def change(self, changes: Sequence[tuple[str, Row]]) -> list[int]:
         """Execute statements, all or none, and return how many rows each of them changed."""
@@ -142,23 +122,25 @@ class SqlBackend:
         )
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Do some work, all of it or nothing: what it changes is durable when this returns."""
-        try:
+        """Do some work, all of it or nothing: what it changes is durable when this returns.
+
+        What is changed must be the same if it is changed twice.
+        """
+
+        def once() -> T:
             self.begin()
             done = work()
             self.commit()
-        except Exception as error:
-            self.roll_back()
-            raise self.translate(error) from error
-        return done
+            return done
+
+        with self.all_or_nothing():
+            return self.through(once)
 
     def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
         """Return the rows of a query."""
-        try:
-            rows: list[Row] = self.execute(query, arguments).fetchall()
-        except Exception as error:
-            raise self.translate(error) from error
-        return rows
+        with self.translating():
+            rows: list[Row] = self.through(lambda: self.execute(query, arguments).fetchall())
+            return rows
 
     def begin(self) -> None:
         """Start a transaction that nobody else can write in, and look for our token.
@@ -188,30 +170,9 @@ class SqlBackend:
 
     def roll_back(self) -> None:
         """Undo the transaction, if there is one."""
-        try:
+        # There may be no transaction, or no database any more; the first error is told.
+        with suppress(Exception):
             self.execute("ROLLBACK")
-        except Exception:
-            pass  # There is no transaction, or no database any more; the first error is told.
-
-    def _append(self, table: str, values: list[Any]) -> None:
-        columns = len(_schema.COLUMNS[table])
-        start = 0
-        for size in ROWS_PER_STATEMENT:
-            width = size * columns
-            while len(values) - start >= width:
-                self.execute(self._insert(table, size), values[start : start + width])
-                start += width
-
-    def _insert(self, table: str, size: int) -> str:
-        statement = self._inserts.get((table, size))
-        if statement is None:
-            columns = _schema.COLUMNS[table]
-            places = f"({', '.join('?' * len(columns))})"
-            statement = (
-                f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([places] * size)}"
-            )
-            self._inserts[table, size] = statement
-        return statement
 
     # The tables -------------------------------------------------------------------------------
 
@@ -221,7 +182,7 @@ class SqlBackend:
         newest = len(_schema.MIGRATIONS)
         self.check_version(version, migrates=True)
         assert version is not None
-        try:
+        with self.all_or_nothing():
             self.execute(self.begin_statement)
             for step in range(version, newest):
                 for statement in _schema.statements(_schema.MIGRATIONS[step], self.types):
@@ -231,9 +192,6 @@ class SqlBackend:
             self.execute("DELETE FROM harness_meta WHERE name = 'owner'")
             self.execute("INSERT INTO harness_meta VALUES ('owner', ?)", (owner.text,))
             self.commit()
-        except Exception as error:
-            self.roll_back()
-            raise self.translate(error) from error
         self._owner = owner
 
     def set_version(self, version: int) -> None:
@@ -267,8 +225,3 @@ class SqlBackend:
                 f"the journal {self.name!r} has version {version}, and is brought to version "
                 f"{newest} by the next batch that writes to it"
             )
-
-
-def describe(error: Exception) -> JournalError:
-    """Return the error for what a database said that has no name of its own."""
-    return JournalError(f"{type(error).__name__}: {error}")

@@ -40,8 +40,7 @@ def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str])
     """
     copy = Path(os.path.abspath(dest))
     _refuse_existing(copy)
-    backend = open_for_reading(os.fspath(source))
-    with closing(backend):
+    with closing(open_for_reading(os.fspath(source))) as backend:
         if not isinstance(backend, SqliteBackend):
             raise JournalError(
                 f"the journal {backend.name!r} is on a server, which makes its own copies; use "

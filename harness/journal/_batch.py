@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import trio
@@ -44,59 +44,51 @@ class _Entry(Entry):
     """Its row, as long as it is not written."""
 
 
-class Numbers(Protocol):
+@attrs.define(eq=False)
+class Numbers:
     """Gives out the numbers of items and of events, which grow."""
+
+    last_event: int
+    last_item: int
 
     def next_item(self) -> int:
         """Return a number that no item has had."""
-        ...
+        self.last_item += 1
+        return self.last_item
 
     def next_event(self) -> int:
         """Return a number that no attempt and no ending has had."""
-        ...
+        self.last_event += 1
+        return self.last_event
 
 
+@attrs.define(eq=False, kw_only=True)
 class JournalBatch:
     """Implements `harness.fanout.FanOutBatch` on a writer. Made by `Journal.open_batch`."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        codec: Codec,
-        numbers: Numbers,
-        *,
-        batch: int,
-        session: int,
-        name: str,
-        index: KeyIndex,
-        max_attempts: int | None,
-        retry_failed: bool,
-        clock: SteadyClock,
-        last_event: int,
-        closed: Callable[[], None],
-        origin: str,
-        forgotten: Mapping[str, str],
-    ) -> None:
-        self._origin = origin
-        """What the journal is called in every session, and in every copy."""
-        self._forgotten = forgotten
-        """For items that were forgotten, by `forgotten_name`, how often."""
-        self._writer = writer
-        self._codec = codec
-        self._numbers = numbers
-        self._batch = batch
-        self._session = session
-        self._index = index
-        self._retry_failed = retry_failed
-        self._clock = clock
-        self._last_event = last_event
-        """The last number of an event before the journal was opened."""
-        self._closed: Callable[[], None] | None = closed
-        self.name: str = name
-        self.items: int = index.items
+    name: str
+    max_attempts: int | None
+    """Attempts that an item may have over all processes; None without a limit."""
+    _writer: Writer = attrs.field(alias="writer")
+    _codec: Codec = attrs.field(alias="codec")
+    _numbers: Numbers = attrs.field(alias="numbers")
+    _batch: int = attrs.field(alias="batch")
+    _session: int = attrs.field(alias="session")
+    _index: KeyIndex = attrs.field(alias="index")
+    _retry_failed: bool = attrs.field(alias="retry_failed")
+    _clock: SteadyClock = attrs.field(alias="clock")
+    _last_event: int = attrs.field(alias="last_event")
+    """The last number of an event before the journal was opened."""
+    _closed: Callable[[], None] | None = attrs.field(alias="closed")
+    _origin: str = attrs.field(alias="origin")
+    """What the journal is called in every session, and in every copy."""
+    _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
+    """For items that were forgotten, by `forgotten_name`, how often."""
+
+    @property
+    def items(self) -> int:
         """How many items there are from former sessions."""
-        self.max_attempts: int | None = max_attempts
-        """Attempts that an item may have over all processes; None without a limit."""
+        return self._index.items
 
     # What is known ----------------------------------------------------------------------------
 

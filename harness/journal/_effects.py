@@ -32,18 +32,18 @@ COLUMNS = ("id", "key", "idempotency_key", "state", "value", "intended_at", "don
 EFFECTS_PER_STATEMENT = 64
 
 
+@attrs.define(eq=False, kw_only=True)
 class JournalEffects:
     """Records effects through a journal's writer."""
 
-    def __init__(self, writer: Writer, codec: Codec) -> None:
-        self._writer = writer
-        self._codec = codec
-        self.effects_under_way: dict[Hashable, object] = {}
-        """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
-        self._taken: set[int] | None = None
-        """Hashes of all idempotency keys, since the first new effect. For the writer's thread."""
-        self._last_effect = 0
-        """The number of the latest effect; known together with those."""
+    _writer: Writer = attrs.field(alias="writer")
+    _codec: Codec = attrs.field(alias="codec")
+    effects_under_way: dict[Hashable, object] = attrs.field(factory=dict, init=False)
+    """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
+    _taken: set[int] | None = attrs.field(default=None, init=False)
+    """Hashes of all idempotency keys, since the first new effect. For the writer's thread."""
+    _last_effect: int = attrs.field(default=0, init=False)
+    """The number of the latest effect; known together with those."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
         """Record that the effect is about to begin, and return what was known of it before.

@@ -294,30 +294,21 @@ class JournalEditor(JournalReader):
           JournalError: if there is no such batch, or an item isn't in it; nothing is changed then.
         """
         number = self._number_of(batch)
-        if keys is None:
-            of_batch = "(SELECT id FROM harness_items WHERE batch = ?)"
-            count = self._backend.fetch(
-                "SELECT count(DISTINCT digest) FROM harness_items WHERE batch = ?", (number,)
-            )[0][0]
-            self._backend.change(
-                [
-                    *keep_last_numbers(*last_numbers(self._backend)),
-                    *forget_again(self._backend, [forgotten_name(batch)]),
-                    (f"DELETE FROM harness_attempts WHERE item IN {of_batch}", (number,)),
-                    (f"DELETE FROM harness_endings WHERE item IN {of_batch}", (number,)),
-                    ("DELETE FROM harness_items WHERE batch = ?", (number,)),
-                    ("DELETE FROM harness_sessions WHERE batch = ?", (number,)),
-                    ("DELETE FROM harness_batches WHERE id = ?", (number,)),
-                ]
-            )
-            return int(count)
-        digests = self._digests(number, keys)
-        self._numbers_of(number, batch, digests.values())
         changes = keep_last_numbers(*last_numbers(self._backend))
-        names = [forgotten_name(batch, key_to_json(key)) for key in digests.values()]
-        changes += forget_again(self._backend, names)
-        self._backend.change(changes + _deletions(number, list(digests)))
-        return len(digests)
+        if keys is None:
+            query = "SELECT count(DISTINCT digest) FROM harness_items WHERE batch = ?"
+            count = int(self._backend.fetch(query, (number,))[0][0])
+            names = [forgotten_name(batch)]
+            changes += _deletions_where("batch = ?", (number,))
+            changes.append(("DELETE FROM harness_sessions WHERE batch = ?", (number,)))
+            changes.append(("DELETE FROM harness_batches WHERE id = ?", (number,)))
+        else:
+            digests = self._digests(number, keys)
+            count = len(self._numbers_of(number, batch, digests.values()))
+            names = [forgotten_name(batch, key_to_json(key)) for key in digests.values()]
+            changes += _deletions(number, list(digests))
+        self._backend.change(changes + forget_again(self._backend, names))
+        return count
 
     def forget_before(self, when: float, batch: str | None = None) -> int:
         """Delete what ended before a moment, and all that is recorded of it, from the totals too.
@@ -406,14 +397,18 @@ def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:
     changes: list[tuple[str, Row]] = []
     for part in _parts(digests):
         places = ", ".join("?" * len(part))
-        of_keys = f"(SELECT id FROM harness_items WHERE batch = ? AND digest IN ({places}))"
-        row = (batch, *part)
-        changes += [
-            (f"DELETE FROM harness_attempts WHERE item IN {of_keys}", row),
-            (f"DELETE FROM harness_endings WHERE item IN {of_keys}", row),
-            (f"DELETE FROM harness_items WHERE batch = ? AND digest IN ({places})", row),
-        ]
+        changes += _deletions_where(f"batch = ? AND digest IN ({places})", (batch, *part))
     return changes
+
+
+def _deletions_where(condition: str, row: Row) -> list[tuple[str, Row]]:
+    """Return the statements that delete such items, and what is recorded of them."""
+    items = f"harness_items WHERE {condition}"
+    return [
+        (f"DELETE FROM harness_attempts WHERE item IN (SELECT id FROM {items})", row),
+        (f"DELETE FROM harness_endings WHERE item IN (SELECT id FROM {items})", row),
+        (f"DELETE FROM {items}", row),
+    ]
 
 
 def _parts(digests: list[bytes]) -> Iterator[list[bytes]]:
@@ -432,8 +427,7 @@ def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
       JournalFormatError: if it is no journal, or a damaged one.
       JournalError: if it isn't there or can't be read.
     """
-    backend = open_for_reading(os.fspath(path))
-    with closing(backend):
+    with closing(open_for_reading(os.fspath(path))) as backend:
         yield JournalReader(backend)
 
 
@@ -451,6 +445,5 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
     """
     name = os.fspath(path)
     open_for_reading(name).close()  # Opening for writing would make one.
-    backend = open_for_writing(name, this_process())
-    with closing(backend):
+    with closing(open_for_writing(name, this_process())) as backend:
         yield JournalEditor(backend)

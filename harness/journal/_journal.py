@@ -28,7 +28,7 @@ from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend
-from harness.journal._batch import JournalBatch
+from harness.journal._batch import JournalBatch, Numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, KeyIndex
@@ -46,67 +46,38 @@ from harness.journal._writer import Writer
 from harness.runs import current_run
 
 
-@attrs.frozen(kw_only=True)
-class _Settings:
-    version: str | None
-    max_attempts: int | None
-    retry_failed: bool
-    force: bool
-
-
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Journal(JournalEffects):
     """A durable record of batches and effects. Made by `open_journal`.
 
     Give it to `harness.fan_out` for batches, and to `harness.shared.open_once` for effects.
     """
 
-    def __init__(
-        self,
-        name: str,
-        writer: Writer,
-        codec: Codec,
-        owner: Owner,
-        settings: _Settings,
-        last_numbers: tuple[int, int],
-    ) -> None:
-        super().__init__(writer, codec)
-        self._owner = owner
-        self._settings = settings
-        self._last_event, self._last_item = last_numbers
-        self._last_event_before = self._last_event
-        """The last number of an event before this opening."""
-        self._clock = SteadyClock()
-        self._open_batches: set[str] = set()
-        self._opened: set[str] = set()
-        """Names of the batches that were opened so far."""
-        self._opened_in = _run_id()
-        """In which run it was opened; None outside of any."""
-        self._indexes: set[KeyIndex] = set()
-        self.name: str = name
-        """The path of the file, or the address of the database without its password."""
+    name: str
+    """The path of the file, or the address of the database without its password."""
+    version: str | None
+    """The version of the code, as `open_journal` was told."""
+    max_attempts: int | None
+    """Attempts that an item may have over all processes; None without a limit."""
+    retry_failed: bool
+    """Whether failed items are tried again."""
+    force: bool
+    """Whether to go on with batches of other code or settings."""
+
+    _owner: Owner = attrs.field(alias="owner")
+    _numbers: Numbers = attrs.field(alias="numbers")
+    _last_event_before: int = attrs.field(alias="last_event_before")
+    """The last number of an event before this opening."""
+    _clock: SteadyClock = attrs.field(factory=SteadyClock, init=False)
+    _open_batches: set[str] = attrs.field(factory=set[str], init=False)
+    _opened: set[str] = attrs.field(factory=set[str], init=False)
+    """Names of the batches that were opened so far."""
+    _opened_in: str | None = attrs.field(factory=lambda: _run_id(), init=False)
+    """In which run it was opened; None outside of any."""
+    _indexes: set[KeyIndex] = attrs.field(factory=set[KeyIndex], init=False)
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"
-
-    @property
-    def version(self) -> str | None:
-        """The version of the code, as `open_journal` was told."""
-        return self._settings.version
-
-    @property
-    def max_attempts(self) -> int | None:
-        """Attempts that an item may have over all processes; None without a limit."""
-        return self._settings.max_attempts
-
-    @property
-    def retry_failed(self) -> bool:
-        """Whether failed items are tried again."""
-        return self._settings.retry_failed
-
-    @property
-    def force(self) -> bool:
-        """Whether to go on with batches of other code or settings."""
-        return self._settings.force
 
     def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
         """Return what the engine of a fan-out needs to write here.
@@ -135,16 +106,6 @@ class Journal(JournalEffects):
           content: Returns what of an item makes it the same as before; None: all of it.
         """
         return IdentifiedJournal(self, target=target, settings=settings, content=content)
-
-    def next_item(self) -> int:
-        """Return a number that no item has had."""
-        self._last_item += 1
-        return self._last_item
-
-    def next_event(self) -> int:
-        """Return a number that no attempt and no ending has had."""
-        self._last_event += 1
-        return self._last_event
 
     async def open_batch(
         self,
@@ -200,8 +161,8 @@ class Journal(JournalEffects):
                     name=name,
                     target=target,
                     settings=dict(settings),
-                    next_event=self._last_event + 1,
-                    next_item=self._last_item + 1,
+                    next_event=self._numbers.last_event + 1,
+                    next_item=self._numbers.last_item + 1,
                 )
             )
         except BaseException:
@@ -210,9 +171,9 @@ class Journal(JournalEffects):
             raise
         self._opened.add(name)
         return JournalBatch(
-            self._writer,
-            self._codec if codec is None else codec,
-            self,
+            writer=self._writer,
+            codec=self._codec if codec is None else codec,
+            numbers=self._numbers,
             batch=batch,
             session=session,
             name=name,
@@ -275,10 +236,11 @@ class Journal(JournalEffects):
             "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
         )
         now = self._clock.now()
+        row = (target, self.version, settings_json)
         changes: list[tuple[str, tuple[Any, ...]]] = []
         if known:
             batch, *before = known[0]
-            differences = _differences(before, [target, self.version, settings_json])
+            differences = _differences(before, list(row))
             if differences and not self.force:
                 raise JournalMismatchError(
                     f"the batch {name!r} of the journal {self.name!r} was recorded by other code "
@@ -287,22 +249,15 @@ class Journal(JournalEffects):
                     "with force=True to keep them"
                 )
             if differences:
-                changes.append(
-                    (
-                        "UPDATE harness_batches SET target = ?, version = ?, settings = ? "
-                        "WHERE id = ?",
-                        (target, self.version, settings_json, batch),
-                    )
-                )
+                update = "UPDATE harness_batches SET target = ?, version = ?, settings = ?"
+                changes.append((f"{update} WHERE id = ?", (*row, batch)))
         else:
             batch = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_batches")[0][0]
-            changes.append(
-                (
-                    "INSERT INTO harness_batches (id, name, target, version, settings, "
-                    "created_at) VALUES (?, ?, ?, ?, ?, ?)",
-                    (batch, name, target, self.version, settings_json, now),
-                )
+            insert = (
+                "INSERT INTO harness_batches (id, name, target, version, settings, created_at) "
+                "VALUES (?, ?, ?, ?, ?, ?)"
             )
+            changes.append((insert, (batch, name, *row, now)))
         session = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_sessions")[0][0]
         changes.append(
             (
@@ -328,22 +283,16 @@ def _run_id() -> str | None:
         return None
 
 
+@attrs.frozen
 class _JournalOfForm:
     """A journal, as seen by the engine of a function whose values have a form of their own."""
 
-    __slots__ = ("_codec", "_journal")
-
-    def __init__(self, journal: Journal, codec: Codec) -> None:
-        self._journal = journal
-        self._codec = codec
+    _journal: Journal
+    _codec: Codec
 
     @property
     def name(self) -> str:
         return self._journal.name
-
-    @property
-    def retry_failed(self) -> bool:
-        return self._journal.retry_failed
 
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
@@ -480,40 +429,49 @@ def open_journal(
             raise TypeError(
                 f"open_journal({what}=...) takes a function, not {function!r}; None is for JSON"
             )
-    settings = _Settings(
-        version=version, max_attempts=max_attempts, retry_failed=retry_failed, force=force
-    )
-    return _open(name, Codec(encode, decode), settings)
+    codec = Codec(encode, decode)
 
-
-@asynccontextmanager
-async def _open(name: str, codec: Codec, settings: _Settings) -> AsyncGenerator[Journal]:
-    refuse_outside_trio("open_journal() was called")
-    owner = this_process()
-    hold = ClockHold()
-    hold.begin()
-    try:
-        # Not abandoned when cancelled: whoever opens must also close, and it takes milliseconds.
-        backend, last = await trio.to_thread.run_sync(_open_in_thread, name, owner)
-    finally:
-        hold.end(1)
-    journal = Journal(backend.name, Writer(backend), codec, owner, settings, last)
-    try:
-        yield journal
-    except BaseException:
-        # What ended the block is to be told, not that the same disk can't be written to either.
-        with contextlib.suppress(Exception):
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Journal]:
+        refuse_outside_trio("open_journal() was called")
+        owner = this_process()
+        hold = ClockHold()
+        hold.begin()
+        try:
+            # Not abandoned when cancelled: whoever opens must close, and it takes milliseconds.
+            backend, numbers = await trio.to_thread.run_sync(_open_in_thread, name, owner)
+        finally:
+            hold.end(1)
+        journal = Journal(
+            name=backend.name,
+            writer=Writer(backend),
+            codec=codec,
+            version=version,
+            max_attempts=max_attempts,
+            retry_failed=retry_failed,
+            force=force,
+            owner=owner,
+            numbers=numbers,
+            last_event_before=numbers.last_event,
+        )
+        try:
+            yield journal
+        except BaseException:
+            # What ended the block is to be told, not that the same disk can't be written to either.
+            with contextlib.suppress(Exception):
+                await journal._close()
+            raise
+        else:
             await journal._close()
-        raise
-    else:
-        await journal._close()
+
+    return opened()
 
 
-def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, tuple[int, int]]:
+def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, Numbers]:
     """Open the database; return the last numbers of an event and of an item along with it."""
     backend = open_for_writing(name, owner)
     try:
-        return backend, last_numbers(backend)
+        return backend, Numbers(*last_numbers(backend))
     except BaseException:
         backend.close()
         raise

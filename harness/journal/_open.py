@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from harness.journal import _postgres
 from harness.journal._backend import Backend
@@ -15,16 +16,12 @@ _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://")
 
 def open_for_writing(path: str, owner: Owner) -> Backend:
     """Open a journal for writing, and make it if there is none."""
-    backend = _backend(path)
-    backend.open(owner)
-    return backend
+    return _opened(path, lambda backend: backend.open(owner))
 
 
 def open_for_reading(path: str) -> Backend:
     """Open a journal for reading, also while another process writes to it."""
-    backend = _backend(path)
-    backend.open_read_only()
-    return backend
+    return _opened(path, lambda backend: backend.open_read_only())
 
 
 def check_path(path: str) -> None:
@@ -42,9 +39,13 @@ def check_path(path: str) -> None:
         )
 
 
-def _backend(path: str) -> Backend:
+def _opened(path: str, open_it: Callable[[Backend], None]) -> Backend:
     check_path(path)
-    if _SERVER.match(path):
-        backend: Backend = _postgres.PostgresBackend(path)
-        return backend
-    return SqliteBackend(path)
+    is_server = _SERVER.match(path)
+    backend: Backend = _postgres.PostgresBackend(path) if is_server else SqliteBackend(path)
+    try:
+        open_it(backend)
+    except BaseException:
+        backend.close()
+        raise
+    return backend

@@ -27,7 +27,7 @@ from harness.errors import (
     JournalMissingError,
 )
 from harness.journal import _group, _schema
-from harness.journal._backend import Row, Rows, SqlBackend
+from harness.journal._backend import Backend, Row, Rows
 from harness.journal._lock import FileLock, is_locked
 from harness.journal._owner import Owner, words_for
 from harness.journal._wal import GROWN_AFTER_COMMITS, grow_wal
@@ -57,7 +57,7 @@ PAGES_PER_CHECKPOINT = 1_000
 the WAL is written from its start again, so a larger number would make it larger for nothing."""
 
 
-class SqliteBackend(SqlBackend):
+class SqliteBackend(Backend):
     """One connection to a journal file."""
 
     types = MappingProxyType({"integer": "INTEGER", "real": "REAL", "blob": "BLOB"})
@@ -89,37 +89,31 @@ class SqliteBackend(SqlBackend):
         self._commits = 0
 
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the file if there is none.
+        """Open for writing, and make the file if there is none; to be closed if it fails.
 
         Raises:
           JournalError: if that is not possible; nothing was changed then.
         """
         self._check_kind()
         self._lock = FileLock(self.name, owner)
-        try:
-            self._check_names()
-            self._check_for_wal()
-            self._check_for_damage()
-            # Made by hand, not by SQLite: only an empty file may be turned into a journal.
-            self._connect("mode=rw" if self._exists() else "mode=rwc")
-            self.check_version(self.version(), migrates=True)
-            try:
-                self.execute("PRAGMA journal_mode=WAL")
-                self.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
-                self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
-            except sqlite3.Error as error:
-                raise self.translate(error) from error
-            self._file = _identity(self._path)
-            self._put_mark(owner)
-            self._wal = _identity(f"{self._path}-wal")
-            for statement in _group.SETUP:
-                self.execute(statement)
-        except BaseException:
-            self.close()
-            raise
+        self._check_names()
+        self._check_for_wal()
+        self._check_for_damage()
+        # Made by hand, not by SQLite: only an empty file may be turned into a journal.
+        self._connect("mode=rw" if self._exists() else "mode=rwc")
+        self.check_version(self.version(), migrates=True)
+        with self.translating():
+            self.execute("PRAGMA journal_mode=WAL")
+            self.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
+            self.execute(f"PRAGMA wal_autocheckpoint={PAGES_PER_CHECKPOINT}")
+        self._file = _identity(self._path)
+        self._put_mark(owner)
+        self._wal = _identity(f"{self._path}-wal")
+        for statement in _group.SETUP:
+            self.execute(statement)
 
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes.
+        """Open for reading, also while another process writes; to be closed if it fails.
 
         Raises:
           JournalError: if there is no journal to be read.
@@ -131,17 +125,13 @@ class SqliteBackend(SqlBackend):
         self._check_kind()
         self._check_for_wal()
         try:
-            try:
-                self._connect("mode=ro")
-                version = self.version()
-            except JournalError as error:
-                if not self._can_be_read_as_it_is(error):
-                    raise
-                version = self.version()
-            self.check_version(version, migrates=False)
-        except BaseException:
-            self.close()
-            raise
+            self._connect("mode=ro")
+            version = self.version()
+        except JournalError as error:
+            if not self._can_be_read_as_it_is(error):
+                raise
+            version = self.version()
+        self.check_version(version, migrates=False)
 
     def _can_be_read_as_it_is(self, error: JournalError) -> bool:
         """Open the file as one that nobody writes to, if that is so; return whether it is.
@@ -228,55 +218,45 @@ class SqliteBackend(SqlBackend):
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
-        try:
+        with self.translating():
             # Not ``yield from``: that closes the cursor of a reader who left early, and by then the
             # file is closed too.
             for row in self.execute(query, arguments):  # noqa: UP028
                 yield row
             self._check_unchanged()
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
 
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into ``index``, without a detour through Python."""
-        try:
+        with self.translating():
             index.execute("ATTACH ? AS journal", (self._path,))
             try:
                 index.execute(insert + query, arguments)
             finally:
                 index.execute("DETACH journal")
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
 
     def copy_to(self, copy: sqlite3.Connection) -> None:
         """Copy all there is at this moment into an empty database; others may write meanwhile."""
         assert self._connection is not None
-        try:
+        with self.translating():
             # In one step: between two, SQLite would begin anew if somebody wrote.
             self._connection.backup(copy, pages=-1)
-        except sqlite3.DatabaseError as error:
-            raise self.translate(error) from error
         self._check_unchanged()
 
     def vacuum(self) -> int:
         """Give the room of deleted rows back to the disk; return how many bytes that was."""
         before = os.path.getsize(self._path)
         self.change([])  # Looks for our token.
-        try:
+        with self.translating():
             self.execute("VACUUM")
             self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
         return max(0, before - os.path.getsize(self._path))
 
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none, None if they are foreign."""
-        try:
+        with self.translating():
             application = self.execute("PRAGMA application_id").fetchone()[0]
             version: int = self.execute("PRAGMA user_version").fetchone()[0]
             tables = self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
         if application == _schema.APPLICATION_ID:
             if version < 1:  # It is left together with the tables.
                 raise self._damaged(f"its version reads {version}")
@@ -302,11 +282,10 @@ class SqliteBackend(SqlBackend):
                 f"{self.name!r} is not a journal, nor any database ({error}); nothing was "
                 "changed: give the journal a file of its own"
             )
-        if code.startswith("SQLITE_CORRUPT"):
-            return self._damaged(error)
         if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
             return self._damaged("it has bytes in place of a text")
-        if "unsupported file format" in str(error):  # Without a code of its own.
+        # The second is without a code of its own.
+        if code.startswith("SQLITE_CORRUPT") or "unsupported file format" in str(error):
             return self._damaged(error)
         if code.startswith("SQLITE_FULL"):
             return JournalError(
@@ -341,11 +320,9 @@ class SqliteBackend(SqlBackend):
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        try:
+        with self.translating():
             if connection is not None:
                 connection.close()
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
 
     def begin(self) -> None:
         """Start a transaction that nobody else can write in, and look for our token.
@@ -382,16 +359,13 @@ class SqliteBackend(SqlBackend):
         self._move_mark(wait=True)
 
     def _move_mark(self, *, wait: bool) -> None:
-        try:
+        with self.translating():
             if wait:
                 self.execute(f"PRAGMA busy_timeout={int(MARK_SECONDS * 1e3)}")
-            busy, pages, moved = self.execute(
-                f"PRAGMA wal_checkpoint({'FULL' if wait else 'PASSIVE'})"
-            ).fetchone()
+            checkpoint = f"PRAGMA wal_checkpoint({'FULL' if wait else 'PASSIVE'})"
+            busy, pages, moved = self.execute(checkpoint).fetchone()
             if wait:
                 self.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1e3)}")
-        except sqlite3.Error as error:
-            raise self.translate(error) from error
         self._is_marked = not busy and pages == moved
 
     def _remove_mark(self) -> None:
@@ -499,7 +473,7 @@ class SqliteBackend(SqlBackend):
         return os.path.exists(self._path)
 
     def _connect(self, how: str) -> None:
-        try:
+        with self.translating():
             self._connection = sqlite3.connect(
                 f"file:{quote(self._path)}?{how}",
                 uri=True,
@@ -510,8 +484,6 @@ class SqliteBackend(SqlBackend):
             # What is sorted while a batch is opened or shown goes to disk, not to memory.
             self._connection.execute("PRAGMA temp_store=FILE")
             self._connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self.translate(error) from error
 
     def _last_owner(self) -> str:
         try:

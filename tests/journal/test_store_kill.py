@@ -22,7 +22,6 @@ WORK = """
 import os, signal, sys, trio
 from harness.fanout import Ending
 from harness.journal import open_journal
-from harness.journal._backend import SqlBackend
 from harness.journal import _sqlite
 from harness.journal._sqlite import SqliteBackend
 

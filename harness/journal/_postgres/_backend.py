@@ -15,6 +15,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +26,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.journal import _schema
-from harness.journal._backend import Row, Rows, SqlBackend, T
+from harness.journal._backend import Backend, Row, Rows, T
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
@@ -35,6 +38,10 @@ leaves the journal's block waits twice as long."""
 SECONDS_PER_TRY = 0.25
 
 ROWS_PER_FETCH = 1_000
+
+ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
+"""A statement per size is prepared once; a group of records is cut into these."""
+
 TOKEN_OR_ERROR = (
     "SELECT 1 / count(*) FROM "
     "(SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ? FOR UPDATE) ours"
@@ -43,7 +50,7 @@ TOKEN_OR_ERROR = (
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
 
 
-class PostgresBackend(SqlBackend):
+class PostgresBackend(Backend):
     """One connection to a server."""
 
     types = MappingProxyType({"integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA"})
@@ -69,44 +76,32 @@ class PostgresBackend(SqlBackend):
         """Whether what is written may have been written before."""
 
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the tables if there are none.
+        """Open for writing, and make the tables if there are none; to be closed if it fails.
 
         Raises:
           JournalError: if that is not possible; nothing was changed then.
         """
-        try:
-            self._connect()
-            try:
-                if not self._lock():
-                    raise JournalLockedError(
-                        f"the journal {self.name!r} is written to by {self._last_owner()}; wait "
-                        "until that has ended, or write to another database or schema (reading is "
-                        "possible meanwhile)"
-                    )
-                self._set_up()
-            except psycopg.Error as error:
-                raise self.translate(error) from error
-            self.prepare(owner)
-        except BaseException:
-            self.close()
-            raise
+        self._connect()
+        with self.translating():
+            if not self._lock():
+                raise JournalLockedError(
+                    f"the journal {self.name!r} is written to by {self._last_owner()}; wait "
+                    "until that has ended, or write to another database or schema (reading is "
+                    "possible meanwhile)"
+                )
+            self._set_up()
+        self.prepare(owner)
 
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes.
+        """Open for reading, also while another process writes; to be closed if it fails.
 
         Raises:
           JournalError: if there is no journal to be read.
         """
-        try:
-            self._connect()
-            try:
-                self.execute("SET default_transaction_read_only = on")
-            except psycopg.Error as error:
-                raise self.translate(error) from error
-            self.check_version(self.version(), migrates=False)
-        except BaseException:
-            self.close()
-            raise
+        self._connect()
+        with self.translating():
+            self.execute("SET default_transaction_read_only = on")
+        self.check_version(self.version(), migrates=False)
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> psycopg.Cursor[Row]:
         """Execute a statement, and return its cursor."""
@@ -119,14 +114,12 @@ class PostgresBackend(SqlBackend):
         All statements go to the server at once, instead of each waiting for the one before: they
         are many, and a network is far.
         """
-        try:
-            self._through(lambda: self._write(rows))
-        except psycopg.errors.DivisionByZero as error:
-            self.roll_back()
-            raise self.taken_over(self._owner_now()) from error
-        except Exception as error:
-            self.roll_back()
-            raise self.translate(error) from error
+        with self.all_or_nothing():
+            try:
+                self.through(lambda: self._write(rows))
+            except psycopg.errors.DivisionByZero as error:
+                self.roll_back()
+                raise self.taken_over(self._owner_now()) from error
 
     def _write(self, rows: Rows) -> None:
         assert self._connection is not None
@@ -138,33 +131,18 @@ class PostgresBackend(SqlBackend):
                 self._append(table, rows.get(table, []))
             self.commit()
 
-    def _insert(self, table: str, size: int) -> str:
+    def _append(self, table: str, values: list[Any]) -> None:
+        columns = len(_schema.COLUMNS[table])
         # Not always: two rows with one number would be a mistake that has to be heard of.
-        return super()._insert(table, size) + (" ON CONFLICT DO NOTHING" * self._repeats)
+        if_there = " ON CONFLICT DO NOTHING" * self._repeats
+        start = 0
+        for size in ROWS_PER_STATEMENT:
+            width = size * columns
+            while len(values) - start >= width:
+                self.execute(_insert(table, size) + if_there, values[start : start + width])
+                start += width
 
-    def transaction(self, work: Callable[[], T]) -> T:
-        """Do some work, all of it or nothing: what it changes is durable when this returns."""
-
-        def once() -> T:
-            self.begin()
-            done = work()
-            self.commit()
-            return done
-
-        try:
-            return self._through(once)
-        except Exception as error:
-            self.roll_back()
-            raise self.translate(error) from error
-
-    def fetch(self, query: str, arguments: Row = ()) -> list[Row]:
-        """Return the rows of a query."""
-        try:
-            return self._through(lambda: self.execute(query, arguments).fetchall())
-        except Exception as error:
-            raise self.translate(error) from error
-
-    def _through(self, work: Callable[[], T]) -> T:
+    def through(self, work: Callable[[], T]) -> T:
         """Do something with the connection, and once more with another if that one is lost.
 
         Raises:
@@ -222,28 +200,19 @@ class PostgresBackend(SqlBackend):
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
         assert self._connection is not None
-        try:
-            # A cursor of the server's, which lives as long as its transaction.
-            with self._connection.transaction():
-                with self._connection.cursor(name="harness_rows") as cursor:
-                    cursor.itersize = ROWS_PER_FETCH
-                    yield from cursor.execute(_in_dialect(query), arguments)
-        except psycopg.Error as error:
-            raise self.translate(error) from error
+        # A cursor of the server's, which lives as long as its transaction.
+        with self.translating(), self._connection.transaction():
+            with self._connection.cursor(name="harness_rows") as cursor:
+                cursor.itersize = ROWS_PER_FETCH
+                yield from cursor.execute(_in_dialect(query), arguments)
 
     def fill(self, index: sqlite3.Connection, insert: str, query: str, arguments: Row) -> None:
         """Insert the rows of a query into ``index``."""
         index.execute("BEGIN")
-        places: str | None = None
-        rows: list[Row] = []
-        for row in self.stream(query, arguments):
+        streamed = self.stream(query, arguments)
+        while chunk := list(islice(streamed, ROWS_PER_FETCH)):
             # What comes here are numbers, texts and hashes; sums come as decimals.
-            rows.append(tuple(_plain(value) for value in row))
-            if len(rows) == ROWS_PER_FETCH:
-                places = places or ", ".join("?" * len(row))
-                index.executemany(f"{insert} VALUES ({places})", rows)
-                rows.clear()
-        if rows:
+            rows = [tuple(map(_plain, row)) for row in chunk]
             index.executemany(f"{insert} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         index.execute("COMMIT")
 
@@ -253,16 +222,14 @@ class PostgresBackend(SqlBackend):
         tables = [*_schema.COLUMNS, "harness_sessions", "harness_batches", "harness_effects"]
         sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
         [[before]] = self.fetch(f"SELECT {sizes}")
-        try:
+        with self.translating():
             self.execute(f"VACUUM (FULL) {', '.join(tables)}")
-        except psycopg.Error as error:
-            raise self.translate(error) from error
         [[after]] = self.fetch(f"SELECT {sizes}")
         return max(0, int(before) - int(after))
 
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none."""
-        try:
+        with self.translating():
             # In the schema that tables would be made in, not in any that is merely seen.
             schema, tables = self.fetch(
                 "SELECT current_schema(), (SELECT count(*) FROM pg_tables "
@@ -276,8 +243,6 @@ class PostgresBackend(SqlBackend):
             if not tables:
                 return 0
             rows = self.execute("SELECT value FROM harness_meta WHERE name = 'version'").fetchall()
-        except psycopg.Error as error:
-            raise self.translate(error) from error
         return int(rows[0][0]) if rows else None
 
     def translate(self, error: Exception) -> Exception:
@@ -313,11 +278,10 @@ class PostgresBackend(SqlBackend):
         """Close the connection, which gives the lock back."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
+            # If the connection is broken, the server does it.
+            with suppress(psycopg.Error):
                 # The server would give it back too, some time after the connection has ended.
                 connection.execute("SELECT pg_advisory_unlock_all()")
-            except psycopg.Error:
-                pass  # Then the connection is broken, and the server does it.
             connection.close()
 
     def _lock(self) -> bool:
@@ -333,11 +297,9 @@ class PostgresBackend(SqlBackend):
         return True
 
     def _connect(self) -> None:
-        try:
+        with self.translating():
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
             [encoding] = self.execute("SHOW server_encoding").fetchone() or [None]
-        except psycopg.Error as error:
-            raise self.translate(error) from error
         if encoding != "UTF8":
             raise JournalError(
                 f"the database {self.name!r} has the encoding {encoding}, and can't hold every "
@@ -350,6 +312,13 @@ class PostgresBackend(SqlBackend):
             return words_for(self._owner_now())
         except psycopg.Error:
             return words_for(None)
+
+
+@cache
+def _insert(table: str, size: int) -> str:
+    columns = _schema.COLUMNS[table]
+    places = f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([places] * size)}"
 
 
 def _in_dialect(statement: str) -> bytes:

@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
@@ -194,12 +194,10 @@ class Chaos:
 
     # One call ----------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _around(
+    def _around(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> AsyncIterator[None]:
-        async with self._meeting(self._fate(name, args, named)):
-            yield
+    ) -> AbstractAsyncContextManager[None]:
+        return self._meeting(self._fate(name, args, named))
 
     @asynccontextmanager
     async def _meeting(self, fate: CallFate) -> AsyncIterator[None]:

@@ -36,12 +36,10 @@ def assert_consistent(*things: Any, items: Any = None) -> None:
             wrong += _wrong_with_results(thing, items)
         elif callable(getattr(thing, "check", None)):
             try:
-                answer = thing.check()
+                if thing.check() is False:
+                    wrong.append(f"{repr_of(thing)} is out of order")
             except Exception as error:
                 wrong.append(f"{repr_of(thing)} is out of order: {error_in_words(error)}")
-            else:
-                if answer is False:
-                    wrong.append(f"{repr_of(thing)} is out of order")
         else:
             raise TypeError(
                 f"assert_consistent() takes results and what has a check(), not {thing!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import attrs
 import trio
@@ -92,20 +92,11 @@ class Recording(Generic[T]):
     @classmethod
     def of_values(cls, outcomes: Iterable[Any]) -> Recording[Any]:
         """Return a recording of made-up outcomes: values, and exceptions for failures."""
-        return Recording(
-            Result(
-                index,
-                index,
-                None,
-                None,
-                "failed" if isinstance(outcome, Exception) else "ok",
-                outcome,
-                1,
-                0.0,
-                0.0,
-            )
-            for index, outcome in enumerate(outcomes)
-        )
+        results: list[Result[Any]] = []
+        for index, outcome in enumerate(outcomes):
+            status: Literal["ok", "failed"] = "failed" if isinstance(outcome, Exception) else "ok"
+            results.append(Result(index, index, None, None, status, outcome, 1, 0.0, 0.0))
+        return Recording(results)
 
     def __len__(self) -> int:
         return len(self.results)
@@ -145,16 +136,11 @@ class Recording(Generic[T]):
         arrives = {index: place for place, index in enumerate(order or ())}
 
         async def replayed(item: Any) -> T:
-            places = [
-                place
-                for place, result in enumerate(self.results)
-                if result.item is item or result.item == item
-            ]
-            if not places:
-                raise KeyError(f"the recording has no item {item!r}")
-            place = places[0]
-            await trio.sleep(arrives.get(place, -1) + 1)
-            return self.results[place].value
+            for place, result in enumerate(self.results):
+                if result.item is item or result.item == item:
+                    await trio.sleep(arrives.get(place, -1) + 1)
+                    return result.value
+            raise KeyError(f"the recording has no item {item!r}")
 
         return replayed
 

@@ -52,12 +52,9 @@ class ChaosModel:
             response: ModelResponse = await self._model.complete(request)
             return response
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
-        """Open the model's answer; a fault after the call comes where the stream would end."""
-        return self._stream(request)
-
     @asynccontextmanager
-    async def _stream(self, request: ModelRequest) -> AsyncIterator[ModelStream]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelStream]:
+        """Open the model's answer; a fault after the call comes where the stream would end."""
         fate = self._faults.fate("stream", (_words_of(request),), {})
         if fate.kind == "delay":
             await trio.sleep(fate.delay_seconds)

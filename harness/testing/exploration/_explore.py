@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, ParamSpec, overload
+from typing import Any, ParamSpec, TypeAlias, overload
 
 import attrs
 import trio
@@ -25,15 +25,19 @@ from harness.testing.schedules._thread import in_worker_thread
 
 P = ParamSpec("P")
 
+Test: TypeAlias = Callable[P, Awaitable[None]]
+Explored: TypeAlias = Callable[P, Coroutine[Any, Any, None]]
+
 
 @attrs.frozen(kw_only=True)
 class _Exploration:
     """How a test is explored."""
 
+    decorator: str = attrs.field(kw_only=False)
+    """The name of the decorator that asks for it."""
     schedules: int
     seed: int
     schedule: Schedule | None
-    arrivals_only: bool = False
 
 
 _override: ContextVar[Mapping[str, Any]] = ContextVar(
@@ -69,19 +73,17 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
 
 
 @overload
-def explore_schedules(
-    test: Callable[P, Awaitable[None]], /
-) -> Callable[P, Coroutine[Any, Any, None]]: ...
+def explore_schedules(test: Test[P], /) -> Explored[P]: ...
 
 
 @overload
 def explore_schedules(
     *, schedules: int = 500, seed: int = 0, schedule: str | None = None
-) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+) -> Callable[[Test[P]], Explored[P]]: ...
 
 
 def explore_schedules(
-    test: Callable[..., Awaitable[None]] | None = None,
+    test: Test[...] | None = None,
     /,
     *,
     schedules: int = 500,
@@ -117,31 +119,22 @@ def explore_schedules(
 
     Cancellation: the running schedule is finished first; then no other is started.
     """
-    exploration = _Exploration(
-        schedules=check_count(
-            "explore_schedules(schedules=...)", schedules, advice="leave it out for 500"
-        ),
-        seed=_checked_seed(seed),
-        schedule=None if schedule is None else Schedule.parse(schedule),
-    )
-    decorate = functools.partial(_decorated, exploration)
-    return decorate if test is None else decorate(test)
+    check_count("explore_schedules(schedules=...)", schedules, advice="leave it out for 500")
+    return _decorator("explore_schedules", test, schedules, seed, schedule)
 
 
 @overload
-def explore_arrivals(
-    test: Callable[P, Awaitable[None]], /
-) -> Callable[P, Coroutine[Any, Any, None]]: ...
+def explore_arrivals(test: Test[P], /) -> Explored[P]: ...
 
 
 @overload
 def explore_arrivals(
     *, orders: int = 500, seed: int = 0, schedule: str | None = None
-) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, Coroutine[Any, Any, None]]]: ...
+) -> Callable[[Test[P]], Explored[P]]: ...
 
 
 def explore_arrivals(
-    test: Callable[..., Awaitable[None]] | None = None,
+    test: Test[...] | None = None,
     /,
     *,
     orders: int = 500,
@@ -169,21 +162,23 @@ def explore_arrivals(
 
     Cancellation: the running order is finished first; then no other is started.
     """
-    exploration = _Exploration(
-        schedules=check_count(
-            "explore_arrivals(orders=...)", orders, advice="leave it out for 500"
-        ),
-        seed=_checked_seed(seed),
-        schedule=None if schedule is None else Schedule.parse(schedule),
-        arrivals_only=True,
-    )
+    check_count("explore_arrivals(orders=...)", orders, advice="leave it out for 500")
+    return _decorator("explore_arrivals", test, orders, seed, schedule)
+
+
+def _decorator(
+    name: str, test: Test[...] | None, schedules: int, seed: int, schedule: str | None
+) -> Callable[..., Any]:
+    """Return the decorator of this name; or the test that it explores, if that is given."""
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"seed must be an int, not {seed!r}")
+    replayed = None if schedule is None else Schedule.parse(schedule)
+    exploration = _Exploration(name, schedules=schedules, seed=seed, schedule=replayed)
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
 
 
-def _decorated(
-    exploration: _Exploration, test: Callable[..., Awaitable[None]]
-) -> Callable[..., Coroutine[Any, Any, None]]:
+def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
     """Return the async test that explores a test."""
     _refuse_what_is_not_async(test)
 
@@ -209,14 +204,8 @@ def _refuse_what_is_not_async(test: object) -> None:
         )
 
 
-def _checked_seed(seed: int) -> int:
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise TypeError(f"seed must be an int, not {seed!r}")
-    return seed
-
-
 def _explore(
-    test: Callable[..., Awaitable[None]],
+    test: Test[...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     asked: _Exploration,
@@ -243,7 +232,7 @@ def _explore(
             judge=judge,
             prepare=state.put_back,
             go_on=go_on,
-            arrivals_only=asked.arrivals_only,
+            arrivals_only=asked.decorator == "explore_arrivals",
         )
         if isinstance(found, Found):
             state.put_back()
@@ -253,7 +242,7 @@ def _explore(
                 found,
                 schedules=asked.schedules,
                 seed=asked.seed,
-                decorator="explore_arrivals" if asked.arrivals_only else "explore_schedules",
+                decorator=asked.decorator,
             ) from found.error
     finally:
         state.put_back()

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from harness.runs._frames import describe_wait
-from harness.testing.schedules._blocked import task_name
+from harness.testing.schedules._blocked import told_apart
 from harness.testing.schedules._control import frames_of, is_cut_short
 
 LINES_AT_MOST = 24
@@ -22,7 +22,6 @@ class _Turn:
     """Consecutive steps of one task."""
 
     task: trio.lowlevel.Task
-    name: str
     steps: int
     stands_in: str
 
@@ -40,7 +39,7 @@ class Timeline:
         if self._over:
             return
         if not self._turns or self._turns[-1].task is not task:
-            self._turns.append(_Turn(task, task_name(task), 0, ""))
+            self._turns.append(_Turn(task, 0, ""))
         self._turns[-1].steps += 1
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
@@ -53,18 +52,9 @@ class Timeline:
 
     def lines(self) -> list[str]:
         """Return the story, a line for each turn."""
-        # Tasks of the same name are told apart by number.
-        names: dict[trio.lowlevel.Task, str] = {}
-        of_name: dict[str, list[trio.lowlevel.Task]] = {}
-        for turn in self._turns:
-            same = of_name.setdefault(turn.name, [])
-            if turn.task not in same:
-                same.append(turn.task)
-        for name, tasks in of_name.items():
-            for number, task in enumerate(tasks, 1):
-                names[task] = repr(name if number == 1 else f"{name} #{number}")
+        names = told_apart(turn.task for turn in self._turns)
         told = [
-            f"{names[turn.task]} goes on for {turn.steps} step{'s'[: turn.steps != 1]}, "
+            f"{names[turn.task]!r} goes on for {turn.steps} step{'s'[: turn.steps != 1]}, "
             f"{turn.stands_in}"
             for turn in self._turns
         ]

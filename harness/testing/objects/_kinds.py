@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from itertools import islice
 from operator import is_
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import trio
@@ -218,21 +218,30 @@ class LimiterPart(WholePart):
         )
 
 
-class CachePart(Part):
-    """A `functools.lru_cache`: how much is in it. Emptying it puts it back.
+class _HungPart(Part):
+    """What is put back by way of the part that holds it, under a key."""
+
+    __slots__ = ("_holder", "_key")
+
+    kind_words: ClassVar[str]
+    advice_words: ClassVar[str] = ""
+
+    def __init__(self, place: Place, thing: Any, holder: KeyedPart, key: Any) -> None:
+        super().__init__(place, self.kind_words, thing, advice=self.advice_words)
+        self._holder = holder
+        self._key = key
+
+
+class CachePart(_HungPart):
+    """An `functools.lru_cache`: how much is in it. It is put back by emptying it.
 
     For a run that should have it to itself, another cache is put in its place for a while.
     """
 
-    __slots__ = ("_holder", "_key")
+    __slots__ = ()
 
-    def __init__(self, place: Place, cache: LruCache[Any], holder: KeyedPart, key: Any) -> None:
-        super().__init__(
-            *(place, "functools cache", cache),
-            advice="don't cache what runs change; return a copy, or keep it in a harness.RunLocal",
-        )
-        self._holder = holder
-        self._key = key
+    kind_words = "functools cache"
+    advice_words = "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
 
     def take(self) -> tuple[LruCache[Any], int]:
         cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
@@ -254,15 +263,12 @@ class CachePart(Part):
         return cache, 0
 
 
-class CountPart(Part):
-    """An `itertools.count`, which can't be set: putting it back hangs another in its place."""
+class CountPart(_HungPart):
+    """An `itertools.count`, which can't be set: another one hangs in its place when put back."""
 
-    __slots__ = ("_holder", "_key")
+    __slots__ = ()
 
-    def __init__(self, place: Place, count: object, holder: KeyedPart, key: Any) -> None:
-        super().__init__(place, "itertools.count", count)
-        self._holder = holder
-        self._key = key
+    kind_words = "itertools.count"
 
     def take(self) -> str:
         return repr(self._holder.take().get(self._key))
@@ -300,13 +306,11 @@ class RunVariablePart(Part):
             return ()
 
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and its values with it.
             if contents:
                 self.thing.set(contents[0])
             elif self.take() and self._unset is not None:
                 self._reset(self._unset)
-        except RuntimeError:
-            pass  # The loop has ended, and its values with it.
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         same = len(before) == len(after) and all(map(is_, before, after))
@@ -326,7 +330,8 @@ class EnvironmentPart(KeyedPart):
     keys_are_names = False
 
     def __init__(self) -> None:
-        super().__init__(Place("os.environ"), "environment", os.environ, _ONE_PER_PROCESS)
+        place = Place("os.environ")
+        super().__init__(place, "environment", os.environ, advice=_ONE_PER_PROCESS)
 
     def take(self) -> dict[str, Any]:
         return os.environ.copy()

@@ -11,10 +11,13 @@ from __future__ import annotations
 import abc
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from enum import Enum
 from operator import is_
 from types import CellType, MemberDescriptorType
 from typing import Any, ClassVar
+
+import attrs
 
 from harness.testing.objects._places import Place
 
@@ -28,13 +31,20 @@ class Whole(Enum):
 WHOLE = Whole.WHOLE
 
 
+@attrs.define(eq=False, repr=False)
 class Part(abc.ABC):
     """One mutable thing that runs may share.
 
     What `take` returns is a copy that nobody changes; `put` makes the thing hold it again.
     """
 
-    __slots__ = ("advice", "kind", "place", "thing")
+    place: Place
+    kind: str
+    """What it is, in words: ``"list"``, ``"class attribute"``."""
+    thing: Any
+    """The object that it is a part of: the list, the instance, the globals of the module."""
+    advice: str = attrs.field(default="", kw_only=True)
+    """What to do where runs share it; empty if that depends on what they did with it."""
 
     names_things: ClassVar[bool] = False
     """Whether what is under its keys are things in their own right, such as attributes."""
@@ -44,15 +54,6 @@ class Part(abc.ABC):
 
     per_loop: ClassVar[bool] = False
     """Whether it belongs to one ``trio.run``, and is put back before each."""
-
-    def __init__(self, place: Place, kind: str, thing: Any, advice: str = "") -> None:
-        self.place = place
-        self.kind = kind
-        """What it is, in words: ``"list"``, ``"class attribute"``."""
-        self.thing = thing
-        """The object that it is a part of: the list, the instance, the globals of the module."""
-        self.advice = advice
-        """What to do if runs share it; empty if that depends on what they did with it."""
 
     @abc.abstractmethod
     def take(self) -> Any:
@@ -75,6 +76,7 @@ class Part(abc.ABC):
         return self.place
 
 
+@attrs.define(eq=False, repr=False)
 class WholePart(Part):
     """A part without keys: it either has changed or hasn't.
 
@@ -85,23 +87,9 @@ class WholePart(Part):
       put: Makes the thing hold that again.
     """
 
-    __slots__ = ("_by_value", "_put", "_take")
-
-    def __init__(
-        self,
-        place: Place,
-        kind: str,
-        thing: Any,
-        take: Callable[[Any], Any],
-        put: Callable[[Any, Any], object],
-        *,
-        by_value: bool = False,
-        advice: str = "",
-    ) -> None:
-        super().__init__(place, kind, thing, advice)
-        self._by_value = by_value
-        self._take = take
-        self._put = put
+    _take: Callable[[Any], Any]
+    _put: Callable[[Any, Any], object]
+    _by_value: bool = attrs.field(default=False, alias="by_value", kw_only=True)
 
     def take(self) -> Any:
         return self._take(self.thing)
@@ -189,24 +177,15 @@ class MappingPart(KeyedPart):
         self._cls.pop(self.thing, key, None)
 
 
+@attrs.define(eq=False, repr=False)
 class NamesPart(KeyedPart):
     """Names bound in a dict: the attributes of an object, or some globals of a module."""
 
-    __slots__ = ("_get", "names")
-
     names_things = True
 
-    def __init__(
-        self,
-        place: Place,
-        kind: str,
-        thing: Any,
-        get: Callable[[], dict[str, Any]],
-        names: set[str] | None = None,
-    ) -> None:
-        super().__init__(place, kind, thing)
-        self._get = get  # Asked each time: what a threading.local holds depends on the thread.
-        self.names = names
+    _get: Callable[[], dict[str, Any]]
+    """Asked each time: what a threading.local holds depends on the thread."""
+    names: set[str] | None = None
 
     def take(self) -> dict[str, Any]:
         bound = self._get()
@@ -225,18 +204,13 @@ class NamesPart(KeyedPart):
         self._get().pop(key, None)
 
 
+@attrs.define(eq=False, repr=False)
 class SlotsPart(KeyedPart):
     """The slots of an object. Even a frozen one is put back: the slot is set, not the attribute."""
 
-    __slots__ = ("_slots",)
-
     names_things = True
 
-    def __init__(
-        self, place: Place, kind: str, instance: object, slots: dict[str, MemberDescriptorType]
-    ) -> None:
-        super().__init__(place, kind, instance)
-        self._slots = slots
+    _slots: dict[str, MemberDescriptorType]
 
     def take(self) -> dict[str, Any]:
         held = {}
@@ -251,10 +225,8 @@ class SlotsPart(KeyedPart):
         self._slots[key].__set__(self.thing, value)
 
     def _delete(self, key: Any) -> None:
-        try:
+        with suppress(AttributeError):
             self._slots[key].__delete__(self.thing)
-        except AttributeError:
-            pass
 
 
 class ClassPart(KeyedPart):
@@ -274,10 +246,8 @@ class ClassPart(KeyedPart):
         type.__setattr__(self.thing, key, value)
 
     def _delete(self, key: Any) -> None:
-        try:
+        with suppress(AttributeError):
             type.__delattr__(self.thing, key)
-        except AttributeError:
-            pass
 
 
 class CellPart(KeyedPart):
@@ -304,10 +274,8 @@ class CellPart(KeyedPart):
         self.thing.cell_contents = value
 
     def _delete(self, key: Any) -> None:
-        try:
+        with suppress(ValueError):
             del self.thing.cell_contents
-        except ValueError:
-            pass
 
 
 class OpaquePart(Part):

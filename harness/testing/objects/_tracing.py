@@ -21,6 +21,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+import attrs
 import outcome
 
 from harness.testing.objects._code import is_users_frame
@@ -48,6 +49,7 @@ def in_a_thread_of_its_own(work: Callable[[], T]) -> T:
     return done[0].unwrap()
 
 
+@attrs.define(eq=False)
 class LineTrace:
     """Calls back for what the user's code does in a step.
 
@@ -59,21 +61,15 @@ class LineTrace:
       enter: Called with a frame that is entered, whether for the first time or again.
     """
 
-    def __init__(
-        self,
-        compare: Callable[[], None],
-        read: Callable[[FrameType, Spot], None],
-        enter: Callable[[FrameType], None] | None = None,
-    ) -> None:
-        self.line: tuple[CodeType, int] | None = None
-        """The line of the user's code now running; None before the first."""
-        self._compare = compare
-        self._read = read
-        self._enter = enter
-        self._resumed: tuple[FrameType, Spot] | None = None
-        """The innermost frame that was entered again but hasn't got anywhere yet."""
-        self._outer: Any = None
-        """The trace function that was there before: a debugger's, or a coverage tool's."""
+    _compare: Callable[[], None]
+    _read: Callable[[FrameType, Spot], None]
+    _enter: Callable[[FrameType], None] | None = None
+    line: tuple[CodeType, int] | None = attrs.field(default=None, init=False)
+    """The line of the user's code that is being run; None before the first."""
+    _resumed: tuple[FrameType, Spot] | None = attrs.field(default=None, init=False)
+    """The innermost frame that was entered again, and has not got anywhere yet."""
+    _outer: Any = attrs.field(default=None, init=False)
+    """The trace function that was there before: a debugger's, or one that measures coverage."""
 
     def begin(self) -> None:
         """Start tracing."""

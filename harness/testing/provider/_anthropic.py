@@ -11,23 +11,17 @@ import attrs
 
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._dialect import (
-    Ask,
     Completion,
+    Dialect,
     Failure,
     Headers,
     JSONObject,
     event_bytes,
-    last_prompt,
-    read_flag,
-    read_maximum,
-    read_messages,
-    read_model,
     split_arguments,
     split_text,
 )
 from harness.testing.provider._limits import LimitState
 from harness.testing.provider._rounding import whole_seconds, whole_units
-from harness.testing.provider._tokens import count_characters, count_tokens
 
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -59,26 +53,14 @@ _HEADER_NAMES = {
 }
 
 
-@attrs.frozen
-class AnthropicMessages:
+class AnthropicMessages(Dialect):
     """The dialect of ``/v1/messages``."""
 
-    name: str = "anthropic-messages"
-    counts_maximum: bool = False
-    tool_call_prefix: str = "toolu"
-
-    def read(self, body: JSONObject) -> Ask:
-        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
-        messages = read_messages(body, "messages")
-        characters = count_characters(messages, body.get("system"), body.get("tools"))
-        return Ask(
-            model=read_model(body),
-            prompt=last_prompt(messages),
-            input_tokens=count_tokens(characters),
-            maximum_output_tokens=read_maximum(body, "max_tokens"),
-            streaming=read_flag(body, "stream"),
-            usage_in_stream=True,
-        )
+    name = "anthropic-messages"
+    counts_maximum = False
+    tool_call_prefix = "toolu"
+    maxima = ("max_tokens",)
+    instructions = "system"
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""
@@ -89,12 +71,8 @@ class AnthropicMessages:
             {"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments(call)}
             for call in completion.tool_calls
         )
-        return _message(
-            completion,
-            content=content,
-            stop_reason=_stop_reason(completion),
-            output_tokens=completion.output_tokens,
-        )
+        message = _message(completion)
+        return {**message, "content": content, "stop_reason": _stop_reason(completion)}
 
     def events(self, completion: Completion) -> list[bytes]:
         """Return the answer as framed server-sent events."""
@@ -109,8 +87,7 @@ class AnthropicMessages:
                 add("content_block_delta", index=index, delta=delta)
             add("content_block_stop", index=index)
 
-        begun = _message(completion, content=[], stop_reason=None, output_tokens=1)
-        add("message_start", message=begun)
+        add("message_start", message=_message(attrs.evolve(completion, output_tokens=1)))
         add("ping")
         first_tool = 0
         if completion.text or not completion.tool_calls:
@@ -171,26 +148,20 @@ class AnthropicMessages:
         return [("retry-after", str(whole_seconds(wait_seconds)))]
 
 
-def _message(
-    completion: Completion,
-    *,
-    content: list[JSONObject],
-    stop_reason: str | None,
-    output_tokens: int,
-) -> JSONObject:
+def _message(completion: Completion) -> JSONObject:
     return {
         "id": f"msg_{completion.number:024d}",
         "type": "message",
         "role": "assistant",
         "model": completion.ask.model,
-        "content": content,
-        "stop_reason": stop_reason,
+        "content": [],
+        "stop_reason": None,
         "stop_sequence": None,
         "usage": {
             "input_tokens": completion.input_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
-            "output_tokens": output_tokens,
+            "output_tokens": completion.output_tokens,
             "service_tier": "standard",
         },
     }

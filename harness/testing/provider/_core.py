@@ -70,7 +70,6 @@ class Patience(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""
-        ...
 
     async def wait_for(self, answer: Awaitable[T]) -> T:
         """Wait for the test's answer."""
@@ -120,22 +119,21 @@ class Core:
         now = trio.current_time() - self.opened_at
         found = _ROUTE.fullmatch(incoming.path)
         dialect = _DIALECTS[found[1]] if found else _likely_dialect(incoming.path)
-        if found is None:
-            message = (
-                f"there is no {incoming.path[:80]!r} here; post to /v1/chat/completions, "
-                "/v1/responses or /v1/messages"
-            )
-            return self._invalid(dialect, 404, message, number, now)
-        if incoming.method != "POST":
-            message = f"the method is {incoming.method[:20]!r}; it must be POST"
-            return self._invalid(dialect, 405, message, number, now)
         try:
-            body = read_body(incoming.content)
-            ask = dialect.read(body)
+            if found is None:
+                raise UnreadableRequest(
+                    f"there is no {incoming.path[:80]!r} here; post to /v1/chat/completions, "
+                    "/v1/responses or /v1/messages",
+                    status=404,
+                )
+            if incoming.method != "POST":
+                message = f"the method is {incoming.method[:20]!r}; it must be POST"
+                raise UnreadableRequest(message, status=405)
+            ask = dialect.read(read_body(incoming.content))
         except UnreadableRequest as error:
-            return self._invalid(dialect, 400, error.message, number, now, error.parameter)
+            return self._invalid(dialect, error, number, now)
 
-        fate = self.fates.fate_of(lambda: _identity(dialect, body), now)
+        fate = self.fates.fate_of(lambda: _identity(dialect, ask.body), now)
         if fate.kind == "error":
             tally.errors[fate.status] += 1
             await self._sleep(patience, fate.latency_seconds)
@@ -163,7 +161,7 @@ class Core:
 
         tally.accepted += 1
         request = ProviderRequest(
-            body=body,
+            body=ask.body,
             path=incoming.path,
             headers=incoming.headers,
             dialect=dialect.name,
@@ -184,7 +182,7 @@ class Core:
             )
             return attrs.evolve(self._failed(dialect, failure, now), accepted=True)
 
-        completion = self._complete(dialect, ask, answer, body, number, now)
+        completion = self._complete(dialect, ask, answer, number, now)
         self._charge_answer(amounts, completion)
         headers = self._headers(dialect, number, now)
         if ask.streaming:
@@ -198,20 +196,14 @@ class Core:
         await self._sleep(patience, fate.latency_seconds)
         return spoil(reply, fate)
 
-    def refuse(self, path: str, status: int, message: str) -> HttpReply:
+    def refuse(self, path: str, refused: UnreadableRequest) -> HttpReply:
         """Return the reply to what isn't even a request: too large, or not HTTP."""
         self.tally.requests += 1
         now = trio.current_time() - self.opened_at
-        return self._invalid(_likely_dialect(path), status, message, self.tally.requests, now)
+        return self._invalid(_likely_dialect(path), refused, self.tally.requests, now)
 
     def _complete(
-        self,
-        dialect: Dialect,
-        ask: Ask,
-        answer: Answer,
-        body: JSONObject,
-        number: int,
-        now: float,
+        self, dialect: Dialect, ask: Ask, answer: Answer, number: int, now: float
     ) -> Completion:
         calls = [
             call
@@ -231,7 +223,6 @@ class Core:
             number=number,
             created=int(self.epoch_seconds + now),
             ask=ask,
-            body=body,
             text=answer.text,
             tool_calls=calls,
             input_tokens=input_tokens,
@@ -252,16 +243,12 @@ class Core:
         )
 
     def _invalid(
-        self,
-        dialect: Dialect,
-        status: int,
-        message: str,
-        number: int,
-        now: float,
-        parameter: str | None = None,
+        self, dialect: Dialect, error: UnreadableRequest, number: int, now: float
     ) -> HttpReply:
         self.tally.invalid += 1
-        failure = Failure(status=status, message=message, number=number, parameter=parameter)
+        failure = Failure(
+            status=error.status, message=error.message, number=number, parameter=error.parameter
+        )
         return self._failed(dialect, failure, now)
 
     def _failed(self, dialect: Dialect, failure: Failure, now: float) -> HttpReply:

@@ -97,22 +97,5 @@ class Counters:
 
     def snapshot(self) -> ProviderStatistics:
         """Return the counters as a value that no longer changes."""
-        return ProviderStatistics(
-            requests=self.requests,
-            accepted=self.accepted,
-            violations=self.violations_by_limit.total(),
-            violations_by_limit=dict(self.violations_by_limit),
-            invalid=self.invalid,
-            errors=dict(self.errors),
-            answered=self.answered,
-            cut=self.cut,
-            malformed=self.malformed,
-            hung=self.hung,
-            clients_gone=self.clients_gone,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            in_flight=self.in_flight,
-            peak_in_flight=self.peak_in_flight,
-            connections=self.connections,
-            connections_opened=self.connections_opened,
-        )
+        violations = self.violations_by_limit.total()
+        return ProviderStatistics(violations=violations, **attrs.asdict(self))

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import attrs
 
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._limits import LimitState, Refused
+from harness.testing.provider._tokens import count_characters, count_tokens
 
 JSONObject: TypeAlias = dict[str, Any]
 Headers: TypeAlias = list[tuple[str, str]]
@@ -28,25 +30,26 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class UnreadableRequest(Exception):
-    """A request that the API would answer with status 400."""
+    """A request that the API would answer with status 400, or another for bad requests."""
 
-    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+    def __init__(self, message: str, *, parameter: str | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.message = message
         self.parameter = parameter
+        self.status = status
 
 
 @attrs.frozen(kw_only=True)
 class Ask:
     """What a request asks for."""
 
+    body: JSONObject
     model: str
     prompt: str
     input_tokens: int
     maximum_output_tokens: int | None
     """The largest of the maxima that the request names."""
     streaming: bool
-    usage_in_stream: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +60,6 @@ class Completion:
     created: int
     """Epoch seconds."""
     ask: Ask
-    body: Mapping[str, Any]
     text: str
     tool_calls: Sequence[AnswerToolCall]
     input_tokens: int
@@ -77,49 +79,61 @@ class Failure:
     retry_after_seconds: float | None = None
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """One API."""
 
-    @property
-    def name(self) -> str:
-        """The dialect's name, as a test sees it."""
-        ...
-
-    @property
-    def counts_maximum(self) -> bool:
-        """Whether the requested maximum is charged instead of a shorter answer."""
-        ...
-
-    @property
-    def tool_call_prefix(self) -> str:
-        """How the ids of tool calls begin."""
-        ...
+    name: ClassVar[str]
+    """The dialect's name, as a test sees it."""
+    counts_maximum: ClassVar[bool]
+    """Whether the requested maximum is charged in place of a shorter answer."""
+    tool_call_prefix: ClassVar[str]
+    """How the ids of tool calls begin."""
+    messages: ClassVar[str] = "messages"
+    """Where in a body the messages are."""
+    maxima: ClassVar[tuple[str, ...]]
+    """Where in a body the requested maximum may be."""
+    instructions: ClassVar[str | None] = None
+    """Where in a body instructions are, if that is outside its messages."""
 
     def read(self, body: JSONObject) -> Ask:
         """Return what ``body`` asks for, or raise `UnreadableRequest`."""
-        ...
+        prompt = self.read_prompt(body)
+        instructions = self.instructions and body.get(self.instructions)
+        characters = count_characters(body[self.messages], instructions, body.get("tools"))
+        return Ask(
+            body=body,
+            model=_read_model(body),
+            prompt=prompt,
+            input_tokens=count_tokens(characters),
+            maximum_output_tokens=_read_maximum(body, self.maxima),
+            streaming=_read_flag(body, "stream"),
+        )
 
+    def read_prompt(self, body: JSONObject) -> str:
+        """Return the text of the last message that isn't the assistant's."""
+        return _last_prompt(_read_messages(body, self.messages))
+
+    @abstractmethod
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""
-        ...
 
+    @abstractmethod
     def events(self, completion: Completion) -> list[bytes]:
-        """Return the answer as framed server-sent events."""
-        ...
+        """Return the answer as server-sent events, framed."""
 
+    @abstractmethod
     def failure(self, failure: Failure) -> JSONObject:
         """Return an error's body."""
-        ...
 
+    @abstractmethod
     def headers(
         self, states: Mapping[str, LimitState], *, number: int, epoch_seconds: float
     ) -> Headers:
         """Return the headers that every answer carries."""
-        ...
 
+    @abstractmethod
     def retry_headers(self, wait_seconds: float) -> Headers:
         """Return the headers that name a time to wait."""
-        ...
 
 
 def compact_json(value: object) -> bytes:
@@ -152,7 +166,7 @@ def split_arguments(arguments: str) -> list[str]:
     return [half for half in (arguments[:middle], arguments[middle:]) if half]
 
 
-def read_model(body: JSONObject) -> str:
+def _read_model(body: JSONObject) -> str:
     """Return the model's name, which may be left out so that a test's body can stay small."""
     model = body.get("model", "simulated")
     if not isinstance(model, str) or not model:
@@ -160,15 +174,15 @@ def read_model(body: JSONObject) -> str:
     return model
 
 
-def read_flag(body: JSONObject, name: str) -> bool:
-    """Return a boolean from the body; absent and null are false."""
+def _read_flag(body: JSONObject, name: str) -> bool:
+    """Return a true or false of the body; absent and null are false."""
     flag = body.get(name)
     if flag is not None and not isinstance(flag, bool):
         unreadable(name, flag, "true or false")
     return bool(flag)
 
 
-def read_maximum(body: JSONObject, *names: str) -> int | None:
+def _read_maximum(body: JSONObject, names: Sequence[str]) -> int | None:
     """Return the largest of the maxima that the body names, or ``None`` if it names none."""
     largest: int | None = None
     for name in names:
@@ -181,8 +195,8 @@ def read_maximum(body: JSONObject, *names: str) -> int | None:
     return largest
 
 
-def read_messages(body: JSONObject, name: str) -> list[JSONObject]:
-    """Return a list from the body that holds at least one object, and nothing else."""
+def _read_messages(body: JSONObject, name: str) -> list[JSONObject]:
+    """Return a list of the body that holds at least one object, and nothing else."""
     messages = body.get(name)
     if (
         not isinstance(messages, list)
@@ -193,7 +207,7 @@ def read_messages(body: JSONObject, name: str) -> list[JSONObject]:
     return messages
 
 
-def last_prompt(messages: Sequence[JSONObject]) -> str:
+def _last_prompt(messages: Sequence[JSONObject]) -> str:
     """Return the text of the last message that isn't the assistant's."""
     for message in reversed(messages):
         if message.get("role") != "assistant" and message.get("type") != "function_call":

@@ -12,7 +12,7 @@ nothing reads a clock, so a test can check exact values. There are three allowan
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TypeAlias
 
 import attrs
 
@@ -22,31 +22,6 @@ MINUTE_SECONDS = 60.0
 # mustn't be refused over the last bits of a float.
 _UNIT_TOLERANCE = 1e-6
 _WINDOW_TOLERANCE = 1e-9
-
-
-class Allowance(Protocol):
-    """The arithmetic behind one limit."""
-
-    @property
-    def limit(self) -> float:
-        """The most that can be available."""
-        ...
-
-    def remaining(self, now: float) -> float:
-        """Return what is left; negative after an overrun."""
-        ...
-
-    def wait_seconds(self, amount: float, now: float) -> float:
-        """Return how long until ``amount`` would be accepted: 0 for now, infinity for never."""
-        ...
-
-    def reset_seconds(self, now: float) -> float:
-        """Return how long until the whole limit is available again."""
-        ...
-
-    def charge(self, amount: float, now: float) -> None:
-        """Take ``amount``, even if that leaves less than nothing."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -130,7 +105,7 @@ class FixedWindow:
 
 
 @attrs.define(eq=False)
-class Paced:
+class Paced(FixedWindow):
     """A limit per minute that expects its requests to be spread evenly.
 
     Each second may hold a sixtieth of the limit, rounded up, so that an even flow at the limit is
@@ -139,33 +114,25 @@ class Paced:
     announces.
     """
 
-    limit: float
-    _minute: FixedWindow = attrs.field(init=False)
+    period_seconds: float = attrs.field(default=MINUTE_SECONDS, init=False)
     _interval: FixedWindow = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._minute = FixedWindow(self.limit, MINUTE_SECONDS)
         self._interval = FixedWindow(
             max(1.0, math.ceil(self.limit / MINUTE_SECONDS)),
             max(1.0, MINUTE_SECONDS / self.limit),
         )
 
-    def remaining(self, now: float) -> float:
-        """Return what is left in this minute."""
-        return self._minute.remaining(now)
-
     def wait_seconds(self, amount: float, now: float) -> float:
         """Return how long until ``amount`` would be accepted: 0 for now, infinity for never."""
-        return max(
-            self._minute.wait_seconds(amount, now),
-            self._interval.wait_seconds(amount, now),
-        )
-
-    def reset_seconds(self, now: float) -> float:
-        """Return how long until the next minute, or 0 while this one is untouched."""
-        return self._minute.reset_seconds(now)
+        in_minute = super().wait_seconds(amount, now)
+        return max(in_minute, self._interval.wait_seconds(amount, now))
 
     def charge(self, amount: float, now: float) -> None:
         """Take ``amount``, even if that leaves less than nothing."""
-        self._minute.charge(amount, now)
+        super().charge(amount, now)
         self._interval.charge(amount, now)
+
+
+Allowance: TypeAlias = Bucket | FixedWindow
+"""The arithmetic behind one limit."""

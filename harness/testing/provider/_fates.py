@@ -12,6 +12,7 @@ import math
 import statistics
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Literal, TypeAlias
 
 import attrs
@@ -192,25 +193,18 @@ class RequestFates:
             self._seen.popitem(last=False)
         chance, speed, where = _draws(b"%d:%d:%b" % (faults.seed, times, key), 3)
         latency = _latency_seconds(faults.latency_seconds, speed)
+        error = partial(RequestFate, kind="error", latency_seconds=latency)
 
         for storm in faults.storms:
             left = storm.seconds_left(now, seed=faults.seed)
             if left > 0:
                 wait = storm.retry_after_seconds
-                return RequestFate(
-                    kind="error",
-                    status=storm.status,
-                    retry_after_seconds=left if wait is None else wait,
-                    latency_seconds=latency,
-                )
+                wait = left if wait is None else wait
+                return error(status=storm.status, retry_after_seconds=wait)
         for status, probability in faults.errors.items():
             if chance < probability:
-                return RequestFate(
-                    kind="error",
-                    status=status,
-                    retry_after_seconds=faults.retry_after_seconds if status == 429 else None,
-                    latency_seconds=latency,
-                )
+                wait = faults.retry_after_seconds if status == 429 else None
+                return error(status=status, retry_after_seconds=wait)
             chance -= probability
         chances: tuple[tuple[FateKind, float], ...] = (
             ("cut", faults.cut),

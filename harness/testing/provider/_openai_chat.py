@@ -4,54 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from harness.testing.provider import _openai
 from harness.testing.provider._dialect import (
-    Ask,
     Completion,
     JSONObject,
     event_bytes,
-    last_prompt,
-    read_flag,
-    read_maximum,
-    read_messages,
-    read_model,
     split_arguments,
     split_text,
     unreadable,
 )
-from harness.testing.provider._tokens import count_characters, count_tokens
+from harness.testing.provider._openai import OpenAI
 
 
-@attrs.frozen
-class OpenAIChat:
+class OpenAIChat(OpenAI):
     """The dialect of ``/v1/chat/completions``."""
 
-    name: str = "openai-chat"
-    counts_maximum: bool = True
-    tool_call_prefix: str = "call"
+    name = "openai-chat"
+    maxima = ("max_tokens", "max_completion_tokens")
 
-    failure = staticmethod(_openai.openai_failure)
-    headers = staticmethod(_openai.openai_headers)
-    retry_headers = staticmethod(_openai.openai_retry_headers)
-
-    def read(self, body: JSONObject) -> Ask:
-        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
-        messages = read_messages(body, "messages")
+    def read_prompt(self, body: JSONObject) -> str:
+        """Return the text of the last message that isn't the assistant's."""
+        prompt = super().read_prompt(body)
         if body.get("n") not in (None, 1):
             unreadable("n", body["n"], "1: the simulated provider gives one choice")
         options = body.get("stream_options")
         if options is not None and not isinstance(options, dict):
             unreadable("stream_options", options, "an object")
-        return Ask(
-            model=read_model(body),
-            prompt=last_prompt(messages),
-            input_tokens=count_tokens(count_characters(messages, body.get("tools"))),
-            maximum_output_tokens=read_maximum(body, "max_tokens", "max_completion_tokens"),
-            streaming=read_flag(body, "stream"),
-            usage_in_stream=bool(options and options.get("include_usage")),
-        )
+        return prompt
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""
@@ -71,30 +49,20 @@ class OpenAIChat:
             ]
         return {
             **_frame(completion, "chat.completion"),
-            "choices": [
-                {
-                    "index": 0,
-                    "message": message,
-                    "logprobs": None,
-                    "finish_reason": _finish_reason(completion),
-                }
-            ],
+            "choices": [_choice(message=message, finish_reason=_finish_reason(completion))],
             "usage": _usage(completion),
         }
 
     def events(self, completion: Completion) -> list[bytes]:
         """Return the answer as framed server-sent events."""
         frame = _frame(completion, "chat.completion.chunk")
-        if completion.ask.usage_in_stream:
-            frame["usage"] = None  # Then every chunk has the field; the last one fills it in.
+        options = completion.ask.body.get("stream_options")
+        with_usage = bool(options and options.get("include_usage"))
+        if with_usage:
+            frame["usage"] = None  # Every chunk names it then; the last one fills it in.
 
         def chunk(delta: JSONObject, finish_reason: str | None = None) -> bytes:
-            choice = {
-                "index": 0,
-                "delta": delta,
-                "logprobs": None,
-                "finish_reason": finish_reason,
-            }
+            choice = _choice(delta=delta, finish_reason=finish_reason)
             return event_bytes({**frame, "choices": [choice]})
 
         def tool_chunk(index: int, **fields: Any) -> bytes:
@@ -110,7 +78,7 @@ class OpenAIChat:
                 for piece in split_arguments(call.arguments_json)
             ]
         events.append(chunk({}, _finish_reason(completion)))
-        if completion.ask.usage_in_stream:
+        if with_usage:
             events.append(event_bytes({**frame, "choices": [], "usage": _usage(completion)}))
         events.append(b"data: [DONE]\n\n")
         return events
@@ -125,6 +93,10 @@ def _frame(completion: Completion, kind: str) -> JSONObject:
         "service_tier": "default",
         "system_fingerprint": "fp_simulated",
     }
+
+
+def _choice(*, finish_reason: str | None, **said: JSONObject) -> JSONObject:
+    return {"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}
 
 
 def _finish_reason(completion: Completion) -> str:

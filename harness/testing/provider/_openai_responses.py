@@ -4,50 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from harness.testing.provider import _openai
 from harness.testing.provider._dialect import (
-    Ask,
     Completion,
     JSONObject,
     event_bytes,
-    last_prompt,
-    read_flag,
-    read_maximum,
-    read_messages,
-    read_model,
     split_arguments,
     split_text,
 )
-from harness.testing.provider._tokens import count_characters, count_tokens
+from harness.testing.provider._openai import OpenAI
 
 
-@attrs.frozen
-class OpenAIResponses:
+class OpenAIResponses(OpenAI):
     """The dialect of ``/v1/responses``."""
 
-    name: str = "openai-responses"
-    counts_maximum: bool = True
-    tool_call_prefix: str = "call"
+    name = "openai-responses"
+    messages = "input"
+    maxima = ("max_output_tokens",)
+    instructions = "instructions"
 
-    failure = staticmethod(_openai.openai_failure)
-    headers = staticmethod(_openai.openai_headers)
-    retry_headers = staticmethod(_openai.openai_retry_headers)
-
-    def read(self, body: JSONObject) -> Ask:
-        """Return what ``body`` asks for, or raise `UnreadableRequest`."""
+    def read_prompt(self, body: JSONObject) -> str:
+        """Return the text of the last message that isn't the assistant's; one text is it all."""
         asked = body.get("input")
-        prompt = asked if isinstance(asked, str) else last_prompt(read_messages(body, "input"))
-        characters = count_characters(asked, body.get("instructions"), body.get("tools"))
-        return Ask(
-            model=read_model(body),
-            prompt=prompt,
-            input_tokens=count_tokens(characters),
-            maximum_output_tokens=read_maximum(body, "max_output_tokens"),
-            streaming=read_flag(body, "stream"),
-            usage_in_stream=True,
-        )
+        return asked if isinstance(asked, str) else super().read_prompt(body)
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""
@@ -67,26 +45,20 @@ class OpenAIResponses:
         items = _items(completion)
         for index, item in enumerate(items):
             place = {"item_id": item["id"], "output_index": index}
-            begun_item = {**item, "status": "in_progress"}
-            if item["type"] == "message":
+            is_message = item["type"] == "message"
+            empty_item: JSONObject = {"content": []} if is_message else {"arguments": ""}
+            begun_item = {**item, "status": "in_progress", **empty_item}
+            add("response.output_item.added", output_index=index, item=begun_item)
+            if is_message:
                 part = item["content"][0]
                 empty = {**part, "text": ""}
-                place_in_item = {**place, "content_index": 0}
-                begun_item["content"] = []
-                add("response.output_item.added", output_index=index, item=begun_item)
-                add("response.content_part.added", **place_in_item, part=empty)
+                place["content_index"] = 0
+                add("response.content_part.added", **place, part=empty)
                 for piece in split_text(part["text"]):
-                    add("response.output_text.delta", **place_in_item, delta=piece, logprobs=[])
-                add(
-                    "response.output_text.done",
-                    **place_in_item,
-                    text=part["text"],
-                    logprobs=[],
-                )
-                add("response.content_part.done", **place_in_item, part=part)
+                    add("response.output_text.delta", **place, delta=piece, logprobs=[])
+                add("response.output_text.done", **place, text=part["text"], logprobs=[])
+                add("response.content_part.done", **place, part=part)
             else:
-                begun_item["arguments"] = ""
-                add("response.output_item.added", output_index=index, item=begun_item)
                 for piece in split_arguments(item["arguments"]):
                     add("response.function_call_arguments.delta", **place, delta=piece)
                 add(
@@ -106,22 +78,15 @@ def _items(completion: Completion) -> list[JSONObject]:
     status = "incomplete" if completion.truncated else "completed"
     items: list[JSONObject] = []
     if completion.text or not completion.tool_calls:
-        items.append(
-            {
-                "type": "message",
-                "id": f"msg_{completion.number:024d}",
-                "status": status,
-                "role": "assistant",
-                "content": [
-                    {
-                        "type": "output_text",
-                        "text": completion.text,
-                        "annotations": [],
-                        "logprobs": [],
-                    }
-                ],
-            }
-        )
+        text = {"type": "output_text", "text": completion.text, "annotations": [], "logprobs": []}
+        message = {
+            "type": "message",
+            "id": f"msg_{completion.number:024d}",
+            "status": status,
+            "role": "assistant",
+            "content": [text],
+        }
+        items.append(message)
     items.extend(
         {
             "type": "function_call",
@@ -137,7 +102,7 @@ def _items(completion: Completion) -> list[JSONObject]:
 
 
 def _response(completion: Completion, *, output: list[JSONObject], ended: bool) -> JSONObject:
-    body = completion.body
+    body = completion.ask.body
     cut_short = ended and completion.truncated
     status = "incomplete" if cut_short else "completed" if ended else "in_progress"
     return {

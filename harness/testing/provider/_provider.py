@@ -6,7 +6,7 @@ import ipaddress
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import attrs
@@ -235,15 +235,8 @@ async def open_provider(
         opened_at=trio.current_time(),
         epoch_seconds=time.time() if http else _VIRTUAL_EPOCH_SECONDS,
     )
-    if not http:
-        provider = Provider(core=core)
-        try:
-            yield provider
-        finally:
-            provider.close()
-        return
-
-    async with _sockets.open_server(core, host=address, port=port) as bound:
+    server = _sockets.open_server(core, host=address, port=port) if http else nullcontext()
+    async with server as bound:
         provider = Provider(core=core, address=bound)
         try:
             yield provider

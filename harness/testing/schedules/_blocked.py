@@ -6,20 +6,22 @@ out the waits that end by themselves, for a worker thread or a socket, which no 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import trio
 
 from harness.runs._frames import describe_wait
 from harness.testing.schedules._control import Control
 
-_THREAD_WAITS = {"to_thread_run_sync", "run_process"}
-"""Functions of trio whose wait ends when something outside the loop happens."""
-
-_QUIET_WAITS = {"wait_all_tasks_blocked"}
-"""Without a wish for real time, it would have ended once everything was waiting; so it has one.
-Code that works in threads of its own holds a virtual clock still in this way."""
-
-_SOCKET_WAITS = {"wait_readable", "wait_writable", "_epoll_wait"}
+_OUTSIDE = {
+    **dict.fromkeys(("to_thread_run_sync", "run_process"), "worker threads"),
+    # With no wish for real time it would have ended when everything waits; so it has one. Code that
+    # works in threads of its own holds a virtual clock still in this way.
+    "wait_all_tasks_blocked": "real time",
+    **dict.fromkeys(("wait_readable", "wait_writable", "_epoll_wait"), "sockets"),
+}
+"""Functions of trio whose wait ends when something outside of the loop does, and what that is."""
 
 
 @attrs.frozen
@@ -43,7 +45,12 @@ class BlockedTask:
 def blocked_tasks(control: Control) -> list[BlockedTask]:
     """Return the tasks that are waiting for something other than the tasks they started."""
     found: list[BlockedTask] = []
-    names = _told_apart(control)
+    # So are they in the order of steps that a report tells.
+    first_step = {number: step for step, number in enumerate(dict.fromkeys(control.order))}
+    never = len(first_step)
+    names = told_apart(
+        sorted(control.numbers, key=lambda task: first_step.get(control.numbers[task], never))
+    )
     for task in control.live_tasks():
         frames = control.frames(task)
         if not frames or any(
@@ -62,18 +69,11 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
     return found
 
 
-def _told_apart(control: Control) -> dict[trio.lowlevel.Task, str]:
-    """Return a name for each task; those with the same name are numbered by their first steps.
-
-    They have the same numbers in the order of steps that a report gives.
-    """
-    first_step = {number: step for step, number in enumerate(dict.fromkeys(control.order))}
+def told_apart(tasks: Iterable[trio.lowlevel.Task]) -> dict[trio.lowlevel.Task, str]:
+    """Return a name for each task; those of the same name are numbered in the order given."""
     names: dict[trio.lowlevel.Task, str] = {}
     counts: dict[str, int] = {}
-    never = len(first_step)
-    for task in sorted(
-        control.numbers, key=lambda task: first_step.get(control.numbers[task], never)
-    ):
+    for task in dict.fromkeys(tasks):
         name = task_name(task)
         counts[name] = count = counts.get(name, 0) + 1
         names[task] = name if count == 1 else f"{name} #{count}"
@@ -86,16 +86,11 @@ def task_name(task: trio.lowlevel.Task) -> str:
 
 
 def waits_outside(control: Control) -> set[str]:
-    """Return what tasks wait for outside the loop: ``"worker threads"``, ``"sockets"``, ...."""
-    found: set[str] = set()
-    for task in control.live_tasks():
-        # Trio's waiting functions are within a few frames of the end.
-        for frame, _ in control.frames(task)[-4:]:
-            name = frame.f_code.co_name
-            if name in _THREAD_WAITS:
-                found.add("worker threads")
-            elif name in _QUIET_WAITS:
-                found.add("real time")
-            elif name in _SOCKET_WAITS:
-                found.add("sockets")
-    return found
+    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
+    return {
+        _OUTSIDE[frame.f_code.co_name]
+        for task in control.live_tasks()
+        # The functions of trio that wait are within a few frames of the end.
+        for frame, _ in control.frames(task)[-4:]
+        if frame.f_code.co_name in _OUTSIDE
+    }

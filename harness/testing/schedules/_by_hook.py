@@ -18,7 +18,7 @@ Private names: ``_run._r``, ``_run._ALLOW_DETERMINISTIC_SCHEDULING``,
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
@@ -28,30 +28,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from harness.testing.schedules._control import Control, GiveUp
-from harness.testing.schedules._step_backend import Guests, Observer, Watchers
+from harness.testing.schedules._step_backend import Session, StepBackend, Watchers
 
 T = TypeVar("T")
 
 
-class HookBackend:
-    """Controls steps where trio would shuffle them."""
-
-    name: str = "hook"
-
-    def session(
-        self, control: Control, guests: Guests, observers: tuple[Observer, ...]
-    ) -> HookSession:
-        """Return the control of one run."""
-        return HookSession(control, guests, Watchers(observers, guests.fail))
-
-
 @attrs.define(eq=False)
-class HookSession(trio.abc.Instrument):
+class HookSession(Session):
     """The control of one ``trio.run``; also the instrument that sees its tasks spawned."""
-
-    control: Control
-    guests: Guests
-    watchers: Watchers
 
     runner: Any = attrs.field(default=None, init=False)
     beside_driver: bool = attrs.field(default=False, init=False)
@@ -115,6 +99,13 @@ class HookSession(trio.abc.Instrument):
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
 
 
+class HookBackend(StepBackend):
+    """Steps are chosen where trio would shuffle them."""
+
+    name = "hook"
+    session_class = HookSession
+
+
 @attrs.define(eq=False)
 class _Steps(trio.abc.Instrument):
     """Calls observers around the program's steps, and does what waits for a step to end."""
@@ -146,31 +137,27 @@ class _Replacement:
         self.trio_run: Any = None
         self._lock = threading.Lock()
         self._users = 0
-        self._random: _Random | None = None
-        self._switch: _Switch | None = None
+        self._placed: dict[str, _Random | _Switch] = {}
+        """What stands there now, by name."""
 
     def begin(self) -> None:
         with self._lock:
             if self._users == 0:
                 trio_run: Any = import_module("trio._core._run")
                 self.trio_run = trio_run
-                self._random = _Random(self, trio_run._r)
-                self._switch = _Switch(self, trio_run._ALLOW_DETERMINISTIC_SCHEDULING)
-                trio_run._r = self._random
-                trio_run._ALLOW_DETERMINISTIC_SCHEDULING = self._switch
+                for name, kind in _REPLACED.items():
+                    self._placed[name] = kind(self, getattr(trio_run, name))
+                    setattr(trio_run, name, self._placed[name])
             self._users += 1
 
     def end(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                # If somebody replaced our replacement, theirs stays.
-                assert self._random is not None
-                assert self._switch is not None
-                if self.trio_run._r is self._random:
-                    self.trio_run._r = self._random.original
-                if self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING is self._switch:
-                    self.trio_run._ALLOW_DETERMINISTIC_SCHEDULING = self._switch.original
+                # Somebody else's replacement of our replacement stays.
+                for name, placed in self._placed.items():
+                    if getattr(self.trio_run, name) is placed:
+                        setattr(self.trio_run, name, placed.original)
 
     def session_here(self) -> HookSession | None:
         """Return the session that controls this thread's loop, if any."""
@@ -225,5 +212,11 @@ class _Random:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
 
+
+_REPLACED: Mapping[str, type[_Random | _Switch]] = {
+    "_r": _Random,
+    "_ALLOW_DETERMINISTIC_SCHEDULING": _Switch,
+}
+"""The names in trio's module, and what stands there meanwhile."""
 
 _replacement = _Replacement()

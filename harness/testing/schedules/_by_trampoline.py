@@ -13,51 +13,30 @@ This is the slower way: each step takes three turns of trio's loop. Public names
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from harness.testing.schedules._control import Control, GiveUp
-from harness.testing.schedules._step_backend import Guests, Observer, Watchers
+from harness.testing.schedules._control import GiveUp
+from harness.testing.schedules._step_backend import Session, StepBackend
 
 T = TypeVar("T")
 
 
-class TrampolineBackend:
-    """Controls steps by holding them back inside each task."""
-
-    name: str = "trampoline"
-
-    def session(
-        self, control: Control, guests: Guests, observers: tuple[Observer, ...]
-    ) -> TrampolineSession:
-        """Return the control of one run."""
-        return TrampolineSession(control, guests, Watchers(observers, guests.fail))
-
-
 @attrs.define(eq=False)
-class TrampolineSession(trio.abc.Instrument):
+class TrampolineSession(Session):
     """The control of one ``trio.run``; also the instrument that sees its tasks spawned."""
-
-    control: Control
-    guests: Guests
-    watchers: Watchers
 
     parked: dict[trio.lowlevel.Task, bool] = attrs.field(factory=dict, init=False)
     """The tasks that could go on, each with whether it was waiting for all others to block."""
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Do nothing: the instrument does it all."""
-        yield
-
-    def instruments(self) -> list[trio.abc.Instrument]:
-        """Return ourselves."""
-        return [self]
+    def __call__(self) -> AbstractContextManager[None]:
+        """Do nothing: all is done by the instrument."""
+        return nullcontext()
 
     async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
         """Take control of the loop that calls this, and run the main function."""
@@ -141,6 +120,13 @@ class TrampolineSession(trio.abc.Instrument):
         # meets the cancel at its next checkpoint, as it would have without us.
         wait = trio.lowlevel.wait_task_rescheduled(_never)  # noqa: ASYNC105 - awaited right below
         yield from wait.__await__()
+
+
+class TrampolineBackend(StepBackend):
+    """Steps are held back inside of each task."""
+
+    name = "trampoline"
+    session_class = TrampolineSession
 
 
 def _never(_: object) -> trio.lowlevel.Abort:

@@ -136,8 +136,5 @@ def _fails_like(
 def kind_of(error: BaseException) -> frozenset[type[BaseException]]:
     """Return what makes two failures the same: the types of the errors, out of all groups."""
     if isinstance(error, BaseExceptionGroup):
-        kinds: frozenset[type[BaseException]] = frozenset()
-        for inner in error.exceptions:
-            kinds |= kind_of(inner)
-        return kinds
+        return frozenset().union(*map(kind_of, error.exceptions))
     return frozenset({type(error)})

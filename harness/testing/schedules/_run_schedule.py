@@ -12,7 +12,7 @@ from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import ScheduleRun, run_controlled
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe
-from harness.testing.schedules._step_backend import Observer, StepBackend
+from harness.testing.schedules._step_backend import Observer
 from harness.testing.schedules._step_backends import backend as best_backend
 
 MOST_STEPS = 100_000
@@ -70,18 +70,15 @@ def run_probe(
     *,
     observers: tuple[Observer, ...] = (),
     most_steps: int = MOST_STEPS,
-    context: Context | None = None,
-    backend: StepBackend | None = None,
 ) -> ScheduleRun:
     """Run a program the way a search asks for; otherwise like `run_schedule`."""
     return run_controlled(
         async_fn,
         probe.chooser,
-        backend=best_backend() if backend is None else backend,
+        backend=best_backend(),
         faults=probe.faults,
         observers=observers,
         most_steps=most_steps,
-        context=context,
     )
 
 

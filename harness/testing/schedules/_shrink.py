@@ -101,14 +101,8 @@ class Shrinking:
         return improved
 
     def _lower(self) -> bool:
-        """Choose 1 instead of a larger choice, deviate earlier, strike earlier."""
-        improved = False
-        place = 0
-        while place < len(choices := self._choices()):
-            if any(self._try_choices(lower) for lower in _lowered(choices, place)):
-                improved = True
-            else:
-                place += 1
+        """Choose 1 in the place of a larger choice, deviate earlier, strike earlier."""
+        improved = _at_each_place(self._choices, _lowered, self._try_choices)
         for fault in self.best.schedule.faults:
             others = tuple(other for other in self.best.schedule.faults if other != fault)
             for at in (1, fault.at // 2, fault.at - 1):
@@ -132,14 +126,7 @@ class Shrinking:
 
     def _join_blocks(self) -> bool:
         """Join blocks of the same task, until no two can be joined."""
-        improved = False
-        place = 0
-        while place < len(blocks := _blocks(self.best.picks)):
-            if any(self._try_blocks(joined) for joined in _joined(blocks, place)):
-                improved = True
-            else:
-                place += 1
-        return improved
+        return _at_each_place(lambda: _blocks(self.best.picks), _joined, self._try_blocks)
 
     def _rearrange(self) -> bool:
         """Join two pairs of blocks at once, or move a block elsewhere, if one step won't do."""
@@ -173,6 +160,22 @@ class Shrinking:
         return True
 
 
+def _at_each_place(
+    pairs: Callable[[], list[tuple[int, int]]],
+    changed: Callable[[list[tuple[int, int]], int], Iterator[list[tuple[int, int]]]],
+    attempt: Callable[[list[tuple[int, int]]], bool],
+) -> bool:
+    """Try the changes at one place after the other, at each as long as one helps."""
+    improved = False
+    place = 0
+    while place < len(now := pairs()):
+        if any(attempt(other) for other in changed(now, place)):
+            improved = True
+        else:
+            place += 1
+    return improved
+
+
 def _lowered(choices: list[tuple[int, int]], place: int) -> Iterator[list[tuple[int, int]]]:
     """Yield the choices with one of them lower or earlier."""
     decision, choice = choices[place]
@@ -185,11 +188,8 @@ def _lowered(choices: list[tuple[int, int]], place: int) -> Iterator[list[tuple[
             yield [*before, (earlier, choice), *after]
             shift = decision - earlier
             if after:
-                yield [
-                    *before,
-                    (earlier, choice),
-                    *((later - shift, other) for later, other in after),
-                ]
+                moved = [(later - shift, other) for later, other in after]
+                yield [*before, (earlier, choice), *moved]
 
 
 def _blocks(picks: Sequence[int]) -> list[tuple[int, int]]:

@@ -7,9 +7,10 @@ own, including system tasks that the program starts.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import attrs
 import trio
@@ -19,6 +20,7 @@ from harness.testing.schedules._control import Control
 T = TypeVar("T")
 
 _TRIO = os.path.dirname(os.path.abspath(trio.__file__)) + os.sep
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Observer(Protocol):
@@ -30,44 +32,9 @@ class Observer(Protocol):
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Look at things right before a task goes on."""
-        ...
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
         """Look at things right after it has come to its next checkpoint, or ended."""
-        ...
-
-
-class Session(Protocol):
-    """The control of one ``trio.run``."""
-
-    def __call__(self) -> AbstractContextManager[None]:
-        """Return the block that ``trio.run`` is called in, in the same thread."""
-        ...
-
-    def instruments(self) -> list[trio.abc.Instrument]:
-        """Return the instruments for ``trio.run``."""
-        ...
-
-    async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
-        """Take control, and run the program's main function in the task that calls this."""
-        ...
-
-    async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
-        """Let tasks go on until cancelled; call ``idle`` whenever none of them can.
-
-        Runs as a system task, spawned by the main task.
-        """
-        ...
-
-
-class StepBackend(Protocol):
-    """A way to control steps."""
-
-    name: str
-
-    def session(self, control: Control, guests: Guests, observers: tuple[Observer, ...]) -> Session:
-        """Return the control of one run."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -105,9 +72,6 @@ class Guests:
         return True
 
 
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-
-
 @attrs.define(eq=False)
 class Watchers:
     """Calls observers around a step, and ends the run if one of them raises."""
@@ -135,3 +99,42 @@ class Watchers:
                 observer.after_step(task)
         except BaseException as exc:
             self.fail(exc)
+
+
+@attrs.define(eq=False)
+class Session(trio.abc.Instrument):
+    """The control of one ``trio.run``; also the instrument that sees its tasks spawned."""
+
+    control: Control
+    guests: Guests
+    watchers: Watchers
+
+    @abstractmethod
+    def __call__(self) -> AbstractContextManager[None]:
+        """Return the block that ``trio.run`` is called in, in the same thread."""
+
+    def instruments(self) -> list[trio.abc.Instrument]:
+        """Return what ``trio.run`` is given."""
+        return [self]
+
+    @abstractmethod
+    async def run_main(self, async_fn: Callable[[], Awaitable[T]]) -> T:
+        """Take control, and run the program's main function in the task that calls this."""
+
+    @abstractmethod
+    async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:
+        """Let tasks go on until cancelled; call ``idle`` whenever none of them can.
+
+        Runs as a system task, spawned by the main task.
+        """
+
+
+class StepBackend:
+    """A way to control steps."""
+
+    name: ClassVar[str]
+    session_class: ClassVar[type[Session]]
+
+    def session(self, control: Control, guests: Guests, observers: tuple[Observer, ...]) -> Session:
+        """Return the control of one run."""
+        return self.session_class(control, guests, Watchers(observers, guests.fail))

@@ -6,12 +6,12 @@ then pairs of them, for as long as somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 
 import attrs
 
-from harness.testing.schedules._schedule import Fault
+from harness.testing.schedules._schedule import Fault, FaultKind
 
 
 @attrs.define(eq=False)
@@ -31,18 +31,9 @@ class Sweep:
         """Learn the steps and calls that each run made, by its number."""
         new: list[Fault] = []
         if self.cancels:
-            for number, made in steps.items():
-                known = self._steps.get(number, 0)
-                if number and made > known:
-                    self._steps[number] = made
-                    for at in range(known + 1, made + 1):
-                        new += [Fault(number, at, "cancel"), Fault(number, at, "cancel_waking")]
-        for number, made in calls.items():
-            known = self._calls.get(number, 0)
-            if made > known:
-                self._calls[number] = made
-                for at in range(known + 1, made + 1):
-                    new += [Fault(number, at, "fail"), Fault(number, at, "delay")]
+            of_runs = {number: made for number, made in steps.items() if number}
+            new += _unknown(self._steps, of_runs, "cancel", "cancel_waking")
+        new += _unknown(self._calls, calls, "fail", "delay")
         if new:
             self._known += new
             self._untried += new
@@ -57,3 +48,12 @@ class Sweep:
         if self._untried:
             return (self._untried.pop(),)
         return tuple(self.random.choices(self._known, k=1 + (self.random.random() < 0.5)))
+
+
+def _unknown(known: dict[int, int], made: Mapping[int, int], *kinds: FaultKind) -> Iterator[Fault]:
+    """Yield faults of these kinds for what was not known, and take note of it."""
+    for number, count in made.items():
+        for at in range(known.get(number, 0) + 1, count + 1):
+            known[number] = at
+            for kind in kinds:
+                yield Fault(number, at, kind)

@@ -37,7 +37,8 @@ async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
     try:
         hold = ClockHold()
     except RuntimeError:
-        return await _beside_asyncio(work)
+        # Where asyncio runs the test, as anyio's plugin does by default; it cancels nothing.
+        return await asyncio.to_thread(_in_turn, work, lambda: None)
     hold.begin()
     try:
         return await trio.to_thread.run_sync(
@@ -61,12 +62,3 @@ def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None])
     finally:
         _has_turn.reset(token)
         _turn.release()
-
-
-async def _beside_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
-    """Do the same if asyncio runs the test, as anyio's plugin does by default."""
-    return await asyncio.to_thread(_in_turn, work, _never_cancelled)
-
-
-def _never_cancelled() -> None:
-    pass

@@ -94,21 +94,13 @@ def results(
         failed = st.sampled_from(list(errors))
         endings.insert(1, st.tuples(st.just("failed"), failed))
 
+    def result(index: int, status: Any, ended_with: Any) -> Result[Any]:
+        run_id, attempts = (None, 0) if status == "skipped" else (f"run-{index}", 1)
+        times = 0.0, float(attempts)
+        return Result(index, index, index, run_id, status, ended_with, attempts, *times)
+
     def gather(drawn: list[tuple[Any, Any]]) -> Results[Any]:
-        return Results(
-            Result(
-                index,
-                index,
-                index,
-                None if status == "skipped" else f"run-{index}",
-                status,
-                ended_with,
-                0 if status == "skipped" else 1,
-                0.0,
-                0.0 if status == "skipped" else 1.0,
-            )
-            for index, (status, ended_with) in enumerate(drawn)
-        )
+        return Results(result(index, *ended) for index, ended in enumerate(drawn))
 
     drawn = st.lists(st.one_of(endings), min_size=min_size, max_size=max_size)
     return drawn.map(gather)

@@ -19,6 +19,7 @@ import h11
 import trio
 
 from harness.testing.provider._core import Core, Incoming
+from harness.testing.provider._dialect import UnreadableRequest
 from harness.testing.provider._http_reply import HttpReply
 
 T = TypeVar("T")
@@ -35,15 +36,6 @@ _LINGER_FOR_NO_TIME = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 
 
 class _ClientGone(Exception):
     """The client closed the connection while it was owed an answer."""
-
-
-class _Refused(Exception):
-    """What came in can't be answered by the core, and the connection must close."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 @attrs.define(eq=False)
@@ -69,7 +61,7 @@ class HttpConnection:
                 self.scope.deadline = trio.current_time() + IDLE_SECONDS
                 try:
                     incoming = await self._receive_request()
-                except _Refused as refused:
+                except UnreadableRequest as refused:
                     await self._send_refusal(refused)
                     return
                 if incoming is None:
@@ -101,17 +93,14 @@ class HttpConnection:
 
     async def wait_for(self, answer: Awaitable[T]) -> T:
         """Wait for the test's answer, or raise `_ClientGone` when the client goes."""
-        gone = False
         result: list[T] = []
         error: Exception | None = None
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
-                nonlocal gone
                 try:
                     await self._until_gone()
                 except (trio.BrokenResourceError, _ClientGone):
-                    gone = True
                     nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
@@ -123,7 +112,6 @@ class HttpConnection:
         if error is not None:
             raise error
         if not result:
-            assert gone
             raise _ClientGone
         return result[0]
 
@@ -160,16 +148,17 @@ class HttpConnection:
                 if closed:
                     return None  # In the middle of a request; nobody is left to tell.
                 status = error.error_status_hint
-                raise _Refused(status, f"this is not HTTP/1.1: {error}") from error
+                message = f"this is not HTTP/1.1: {error}"
+                raise UnreadableRequest(message, status=status) from error
             if isinstance(event, h11.Request):
                 request = event
                 announced = _announced_bytes(request)
                 if announced > MAX_BODY_BYTES:
-                    raise _Refused(413, _too_large(announced))
+                    raise UnreadableRequest(_too_large(announced), status=413)
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > MAX_BODY_BYTES:
-                    raise _Refused(413, _too_large(size))
+                    raise UnreadableRequest(_too_large(size), status=413)
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert request is not None
@@ -219,22 +208,14 @@ class HttpConnection:
         else:
             self.core.tally.answered += reply.accepted
 
-    async def _send_refusal(self, refused: _Refused) -> None:
-        """Say what was wrong, and close so that the client can still read it."""
-        reply = self.core.refuse("", refused.status, refused.message)
+    async def _send_refusal(self, refused: UnreadableRequest) -> None:
+        """Say what was wrong, and close so that the client still gets to read it."""
+        reply = self.core.refuse("", refused)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        headers = [
-            *reply.headers,
-            ("content-length", str(reply.content_length)),
-            ("connection", "close"),
-        ]
-        response = h11.Response(status_code=reply.status, headers=headers)
-        chunks = [self._http.send(response) or b""]
-        chunks += [self._http.send(h11.Data(data=piece)) or b"" for piece in reply.pieces]
-        chunks.append(self._http.send(h11.EndOfMessage()) or b"")
-        await self.stream.send_all(b"".join(chunks))
-        # Closing with unread bytes makes the system discard what was just sent.
+        reply = attrs.evolve(reply, headers=[*reply.headers, ("connection", "close")])
+        await self._send(reply, method="")
+        # Closing with bytes unread makes the system throw away what was just sent.
         await self.stream.send_eof()
         with trio.move_on_after(_DRAIN_SECONDS):
             while await self.stream.receive_some(_RECEIVE_BYTES):
