@@ -140,6 +140,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
             f"journal, effects a second, {RUNS[-1]} runs / one commit each",
             EFFECTS_BUDGET,
             Measured.of(effects),
+            note="each waits for two commits",
         )
         yield from fan_out_beside(fresh, quick=quick)
 

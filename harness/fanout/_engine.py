@@ -107,27 +107,27 @@ class Engine:
         self._join = join
         self._counts_successes = False
         """Whether the policy hears of successes; known once it has begun."""
-        self.hand_on = sink
+        self.hand_on: Callable[[Result[Any]], None] = sink
         """Gives a result to whoever asked for it."""
-        self.limit = plan.first_limit
+        self.limit: int = plan.first_limit
         """How many items may be in flight."""
-        self.window = plan.room
+        self.window: float = plan.room
         """How many may be in flight, on their way to a journal, or unread."""
         self._changing_limit = plan.changing_limit
         self._called_off: dict[Any, str] = {}
         """The keys of items that are not to be started, and why."""
-        self.in_flight = 0
-        self.unread = 0
+        self.in_flight: int = 0
+        self.unread: int = 0
         """Results that wait for a reader; the stream counts them up and down."""
-        self.unwritten = 0
+        self.unwritten: int = 0
         """Results that wait until the ledger has them; the ledger counts them."""
-        self.starving = False
+        self.starving: bool = False
         """Whether a reader waits for a result and there is none for it; told by the stream."""
-        self.started = 0
+        self.started: int = 0
         """How many items were started, or were done without a start."""
-        self.failed = 0
+        self.failed: int = 0
         """How many items failed or timed out in this session."""
-        self.over = False
+        self.over: bool = False
         """Whether nothing more is pulled or started. What is in flight may go on."""
         self.run: Run  # Since `begin`, like the next; the two after them since `drive`.
         self.base: contextvars.Context

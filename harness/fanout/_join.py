@@ -35,7 +35,7 @@ class Join:
         self.run_path: str = run_path
         self.keeps_all: bool = keeps_all
         """Whether the results are kept anyway, so that remembering failures costs nothing more."""
-        self.decision = Decision.GO_ON
+        self.decision: Decision = Decision.GO_ON
         self.why: str | None = None
         """In words, why nothing more is needed; None until that is so."""
         self.broken: bool = False

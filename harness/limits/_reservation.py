@@ -114,7 +114,7 @@ class Reservation(Claim, AsyncWithOnly):
         self._stage = _LEFT
         token, self._token = self._token, None
         self._issuer.left(self, error)
-        self.closed = True
+        self.closed: bool = True
         if token is not None:
             try:
                 _innermost.reset(token)

@@ -103,28 +103,30 @@ Held = Iterable[tuple[Any, Place]]
 """Objects, and where they hang."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(eq=False)  # Old attrs know no exception from kw_only.
 class Kind:
     """What is known about objects of some types."""
 
-    types: tuple[type[Any], ...] = attrs.field(default=(), kw_only=False)
+    types: tuple[type[Any], ...] = ()
 
-    name: str = ""
+    name: str = attrs.field(default="", kw_only=True)
     """The full name of one more type, which needn't have been imported."""
 
-    part: Callable[[Place, Any], Part] | None = None
+    part: Callable[[Place, Any], Part] | None = attrs.field(default=None, kw_only=True)
     """Returns what can change in one and be put back; None if nothing can."""
 
-    held_part: Callable[[Place, Any, KeyedPart, Any], Part] | None = None
+    held_part: Callable[[Place, Any, KeyedPart, Any], Part] | None = attrs.field(
+        default=None, kw_only=True
+    )
     """The same, if one is put back through the part that holds it, under a key."""
 
-    holds: Callable[[Any, Place], Held] = lambda thing, place: ()
+    holds: Callable[[Any, Place], Held] = attrs.field(default=lambda thing, place: (), kw_only=True)
     """Returns what hangs from one."""
 
-    attributes: bool = False
+    attributes: bool = attrs.field(default=False, kw_only=True)
     """Whether objects of derived classes have attributes to look at."""
 
-    look: Callable[[Walker, Any, Place, int], None] | None = None
+    look: Callable[[Walker, Any, Place, int], None] | None = attrs.field(default=None, kw_only=True)
     """Looks at one, if it takes more than all this."""
 
 

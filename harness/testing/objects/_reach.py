@@ -46,7 +46,7 @@ class Reached:
         """What can't be looked into, so can't be put back."""
         self.run_locals: list[tuple[Place, RunLocal[Any]]] = []
         """The `RunLocal`s, whose values belong to runs."""
-        self.cut_short = False
+        self.cut_short: bool = False
         """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}
         """The objects themselves, kept alive so that no other object gets their ids."""
