@@ -108,6 +108,7 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.fan_out": lambda: harness.fan_out(function, [1]),
     "harness.open_fan_out": entering(lambda: harness.open_fan_out(function, [1])),
     "harness.race": lambda: harness.race(function, function),
+    "harness.gather": lambda: harness.gather(function, function),
     "harness.open_run": entering(lambda: harness.open_run("it")),
     "harness.cleanup": entering_plainly(harness.cleanup),
     "harness.dump": calling(harness.dump),

@@ -65,6 +65,12 @@ class Agent(Generic[OutputT, DepsT_contra]):
       ValueError: if the name is empty, two tools share a name, or ``max_turns`` is less than 1.
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Let ``Agent[str]`` be, as for type checkers: older Pythons know no default."""
+            return super().__class_getitem__(types if isinstance(types, tuple) else (types, Any))
+
     name: str
     """The name of its runs."""
 

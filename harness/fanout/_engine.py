@@ -147,8 +147,6 @@ class Engine:
         order = plan.order
         self._ended = None if order is None or order.serial_by is None else feed.ended
         """Hears of each job that has ended, where others wait for that."""
-        self._passed_over = 0
-        """Items that were taken out of the source after the end, only to be skipped."""
         self._exhausted = False
         """Whether the source said that it has no more, so that there is nothing to close."""
         self._cut_short = False
@@ -309,13 +307,12 @@ class Engine:
             return
         if source.sequence is not None:
             return
-        while pulled + self._passed_over < source.size:
+        for index in range(pulled, source.size):  # An iterator that was read before has ended.
             try:
                 item = next(source.iterator)
             except Exception:  # At its end, or it can't be read further.
                 return
-            self._passed_over += 1
-            yield self.skip(Job(pulled + self._passed_over - 1, item))
+            yield self.skip(Job(index, item))
 
     def leave(self) -> None:
         """Cut everything short, because nobody reads on: what is open now breaks no policy."""

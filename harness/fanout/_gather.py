@@ -50,7 +50,8 @@ async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) ->
     Args:
       fns: Async functions without arguments; use `functools.partial` to give them some.
       name: The name of the run; by default ``gather``.
-
+    refuse_outside_trio("gather() was called")
+    results = await fan_out(
     Returns:
       One value per function.
 

@@ -30,7 +30,7 @@ from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
-from harness.limits._responses._refusals import Response, response_of
+from harness.limits._responses._refusals import ANSWERED, Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
 
@@ -219,7 +219,8 @@ class Grants:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
             if error is None:
-                state.answered(in_use=self._in_flight + 1)
+                # An answer, if nobody says otherwise.
+                self._hear(state, ANSWERED, epoch=reservation.epoch, in_use=self._in_flight + 1)
             elif isinstance(error, Exception):
                 response = response_of(error)
                 if response is None:

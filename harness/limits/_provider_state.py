@@ -78,13 +78,8 @@ class ProviderState:
                 wait = heard.retry_after_seconds
                 self._adaptive.record(status=status, in_use=in_use, retry_after=wait)
             elif epoch is not None:
-                self.answered(in_use=in_use)  # It was settled, without a word of a refusal.
+                self._adaptive.record(status=OK, in_use=in_use)
         return heard
-
-    def answered(self, *, in_use: int) -> None:
-        """Record that a request was answered, by somebody who doesn't say how."""
-        if self._adaptive is not None:
-            self._adaptive.record(status=OK, in_use=in_use)
 
     def pause(self, seconds: float, *, now: float, draw: float) -> None:
         """Begin a pause that somebody asked for."""

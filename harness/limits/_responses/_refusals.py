@@ -19,6 +19,10 @@ class Response(NamedTuple):
     body: object
 
 
+ANSWERED = Response(None, None, None)
+"""A response of which nothing is known but that it was one."""
+
+
 def response_of(error: BaseException) -> Response | None:
     """Return the response that ``error`` carries, or ``None`` if it is another kind of error.
 
