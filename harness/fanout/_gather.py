@@ -50,8 +50,7 @@ async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) ->
     Args:
       fns: Async functions without arguments; use `functools.partial` to give them some.
       name: The name of the run; by default ``gather``.
-    refuse_outside_trio("gather() was called")
-    results = await fan_out(
+
     Returns:
       One value per function.
 
@@ -70,6 +69,7 @@ async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) ->
         raise ValueError("gather() takes at least one async function, and got none")
     for fn in fns:
         check_function("gather()", fn, items=0)
+    refuse_outside_trio("gather() was called")
     results = await fan_out(
         call, fns, limit=len(fns), key=name_of, name="gather" if name is None else name
     )
