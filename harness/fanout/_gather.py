@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+from harness._outside_trio import refuse_outside_trio
 from harness.fanout._fan_out import fan_out
 from harness.fanout._plan import check_function
 from harness.fanout._race import call
