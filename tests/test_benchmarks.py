@@ -128,7 +128,7 @@ def test_every_row_has_a_number(quick_table: str) -> None:
     rows = [row for row in quick_table.splitlines() if "≤" in row or "≥" in row]
     assert rows
     for row in rows:
-        assert "not installed" in row or " ok " in row or " over " in row, row
+        assert "not installed" in row or " ok " in f"{row} " or " over " in f"{row} ", row
 
 
 @pytest.mark.slow

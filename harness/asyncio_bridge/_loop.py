@@ -296,7 +296,7 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
     # What it calls in trio sees the variable too, but there is no loop.
     if call is None or asyncio._get_running_loop() is not call.loop:
         raise RuntimeError(
-            f"call_trio({name_of(fn)}) was called outside of what a run called in asyncio; it "
+            f"call_trio({name_of(fn)}) was called outside what a run called in asyncio; it "
             "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks "
             "(docs/asyncio.md shows how)"
         )

@@ -83,6 +83,7 @@ class Outputs:
           Exception: if the generator failed before its first output; and the first error,
             unchanged, if the pipeline ends with the first failure anyway.
         """
+        # harness: shared (there is one of these for each item)
         self._run = run = current_run()
         run._why_cut = self._why_cut
         try:

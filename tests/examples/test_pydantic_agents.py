@@ -2,9 +2,10 @@
 
 import pytest
 
-import pydantic_agents
 from tests.examples.headers import promised_output
 
+pytest.importorskip("pydantic_ai", reason="the framework comes with the extra `bench`")
+pydantic_agents = pytest.importorskip("pydantic_agents")
 pytestmark = pytest.mark.real_clock
 
 

@@ -6,17 +6,24 @@ import io
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from rich.console import Console
 from trio.testing import MockClock
 
 import harness
-from harness._progress import _Board, progress
 from harness.fanout._watch import Counts, watching
 from harness.flow import Pipeline
 from harness.policies import BestEffort
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness._progress import _Board, progress
+else:
+    Console = pytest.importorskip("rich.console", reason="bars need an extra").Console
+    from harness._progress import _Board, progress
 
 
 def terminal(width: int = 80) -> Console:

@@ -71,7 +71,7 @@ class Isolation:
     """What runs waited for that no schedule controls, such as worker threads."""
 
     per_run: tuple[str, ...] = ()
-    """Paths of what two calls inside one run share, mostly `RunLocal`s: isolated per run, not per
+    """Paths of what two calls inside one run share, mostly a `RunLocal`: isolated per run, not per
     call."""
 
     per_run_report: str = attrs.field(default="", repr=False)
@@ -110,7 +110,7 @@ async def assert_isolated(
       schedule: A replay string, as a failure prints it; then only that is run.
       shared: What runs share on purpose: functions by object path, ``"module.NAME.attr"``. Each
         gets the object after every step and must return true: it is in order. Or a list of the
-        `RunLocal`s that the calls of one run share on purpose.
+        each `RunLocal` that the calls of one run share on purpose.
       equal: A function of two outputs that is true if they are the same; by default ``==``.
       same_run: Whether to call the function inside one run, instead of in a run for each input.
 
