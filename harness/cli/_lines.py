@@ -67,7 +67,7 @@ class LineReader:
             yield self._line(begun, size)
 
     def with_ends(self) -> Iterator[bytes | None]:
-        r"""Yield the lines with what ends them: ``\n``, ``\r\n`` or ``\r``.
+        r"""Yield the lines with their endings: ``\n``, ``\r\n`` or ``\r``.
 
         None in place of one that is too long, as in ``__iter__``.
         """
