@@ -41,7 +41,7 @@ class Progressed:
     """Calls that are running."""
 
     expected: int | None
-    """How many items there will be; None if nobody knows."""
+    """How many items there will be; None if unknown."""
 
     certain: bool
     """Whether `expected` is counted and not extrapolated."""

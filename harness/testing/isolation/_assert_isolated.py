@@ -226,7 +226,7 @@ def _shared_by_calls(
     try:
         alone = run_each_alone(subject, wanted.seed)
     except (ScheduleError, ValueError):
-        # Alone it was right in a run of its own, so this is no leak between calls.
+        # Alone it was right in a run of its own, so this is not a leak between calls.
         return None
     share = max(wanted.schedules // SAME_RUN_SHARE, 1)
     found = _hunt(subject, share, wanted.seed, go_on)
