@@ -18,7 +18,7 @@ _EXTRA = frozenset(("click", "rich"))
 try:
     from harness.cli._app import run_app
 except KeyboardInterrupt:
-    # It takes a part of a second, in which somebody may see the mistake in what they typed.
+    # The import takes a fraction of a second, in which users may notice a typing mistake.
     raise SystemExit(_INTERRUPTED) from None
 except ImportError as _error:
     if (_error.name or "").partition(".")[0] not in _EXTRA:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-      arguments: What stands behind the program's name; None: what the process was given.
+      arguments: What follows the program's name; None: what the process was given.
 
     Returns:
       The exit status: 0 all ok, 1 some items failed, 2 wrong usage or a missing extra,

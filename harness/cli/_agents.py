@@ -1,7 +1,7 @@
 """Run an agent over records, in place of a function: which model answers, and what limits it.
 
 A function is limited per item, an agent per call of its model: one item may take many. And an
-agent's model may be one that has to be opened, which a module can't do that only defines it.
+agent's model may have to be opened, which a module that only defines the agent can't do.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 async def open_agent(
     options: BatchOptions, agent: Agent[Any], limiter: Limiter | None
 ) -> AsyncIterator[Target]:
-    """Make a batch's function of an agent, for the time of a block.
+    """Turn an agent into a batch's function, for the duration of a block.
 
     It runs the agent and returns its output. The agent's model, or the one that ``--model`` names,
-    is open and keeps ``limiter``. So are the models of the agents that it hands tasks to.
+    is open and respects ``limiter``. So do the models of the agents that it hands tasks to.
 
     Raises:
       InputError: if a model can't be opened, or limited.
@@ -56,7 +56,7 @@ async def open_agent(
 
 
 async def _output(agent: Agent[Any], prompt: str) -> Any:
-    """Run the agent, and return its output as JSON can hold it."""
+    """Run the agent, and return its output in a form that JSON can hold."""
     reply = await agent.run(prompt)
     return agent.output_as_json(reply.output)
 
@@ -69,7 +69,7 @@ def _limited(model: Any, agent: str, limiter: Limiter) -> models.Model:
             "and --concurrent, or name another model with --model"
         )
     if hasattr(model, "limiter"):
-        # The agent's stays as it is: nothing of one batch is to be found by the next.
+        # The agent's own stays as it is: one batch must leave nothing for the next to find.
         model = copy.copy(model)
         model.limiter = limiter
         return model  # type: ignore[no-any-return]

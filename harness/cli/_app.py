@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-import rich  # noqa: F401  # Without all of the extra no command runs, whether it needs rich or not.
+import rich  # noqa: F401  # No command runs without the whole extra, whether it needs rich or not.
 
 from harness._version import __version__
 from harness.cli._completion import COMPLETE_VARIABLE, PROGRAM, completion

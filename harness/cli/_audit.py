@@ -154,7 +154,7 @@ def _of_paths(look: Callable[[list[str]], list[_T]], paths: list[str]) -> list[_
 
 
 def _is_path(target: str) -> bool:
-    """Return whether a target is meant as a path: because it is one, or because it looks so."""
+    """Return whether a target is meant as a path: it is one, or it looks like one."""
     if os.path.exists(target):
         return True
     name = target.partition(":")[0]
@@ -176,7 +176,7 @@ def _files_of(module: Any, name: str) -> list[str]:
 
 
 def _shown(path: str) -> str:
-    """Return a path as seen from the current folder, if it is below that."""
+    """Return a path as seen from the current folder, if it is below it."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd())) or "."
     except ValueError:

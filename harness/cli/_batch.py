@@ -1,7 +1,7 @@
 """``harness batch``: run an async function on every record of a file.
 
-The order matters here: what can be wrong is looked at from the cheapest to the dearest, and the
-output is created last, so that a command that is refused leaves nothing behind.
+The order matters here: the cheapest checks come first and the dearest last, and the output is
+created after all of them, so that a command that is refused leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from harness.fanout._watch import NOBODY, watched_by
 from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
-"""Of a file, up to so much is read before any of it is started, if records have priorities."""
+"""How much of a file is read at most before anything is started, if records have priorities."""
 
 
 def run(options: BatchOptions) -> int:
-    """Run the command with what the command line says, and return the exit status."""
+    """Run the command as the command line says, and return the exit status."""
     refuse(options, Facts(form=options.form))
     kept = check_journal(options)
     with open_input(options.input) as input_:
@@ -84,7 +84,7 @@ def run(options: BatchOptions) -> int:
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
-    # A resumed batch writes its own output anew; that is what it is asked for.
+    # A resumed batch rewrites its own output; that is what it is asked for.
     replace = options.overwrite or options.resume
     check_output(options.output, input_, overwrite=replace, option="--output")
     unfinished = unfinished_beside(options.output) if options.resume else None
@@ -108,7 +108,7 @@ def _records(
     reading: Reading,
     before_read: Callable[[], None],
 ) -> Iterator[Record]:
-    """Read, choose and name records, and note in ``reading`` how far that is."""
+    """Read, choose and name records, and note the progress in ``reading``."""
     handed_over = 0
 
     def before_read_of_file() -> None:
@@ -117,7 +117,7 @@ def _records(
             handed_over = lines.bytes_read
             before_read()
 
-    # A file's next read hardly waits, so there priorities can have more to choose from.
+    # Reading more of a file takes hardly any time, so priorities can have more to choose from.
     holds_back = options.priority is not None and input_.size_bytes is not None
     lines = LineReader(input_.source, before_read_of_file if holds_back else before_read)
     records = parse_records(
@@ -131,7 +131,7 @@ def _records(
         records = _stopping_at_bad(records, input_.name)
     records = selected(records, first=options.first, sample=options.sample, seed=options.seed)
     if options.sample is not None:
-        drawn = list(records)  # A sample is a list in any case, and so its size can be told.
+        drawn = list(records)  # A sample is a list anyway, and this way its size is known.
         reading.total, records = len(drawn), iter(drawn)
     if fields:
         records = with_fields(records, fields, source=input_.name)
@@ -177,7 +177,7 @@ def _run_into_output(
         ),
         by_priority=options.priority is not None,
         limiter=limiter,
-        # Only to warn by, and --quiet wants no warnings.
+        # Only used for warnings, and --quiet wants none.
         tokens_per_minute=None if options.quiet else options.tpm,
         ordered=options.ordered,
         tracebacks=options.traceback,
@@ -188,7 +188,7 @@ def _run_into_output(
 
     @contextmanager
     def open_lines() -> Iterator[tuple[ResultLines, LineWriter]]:
-        # Once the journal is open: a second session of a batch, refused there, changes nothing.
+        # Called once the journal is open: that refuses a second session before anything changes.
         with output.open(stdout) as writer:
             first = not options.ordered
             lines = ResultLines(writer, kept=kept, kept_first=first, folder=output.folder)
@@ -235,7 +235,7 @@ async def _read_and_run(
                 if report.exit_status != EXIT_OK:
                     writer.discard_if_empty()
     except JournalError as error:
-        # Of its end. What comes before ends the batch, and stands in the report.
+        # On closing it. An earlier error ends the batch, and is in the report.
         if report is None:
             raise InputError(str(error)) from error
         report.journal_error = report.journal_error or str(error)

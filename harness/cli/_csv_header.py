@@ -1,8 +1,8 @@
-"""Read off a CSV file's first row how its columns are separated, and what they are called.
+"""Tell from a CSV file's first row how its columns are separated, and what they are called.
 
-A comma anywhere outside of quotes settles it: that is what CSV is, and a file that Python's own
-reader takes must not be read otherwise because a column's name has a semicolon in it. Only a first
-row that would be a single column is tried with what else separates columns.
+A comma anywhere outside quotes settles it: that is what CSV is, and a file that Python's own reader
+accepts must not be read differently because a column's name has a semicolon in it. Other separators
+are tried only if the first row would be a single column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"(?!")')
 def told_delimiter(text: str) -> str:
     """Return what separates the columns of a first row, as it is written.
 
-    Of several the one that makes most columns; a comma before all others.
+    If several could, it is the one that makes the most columns; a comma beats all others.
     """
     counts = {delimiter: _columns(text, delimiter) for delimiter in (COMMA, *_OTHERS)}
     if counts[COMMA] > 1:
@@ -33,9 +33,9 @@ def told_delimiter(text: str) -> str:
 
 
 def _columns(text: str, delimiter: str) -> int:
-    """Return how many columns a delimiter makes; 0 if it would leave text behind a quoted one.
+    """Return how many columns a delimiter makes; 0 if it would leave text after a quoted one.
 
-    Python's reader takes such text for part of the column, and so takes every delimiter.
+    Python's reader takes such text as part of the column, and so accepts every delimiter.
     """
     columns = 0
     rest: str | None = text.rstrip("\r\n")
@@ -47,7 +47,7 @@ def _columns(text: str, delimiter: str) -> int:
             continue
         quoted = _QUOTED.match(rest)
         if quoted is None:
-            return columns  # Its closing quote is in another line.
+            return columns  # Its closing quote is on another line.
         after = rest[quoted.end() :]
         if after and not after.startswith(delimiter):
             return 0
@@ -56,19 +56,19 @@ def _columns(text: str, delimiter: str) -> int:
 
 
 def could_be_another(delimiter: str, columns: Sequence[str]) -> bool:
-    """Return whether something else than ``delimiter`` might separate the columns."""
+    """Return whether something other than ``delimiter`` might separate the columns."""
     return delimiter != COMMA or any(other in name for name in columns for other in _OTHERS)
 
 
 def column_names(row: Sequence[str], place: str) -> list[str]:
-    """Return the names of the columns; one without a name is called by its number, from 1.
+    """Return the names of the columns; one without a name goes by its number, from 1.
 
     Args:
       row: The first row.
       place: The input and the line, for the error.
 
     Raises:
-      InputError: if a name is there twice, or the row isn't text.
+      InputError: if a name occurs twice, or the row isn't text.
     """
     if any("\0" in name for name in row):
         raise InputError(f"{place}: {NUL_PROBLEM}")
@@ -91,7 +91,7 @@ def column_names(row: Sequence[str], place: str) -> list[str]:
 
 
 def shown(delimiter: str) -> str:
-    """Return a delimiter as people call it, and as ``--delimiter`` takes it."""
+    """Return what people call a delimiter, in a form that ``--delimiter`` takes."""
     return "tabs" if delimiter == TAB else repr(delimiter)
 
 

@@ -13,7 +13,7 @@ from harness.cli._records import Format, Record
 from harness.cli._source import Reading
 
 RECORDS_SHOWN = 3
-"""How many records are read to be shown."""
+"""How many records are read and shown."""
 
 _EXCERPT_CHARACTERS = 160
 _FORMAT_NAMES: dict[Format, str] = {"jsonl": "JSONL", "csv": "CSV", "lines": "plain lines"}
@@ -26,12 +26,12 @@ def describe(
     *,
     known: str | None = None,
 ) -> str:
-    """Return the plan and the first records, to be read by a person.
+    """Return the plan and the first records, for a person to read.
 
     Args:
       options: What the command line says.
-      reading: How much there is of it.
-      records: The first of it.
+      reading: How much input there is.
+      records: The first of its records.
       known: How the items of the journal ended, in words; None if there are none.
     """
     order = "in the order of the input" if options.ordered else "as items end"
@@ -68,7 +68,7 @@ def _journal(options: BatchOptions, known: str | None) -> list[str]:
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:
-    """Return what makes a batch slow: of ``records`` the largest may not fit into a minute."""
+    """Return what makes a batch slow: the largest of ``records`` may not fit into a minute."""
     if options.tpm is None or options.tokens is None:
         return []
     if isinstance(options.tokens, int):

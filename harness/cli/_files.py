@@ -1,6 +1,6 @@
 """Open what a batch reads and writes, or say why that can't be done, before anything runs.
 
-An output is never written over unless that was asked for, and the input never: the two are
+An output is never overwritten unless that was asked for, and the input never is: the two are
 compared by what they are on disk, so a link to the input is the input.
 """
 
@@ -20,7 +20,7 @@ from harness.cli._errors import InputError
 
 try:
     import fcntl
-except ImportError:  # Windows has none, and refuses no second writer.
+except ImportError:  # Windows lacks it, so a second writer isn't refused there.
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.cli._lines import ByteSource
 
 STANDARD_STREAM = "-"
-"""Stands for standard input or standard output where a file is asked for."""
+"""Means standard input or standard output where a file is expected."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,14 +40,14 @@ class Input:
     """Hands over bytes as soon as there are any."""
 
     name: str
-    """What to call it in messages."""
+    """What messages call it."""
 
     status: os.stat_result | None
-    """What it is on disk; None if it is not a file of the system."""
+    """What it is on disk; None if it is not a file of the operating system."""
 
     @property
     def size_bytes(self) -> int | None:
-        """How much there is to read; None where that isn't known, as for a pipe."""
+        """How much there is to read; None if that isn't known, as for a pipe."""
         regular = self.status is not None and stat.S_ISREG(self.status.st_mode)
         return self.status.st_size if regular and self.status is not None else None
 
@@ -85,8 +85,8 @@ def _standard_input() -> Input:
         number = stream.fileno()
     except (OSError, AttributeError):  # Replaced by an object in memory, as tests do.
         return Input(source=stream, name="standard input", status=None)
-    # A raw file of its own: at exit the interpreter waits for the lock of sys.stdin's buffer,
-    # which a thread that still waits for input would hold for ever.
+    # A separate raw file: at exit the interpreter waits for the lock of sys.stdin's buffer, which
+    # a thread that still waits for input would hold forever.
     source = io.FileIO(number, closefd=False)
     return Input(source=source, name="standard input", status=os.fstat(number))
 
@@ -101,7 +101,7 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
       option: How the path was given, such as ``--output``.
 
     Raises:
-      InputError: if ``path`` is the input, is there without ``overwrite``, or can't be there.
+      InputError: if ``path`` is the input, exists without ``overwrite``, or can't be created.
     """
     status = _status(path)
     if status is None:
@@ -116,7 +116,7 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
             "what is read; give another file"
         )
     elif path == STANDARD_STREAM:
-        pass  # The shell has opened it; whether that loses something was the shell's question.
+        pass  # The shell opened it; whether that loses something was up to the shell.
     elif not overwrite:
         raise InputError(
             f"the file of {option}, {path!r}, is already there; give another name, "
@@ -130,12 +130,12 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
 
 
 def open_output(path: str, *, overwrite: bool, stdout: TextIO) -> BinaryIO:
-    """Create ``path`` for writing, or return what ``stdout`` writes to for ``-``.
+    """Create ``path`` for writing; for ``-``, return what ``stdout`` writes to.
 
     A file is locked until it is closed, so that no second session empties it meanwhile.
 
     Raises:
-      InputError: if it can't be created, was created by somebody else in the meantime, or is
+      InputError: if it can't be created, was created by somebody else in the meantime, or is being
         written by another session; then nothing in it has changed.
     """
     if path == STANDARD_STREAM:
@@ -159,15 +159,15 @@ def open_output(path: str, *, overwrite: bool, stdout: TextIO) -> BinaryIO:
 
 
 def check_not_written(path: str) -> None:
-    """Refuse a file that another session writes.
+    """Refuse a file that another session is writing.
 
     Raises:
       InputError: if one does.
     """
     try:
-        file = open(path, "rb", buffering=0)  # noqa: SIM115  # Else an error of the block is caught.
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  # Else it catches errors of the block.
     except OSError:
-        return  # Then it can't be written, which whoever does will tell.
+        return  # Then it can't be written either, and the writer will say so.
     with file:
         _lock(file, path)
 
@@ -192,7 +192,7 @@ def _lock(file: BinaryIO | io.FileIO, path: str) -> None:
 
 
 def _standard_output(stdout: TextIO) -> BinaryIO:
-    if stdout is None:  # So Python says that the descriptor is closed; typing does not know it.
+    if stdout is None:  # Python's way to say that the descriptor is closed; typing doesn't know it.
         raise InputError("standard output is closed; give a file with --output")
     stdout.flush()
     try:

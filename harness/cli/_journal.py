@@ -1,7 +1,7 @@
 """The journal of a batch: whether it may be used, and how records are kept in it.
 
-A batch that was begun is gone on with only if that is said (``--resume``): the same command typed
-again by mistake must neither run everything twice nor replace an output by another one.
+A batch that was begun is continued only on request (``--resume``): the same command typed again by
+mistake must neither run everything twice nor replace one output with another.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from harness.fanout import Totals
 from harness.journal import IdentifiedJournal, open_journal, read_journal
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
-"""What the names of the files end with that stand beside a journal."""
+"""How the names of the files beside a journal end."""
 
 BATCH = "batch"
-"""What a batch of the command line is called in its journal."""
+"""What a batch from the command line is called in its journal."""
 
 
 def check_journal(options: BatchOptions) -> int:
     """Refuse a journal that can't be used as the command line says, before anything runs.
 
     Returns:
-      How many results it has that are kept.
+      How many of its results are kept.
 
     Raises:
-      InputError: if the journal is one of the other files, can't be read, or has the batch already
+      InputError: if the journal is one of the other files, can't be read, or already has the batch
         and ``--resume`` isn't given.
     """
     path = options.journal
@@ -76,7 +76,7 @@ def refuse_journal_file(journal: str, path: str, option: str) -> None:
     Args:
       journal: The journal.
       path: What is to be read or written.
-      option: How that was given.
+      option: The option that gave it.
 
     Raises:
       InputError: if ``path`` is the journal, or one of the files that belong to it.
@@ -101,10 +101,10 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def totals_in(path: str) -> Totals | None:
-    """Return what the batch in a journal came to so far; None if there is none.
+    """Return what the batch in a journal has come to so far; None if there is none.
 
     Raises:
-      InputError: if the file is no journal, or can't be read.
+      InputError: if the file isn't a journal, or can't be read.
     """
     try:
         with read_journal(path) as reader:
@@ -156,14 +156,14 @@ def _count(count: int, what: str) -> str:
 
 
 def target_of(options: BatchOptions) -> str:
-    """Return the name of the target, the same from whatever folder it is run."""
+    """Return the name of the target, the same from whichever folder it is run."""
     place, _, name = options.target.rpartition(":")
     return f"{os.path.basename(place) if place.endswith('.py') else place}:{name}"
 
 
 @asynccontextmanager
 async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal | None]:
-    """Open the journal of a batch, if there is to be one, for the time of a block.
+    """Open the journal of a batch, if it has one, for the duration of a block.
 
     Raises:
       InputError: if it can't be opened as the command line says.
@@ -181,7 +181,7 @@ async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal 
             encode=str,
             decode=str,
         ) as journal:
-            # The function that is called is a batch's own, so it doesn't say which batch it is.
+            # The function that is called is the command's own, so it can't identify the batch.
             yield journal.identified(
                 target=target_of(options),
                 settings={**settings_of(options), "--format": options.form},
@@ -192,7 +192,7 @@ async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal 
 
 
 def refusal(error: JournalError) -> str | None:
-    """Say why the journal is not that of this batch; None if it is, and broke."""
+    """Say why the journal isn't this batch's; None if it is, and failed."""
     if not isinstance(error, JournalMismatchError):
         return None
     words = str(error).partition(". Its results")[0]
@@ -203,5 +203,5 @@ def refusal(error: JournalError) -> str | None:
 
 
 def _content_of(record: Record) -> list[Any]:
-    """Return what makes a record the same as before, at whatever place of the input it is now."""
+    """Return what makes a record the same as before, wherever in the input it is now."""
     return [record.value, record.problem]

@@ -1,7 +1,7 @@
 """``harness journal``: look into the journal of a batch, and change what the next session does.
 
-``show``, ``export`` and ``backup`` only read, also while a batch writes. ``retry``, ``forget`` and
-``vacuum`` are refused then: they need to be the one writer.
+``show``, ``export`` and ``backup`` only read, and work while a batch writes. ``retry``, ``forget``
+and ``vacuum`` are refused then: they need to be the only writer.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
         try:
             for line in write(items):
-                # In CSV a key can have half of a surrogate pair, as cut text has.
+                # In CSV a key can have half of a surrogate pair, as truncated text does.
                 opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
             raise InputError("whoever read the items has gone") from error
@@ -195,7 +195,7 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
 
 
 def _value_json(item: JournalItem) -> str:
-    """Return the value as JSON: as it was recorded, or as a string if that is no JSON."""
+    """Return the value as JSON: as it was recorded, or as a string if that isn't JSON."""
     text = item.value_text
     if text is None:
         return "null"
@@ -207,7 +207,7 @@ def _value_json(item: JournalItem) -> str:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse what Python's reader takes, and no other."""
+    """Refuse what only Python's reader accepts."""
     raise ValueError(f"{constant} is not JSON")
 
 
@@ -290,8 +290,8 @@ def _items(count: int) -> str:
 
 
 def _keys_of(editor: JournalEditor, batch: str, words: tuple[str, ...]) -> list[str | int]:
-    """Return the keys that are meant: a number's word is a text first, and a number if that is
-    what the batch has."""
+    """Return the keys meant by ``words``: digits are a text first, and a number if that is what the
+    batch has."""
     keys: list[str | int] = []
     for word in words:
         number = _number(word)
@@ -308,7 +308,7 @@ def _number(word: str) -> int | None:
 
 
 def _the_batch(reader: JournalReader, name: str | None) -> BatchInfo:
-    """Return the batch that is meant: of one it needs no name."""
+    """Return the batch that is meant: if there is only one, it needs no name."""
     batches = reader.batches()
     found = [batch for batch in batches if name is None or batch.name == name]
     if len(found) == 1:
@@ -323,7 +323,7 @@ def _the_batch(reader: JournalReader, name: str | None) -> BatchInfo:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn what a journal reports into an error of the command line."""
+    """Turn a journal's errors into errors of the command line."""
     try:
         yield
     except JournalError as error:

@@ -1,7 +1,7 @@
 """Encode what a function returned as JSON, and refuse whatever JSON can't hold as it is.
 
 Python's encoder turns ``{1: "a"}`` into ``{"1": "a"}`` and writes ``NaN``, which no other reader
-accepts. Both would be a value in the output that is not the value of the item.
+accepts. Either way, the output would have a value that isn't the item's.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def encode_text(text: str) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Escape what some readers take for the end of a line, and what UTF-8 can't hold."""
+    """Escape what some readers take as the end of a line, and what UTF-8 can't hold."""
     text = _LINE_BREAKS.sub(_escaped, text)
     try:
         text.encode()
-    except UnicodeEncodeError:  # Half of a surrogate pair, as cut text has.
+    except UnicodeEncodeError:  # Half of a surrogate pair, as truncated text has.
         return re.sub("[\ud800-\udfff]", _escaped, text)
     return text
 
@@ -66,9 +66,9 @@ def _in_words(error: Exception) -> str:
 
 
 def _has_only_text_keys(value: Any) -> bool:
-    """Tell whether all keys are strings, in a value that was encoded and so has no circles.
+    """Tell whether all keys are strings, in a value that was encoded and so has no cycles.
 
-    Every value of a batch comes through here, so it does nothing but that.
+    Every value of a batch comes through here, so it does nothing else.
     """
     ahead = [value]
     while ahead:
@@ -109,7 +109,7 @@ def _complaint(value: Any) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield ``value`` and all that is in it, each container once, with where it stands."""
+    """Yield ``value`` and everything in it, each container once, with its place."""
     ahead: list[tuple[str, Any]] = [("", value)]
     known: set[int] = set()
     while ahead:

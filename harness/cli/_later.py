@@ -1,8 +1,7 @@
 """Import a command, or what it runs, when it is used.
 
-``harness --help`` and a shell that completes must answer at once, and what a batch needs takes
-longer to import than both. So whoever lists the commands gets stand-ins, which know no more than a
-name and a line of help.
+``harness --help`` and shell completion must answer at once, and what a batch needs takes longer to
+import than both. So listing the commands yields stand-ins that know only a name and a line of help.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def named(place: str) -> Any:
 
 
 class LaterCommand(click.Command):
-    """Stands for a command that is imported once its own words are read."""
+    """A stand-in for a command that is imported once its own arguments are read."""
 
     def __init__(self, name: str, place: str, short_help: str) -> None:
         """Stand for the command at ``place``, as ``module:name``."""
@@ -34,6 +33,6 @@ class LaterCommand(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Read the words with the command itself; it is what the context leads on to."""
+        """Read the arguments with the command itself, which the context then belongs to."""
         command: click.Command = named(self._place)
         return command.make_context(info_name, args, parent, **extra)

@@ -9,7 +9,7 @@ from harness.limits import Limiter, LimiterStatistics
 
 
 def limiter_of(options: BatchOptions) -> Limiter | None:
-    """Return a limiter of all that is limited; None if nothing is."""
+    """Return a limiter for everything that is limited; None if nothing is."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None
     return Limiter(
@@ -38,7 +38,7 @@ def now_text(limits: LimiterStatistics) -> str:
 
 
 def now_forms(limits: LimiterStatistics) -> list[str]:
-    """Return how far the limits are used now, and then shorter and shorter."""
+    """Return how far the limits are used now, in ever shorter forms."""
     waiting = f"{limits.waiting:,} waiting"
     forms = [now_text(limits)]
     if limits.use:

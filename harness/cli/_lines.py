@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 CHUNK_BYTES = 64 * 1024
-"""How much is read at once; so one read never keeps other threads waiting for long."""
+"""How much is read at once, so that one read never keeps other threads waiting for long."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is not kept: a file without newlines must not fill the memory."""
@@ -19,7 +19,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class ByteSource(Protocol):
-    """What lines are read from: a raw file, a pipe, a `io.BytesIO`."""
+    """What lines are read from: a raw file, a pipe, an `io.BytesIO`."""
 
     def read(self, size: int, /) -> bytes | None:
         """Return up to ``size`` bytes as soon as there are any; nothing at the end."""
@@ -28,17 +28,17 @@ class ByteSource(Protocol):
 class LineReader:
     """The lines of a byte stream, without their newlines; None in place of one that is too long.
 
-    To be iterated once, or read once `with_ends`. A byte order mark at the start is left out.
+    Iterate over it once, or read it once `with_ends`. A byte order mark at the start is left out.
     """
 
     number: int
-    """The line that was yielded last, counted from 1."""
+    """The number of the line that was yielded last, from 1."""
 
     bytes_read: int
-    """How many bytes the lines up to that one had."""
+    """How many bytes the lines up to and including that one had."""
 
     def __init__(self, source: ByteSource, before_read: Callable[[], None] | None = None) -> None:
-        """Read from ``source``, and call ``before_read`` whenever the next read may block."""
+        """Read from ``source``, calling ``before_read`` whenever the next read may block."""
         self._source = source
         self._before_read = before_read
         self.number = 0
@@ -67,7 +67,7 @@ class LineReader:
             yield self._line(begun, size)
 
     def with_ends(self) -> Iterator[bytes | None]:
-        r"""Yield the lines with what ends them: ``\n``, ``\r\n`` or ``\r``.
+        r"""Yield the lines with their endings: ``\n``, ``\r\n`` or ``\r``.
 
         None in place of one that is too long, as in ``__iter__``.
         """
@@ -101,8 +101,8 @@ class LineReader:
                 return
             if first:
                 first = False
-                # A pipe may hand over the mark byte by byte; then it is left in, and reported as
-                # an odd character. No program that writes one does that.
+                # A pipe may deliver the mark byte by byte; then it is left in, and reported as an
+                # odd character. No program that writes one does that.
                 if chunk.startswith(_BYTE_ORDER_MARK):
                     self.bytes_read += len(_BYTE_ORDER_MARK)
                     chunk = chunk[len(_BYTE_ORDER_MARK) :]

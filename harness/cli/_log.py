@@ -15,7 +15,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is at the time: a progress bar replaces it for a while."""
+    """Write to whatever standard error is at the time: a progress bar replaces it for a while."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

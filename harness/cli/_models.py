@@ -16,14 +16,14 @@ from harness.testing.provider import Answer, AnswerToolCall, ProviderRequest, op
 SIMULATED = "sim"
 
 REFERENCES_AT_MOST = 20
-"""References within a schema that are followed, one inside the other; it may refer to itself."""
+"""How many nested references of a schema are followed; it may refer to itself."""
 
 _CLASSES = {"openai": "OpenAIModel", "anthropic": "AnthropicModel", "local": "LocalModel"}
 
 
 @asynccontextmanager
 async def model_named(text: str, limiter: Limiter | None) -> AsyncIterator[models.Model]:
-    """Open a model for the time of a block. Its key comes from the environment alone.
+    """Open a model for the duration of a block. Its key comes only from the environment.
 
     Raises:
       InputError: if a package or the key is missing, or the model can't be opened.
@@ -50,10 +50,10 @@ async def model_named(text: str, limiter: Limiter | None) -> AsyncIterator[model
 
 
 def simulated(request: ProviderRequest) -> Answer | str:
-    """Be a model that costs nothing: call each tool once, then answer.
+    """Act as a model that costs nothing: call each tool once, then answer.
 
     The arguments are made up from the tool's schema, and so is an answer that has to fit one; a
-    text is the prompt.
+    text answer is the prompt.
     """
     messages = request.body.get("messages", [])
     prompt = str(next((m["content"] for m in reversed(messages) if m["role"] == "user"), ""))
@@ -66,7 +66,7 @@ def simulated(request: ProviderRequest) -> Answer | str:
     schema = _schema_of_answer(messages)
     if schema is not None:
         first = next(m["content"] for m in messages if m["role"] == "user")
-        return json.dumps(made_up(schema, str(first)))  # Not of what a repair turn says.
+        return json.dumps(made_up(schema, str(first)))  # Not what a repair turn says.
     found = f" (the tools say: {'; '.join(map(str, said))})" if said else ""
     return f"simulated answer to: {prompt}{found}"
 
@@ -82,7 +82,7 @@ def _schema_of_answer(messages: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def made_up(schema: dict[str, Any], text: str, depth: int = 0) -> Any:
-    """Return a value that fits a JSON schema, as far as its type says."""
+    """Return a value that fits a JSON schema, as far as its types go."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and depth < REFERENCES_AT_MOST:
         named = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})

@@ -1,8 +1,8 @@
 """Declare the options of a command as the fields of a class, each of them in one place.
 
-A field says what click reads and shows, when the option is refused, and what a dry run tells of it;
-its name is the option's, with underscores. `command` makes a click command of the class, which is
-run with an instance: so whatever acts on an option reads a typed attribute.
+A field says what click reads and shows, when the option is refused, and what a dry run says about
+it; its name is the option's, with underscores. `command` makes a click command from the class and
+runs it with an instance: so whatever acts on an option reads a typed attribute.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ROW = "harness row"
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What options have to go with."""
+    """What the options have to fit."""
 
     form: Format
     """How the input is written."""
 
     is_agent: bool | None = None
-    """Whether the target is an agent; None: it isn't loaded yet."""
+    """Whether the target is an agent; None if it isn't loaded yet."""
 
 
 @attrs.frozen
@@ -38,13 +38,13 @@ class Refusal(Generic[_OptionsT]):
     """When an option doesn't go with the others, or with the facts."""
 
     when: Callable[[_OptionsT, Facts], bool]
-    """Tells whether it doesn't."""
+    """Tells whether it is refused."""
 
     words: str
     """What is wrong and what to do; ``{option}``, ``{value}`` and ``{options}`` are filled in."""
 
     if_given: bool = True
-    """Whether it is about an option that is given; else about one that isn't."""
+    """Whether it applies to an option that is given; else to one that isn't."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +52,7 @@ class _Row:
     """What is declared of one option."""
 
     parameter: Callable[[str], click.Parameter]
-    """Makes of its name what click reads it with."""
+    """Makes click's parameter from its name."""
 
     refusals: Sequence[Refusal[Any]] = ()
     plan: Callable[[Any], str] | None = None
@@ -83,7 +83,7 @@ def flag(help: str, *, refusals: Sequence[Refusal[Any]] = ()) -> Any:
 
     Args:
       help: What it is for.
-      refusals: What it doesn't go with.
+      refusals: When it is refused.
     """
 
     def parameter(name: str) -> click.Parameter:
@@ -112,16 +112,16 @@ def option(
     Args:
       help: What it is for.
       metavar: What the help calls the value; None: as click calls its type.
-      type: What click makes of the text that is given; None: as ``default`` is, else a text.
-      read: What we make of that, or raise `click.BadParameter`.
-      default: What is taken if nothing is given; a text if there is ``read``.
+      type: What click turns the given text into; None: the type of ``default``, else a text.
+      read: Turns that into the value, or raises `click.BadParameter`.
+      default: What is used if nothing is given; a text if there is a ``read``.
       shows_default: Whether the help says so.
       required: Whether it has to be given.
       many: Whether it may be given several times; the attribute is a tuple of the values.
-      refusals: What it doesn't go with.
-      plan: What a dry run says of a value: made of it, or with ``{}`` in its place.
-      field: What it names a field of the records for, if its value is a text.
-      is_setting: Whether a batch is gone on with only if it has the same value.
+      refusals: When it is refused.
+      plan: What a dry run says about a value: made from it, or with ``{}`` in its place.
+      field: What the field of the records that it names is for, if its value is a text.
+      is_setting: Whether a batch is resumed only if it has the same value.
     """
 
     def value(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
@@ -157,7 +157,7 @@ def _declared(row: _Row) -> Any:
     return attrs.field(metadata={_ROW: row})
 
 
-# What is made of it -----------------------------------------------------------------------------
+# What is made from it ---------------------------------------------------------------------------
 
 
 def command(
@@ -194,7 +194,7 @@ def refuse(options: Any, facts: Facts) -> None:
 
 
 def plan_of(options: Any) -> list[str]:
-    """Return what a dry run tells of the options."""
+    """Return what a dry run says about the options."""
     return [
         row.plan(value)
         for _, value, row in _given(options)
@@ -212,7 +212,7 @@ def fields_of(options: Any) -> list[RecordField]:
 
 
 def settings_of(options: Any) -> dict[str, Any]:
-    """Return what a batch must have in common with its earlier sessions, as it is given."""
+    """Return the settings that a batch must share with its earlier sessions, as given."""
     return {_flag(name): value for name, value, row in _given(options) if row.is_setting}
 
 

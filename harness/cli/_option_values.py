@@ -1,4 +1,4 @@
-"""Turn what is given for an option into its value, or refuse it in the newcomer's words.
+"""Turn what is given for an option into its value, or refuse it in words a newcomer understands.
 
 What can be refused without looking at a file is refused here, while the command line is read.
 """
@@ -32,7 +32,7 @@ def count(advice: str) -> Callable[[str], int]:
 
 
 def seconds(advice: str, *, zero: bool) -> Callable[[str], float]:
-    """Take seconds, above 0 or from ``zero`` upwards; an error ends with ``advice``."""
+    """Take seconds above 0, or from 0 with ``zero``; an error ends with ``advice``."""
 
     def read(given: str) -> float:
         seconds = _number(given)
@@ -69,7 +69,7 @@ def hedge(given: str) -> Hedge:
 
 
 def tokens(given: str) -> int | str:
-    """Take a number of tokens, or the name of a field: what reads as a number is one."""
+    """Take a number of tokens, or the name of a field: anything that reads as a number is one."""
     try:
         number = float(given)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The options of ``harness batch``: each is declared here, and acts where its attribute is read."""
+"""The options of ``harness batch``: each is declared here, and used where its attribute is read."""
 
 from __future__ import annotations
 
@@ -387,14 +387,14 @@ class BatchOptions:
 
     @property
     def form(self) -> Format:
-        """How the input is written: as is said, or as its name says."""
+        """How the input is written: as given, or as its name says."""
         if self.format is not None:
             return self.format
         return "lines" if self.input == STANDARD_STREAM else format_of(self.input)
 
     @property
     def given_delimiter(self) -> str | None:
-        """What separates the columns of CSV, as is said or the input's name says; else None."""
+        """What separates the columns of CSV, as given or as the input's name says; else None."""
         return delimiter_of(self.input) if self.delimiter is None else self.delimiter
 
     @property
@@ -405,14 +405,14 @@ class BatchOptions:
 
     @property
     def budget(self) -> Budget | None:
-        """What all of it may use; None: anything."""
+        """What the whole batch may use; None: anything."""
         if self.budget_tokens is None and self.budget_usd is None:
             return None
         return Budget(tokens=self.budget_tokens, cost_usd=self.budget_usd)
 
 
 def _run(options: BatchOptions) -> int:
-    status: int = named("harness.cli._batch:run")(options)  # What it needs takes long to import.
+    status: int = named("harness.cli._batch:run")(options)  # It takes long to import.
     return status
 
 

@@ -1,8 +1,8 @@
-"""The output of a batch: written as items end, or anew beside the old one and put in its place.
+"""The output of a batch: written as items end, or beside the old one, which it then replaces.
 
-A resumed batch has results of former sessions in its output, so it writes all of it anew. Until
-that is whole the old one stays as it was: a batch that is interrupted again leaves nothing worse
-than it found. What is missing in it then, the journal has.
+A resumed batch has results of earlier sessions in its output, so it rewrites all of it. Until the
+new one is complete, the old one stays as it was: a batch that is interrupted again leaves nothing
+worse than it found. The journal has what is missing in it then.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from harness.cli._files import STANDARD_STREAM, check_not_written, open_output
 from harness.cli._writer import LineWriter
 
 UNFINISHED = ".part"
-"""What the name of an output ends with as long as it isn't whole. One name for all sessions: one
-that was killed leaves a file behind, and the next one replaces it. It makes a file of its own: one
-that still writes keeps its file, if not the name."""
+"""How the name of an output ends until it is complete. All sessions use the same name: one that was
+killed leaves a file behind, and the next one replaces it. It creates a new file, so a session that
+is still writing keeps its file, though not the name."""
 
 
 def unfinished_beside(path: str) -> Path | None:
-    """Return where an output is first written anew; None if it is no file that can be replaced."""
+    """Return where an output is first rewritten; None if it isn't a file that can be replaced."""
     is_file = path != STANDARD_STREAM and (Path(path).is_file() or not Path(path).exists())
-    # Where the path is a link it stays one: the file that it names is replaced.
+    # If the path is a link, it stays one: the file that it names is replaced.
     return Path(os.path.realpath(path) + UNFINISHED) if is_file else None
 
 
@@ -34,21 +34,21 @@ class Output:
     """Where the lines of a batch go."""
 
     def __init__(self, path: str, *, overwrite: bool, anew: bool) -> None:
-        """Write to ``path``, or with ``anew`` first beside it, if it is a file."""
+        """Write to ``path``; with ``anew``, first beside it, if it is a file."""
         self._path = path
         self._overwrite = overwrite
         self._part = unfinished_beside(path) if anew else None
         self._file: os.stat_result | None = None
-        """The file beside it that was made here, whatever has its name by now."""
+        """The file beside it that was made here, whatever has that name by now."""
 
     @property
     def folder(self) -> Path | None:
-        """Where lines may be held until they are written: beside them; None if that is no disk."""
+        """Where lines may be held until they are written: beside them; None if not on a disk."""
         return None if self._part is None else self._part.parent
 
     @contextmanager
     def open(self, stdout: TextIO) -> Iterator[LineWriter]:
-        """Open it for the time of a block.
+        """Open it for the duration of a block.
 
         Raises:
           InputError: if it can't be created.
@@ -65,7 +65,7 @@ class Output:
             self._file = os.fstat(file.fileno())
         try:
             if self._part is not None and Path(self._path).exists():
-                shutil.copymode(self._path, self._part)  # It may be for nobody else to read.
+                shutil.copymode(self._path, self._part)  # It may be private.
             # An agent may change the working directory meanwhile.
             made = Path(os.path.abspath(path)) if created else None
             with LineWriter(file, created=made) as writer:
@@ -75,7 +75,7 @@ class Output:
             raise
 
     def finish(self, *, complete: bool) -> bool:
-        """Put what was written beside the output in its place, or take it away.
+        """Replace the output with what was written beside it, or delete that.
 
         Args:
           complete: Whether all results are in it.

@@ -24,7 +24,7 @@ _BAR_INTERVAL_SECONDS = 0.25
 _FIRST_LINE_SECONDS = 1.0
 _MAX_LINE_INTERVAL_SECONDS = 30.0
 _BAR_COLUMNS = 11
-"""What the words leave to the bar, on terminals that are not narrower than they can be."""
+"""The width that the words leave to the bar, unless the terminal is too narrow for both."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,13 +41,13 @@ class Progressed:
     """Calls that are running."""
 
     expected: int | None
-    """How many items there will be; None if nobody knows."""
+    """How many items there will be; None if unknown."""
 
     certain: bool
     """Whether `expected` is counted and not extrapolated."""
 
     per_second: float
-    """How many items ended per second of late."""
+    """How many items ended per second recently."""
 
     kept_to_come: int = 0
     """Items still to come whose results the journal has: they take no time."""
@@ -57,7 +57,7 @@ class Progressed:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest takes at this pace, where that can be told."""
+        """How long the rest takes at this pace; None if that is unknown."""
         if self.expected is None or not self.per_second:
             return None
         return max(0, self.expected - self.done - self.kept_to_come) / self.per_second
@@ -67,14 +67,14 @@ class Progressed:
         return f"{self._forms()[0]}{limits}"
 
     def lines(self, width: int) -> list[str]:
-        """Return it in lines of at most ``width`` characters, as much as they have room for."""
+        """Return as much of it as fits into lines of at most ``width`` characters."""
         lines = [first_that_fits(width, self._forms())]
         if self.limits is not None:
             lines.append(first_that_fits(width, now_forms(self.limits)))
         return lines
 
     def _forms(self) -> list[str]:
-        """Return all of it in words, and then shorter and shorter."""
+        """Return all of it in words, in ever shorter forms."""
         certainly = "" if self.certain else "~"
         return forms(
             done=self.done,
@@ -98,13 +98,13 @@ class Display(Protocol):
         ...
 
     def intervals(self) -> Iterator[float]:
-        """Yield the seconds to wait before each time that progress is shown."""
+        """Yield the seconds to wait each time before progress is shown."""
         ...
 
 
 @contextmanager
 def open_display(*, quiet: bool) -> Iterator[Display]:
-    """Show progress the way standard error can: a bar, lines, or, if ``quiet``, not at all."""
+    """Show progress as standard error allows: a bar, lines, or, if ``quiet``, not at all."""
     console = Console(file=sys.stderr)
     if quiet:
         yield _Quiet()
@@ -149,7 +149,7 @@ async def show_progress(
 
 
 class _Quiet:
-    """No progress; what answers a key that somebody pressed is said all the same."""
+    """No progress; answers to a key press are shown all the same."""
 
     def show(self, progressed: Progressed) -> None:
         pass
@@ -162,7 +162,7 @@ class _Quiet:
 
 
 class _Lines:
-    """A line now and then: soon for a short batch, seldom for a long one, as logs like it."""
+    """A line now and then: soon for a short batch, seldom for a long one, as suits a log."""
 
     def show(self, progressed: Progressed) -> None:
         self.say(str(progressed))
@@ -179,7 +179,7 @@ class _Lines:
 
 def _progress_bar(console: Console) -> Progress:
     return Progress(
-        # The bar takes what the words leave, so a narrow terminal loses bar and no words.
+        # The bar takes what the words leave, so a narrow terminal loses bar but no words.
         BarColumn(bar_width=None, table_column=Column(ratio=1)),
         TextColumn("{task.description}", markup=False),
         console=console,
@@ -187,7 +187,7 @@ def _progress_bar(console: Console) -> Progress:
         # The display's own task refreshes it: a second thread would draw while nothing changes.
         auto_refresh=False,
         transient=True,
-        # What a function prints goes above the bar, unless it goes to another place anyway.
+        # What a function prints goes above the bar, unless it goes elsewhere anyway.
         redirect_stdout=sys.stdout.isatty(),
     )
 

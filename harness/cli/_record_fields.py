@@ -1,8 +1,8 @@
-"""Read off each record what the command line asks for: its key, its prompt, numbers.
+"""Read from each record what the command line asks for: its key, its prompt, numbers.
 
-A batch that passed over a record without one of these could not be trusted, so such a record ends
-it, by its line. Of each key only a digest is kept: the memory per record is the same for short keys
-and long ones.
+A batch that skipped a record without one of these could not be trusted, so such a record ends it,
+with an error that names its line. Only a digest of each key is kept: short and long keys take the
+same memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAMES_SHOWN = 8
 
 @attrs.frozen(kw_only=True)
 class FieldKind:
-    """What a field is read for, and what may be in it."""
+    """What a field is for, and what may be in it."""
 
     attribute: str
     """The attribute of a record that takes what was read."""
 
     convert: Callable[[Any], Any]
-    """Returns what is taken of a field's value; None if it is no such value."""
+    """Returns what is taken from a field's value; None if it isn't a fitting value."""
 
     subject: str
     """Begins a complaint about what is in the field, such as ``the key {} is``."""
@@ -38,21 +38,21 @@ class FieldKind:
     """Says that there is no such field."""
 
     advice: str
-    """What to do then, as the end of a sentence."""
+    """What to do then, as a sentence's end."""
 
     shown: Callable[[Any], str] = repr
     """Says what is there instead."""
 
     unreadable: Any = None
-    """What a record gets that can't be read."""
+    """What a record that can't be read gets."""
 
     unique: bool = False
-    """Whether no two records may have the same."""
+    """Whether no two records may have the same value."""
 
 
 @attrs.frozen
 class RecordField:
-    """One thing to be read off every record."""
+    """One thing to read from every record."""
 
     kind: FieldKind
     """What it is."""
@@ -61,7 +61,7 @@ class RecordField:
     """The field that holds it; None: the record itself."""
 
     def read(self, record: Record, *, source: str) -> Any:
-        """Return what the field of a record holds.
+        """Return what the record's field holds.
 
         Args:
           record: A record that could be read.
@@ -95,13 +95,13 @@ class RecordField:
 def with_fields(
     records: Iterable[Record], fields: Sequence[RecordField], *, source: str
 ) -> Iterator[Record]:
-    """Yield ``records`` with what is read off their ``fields``.
+    """Yield ``records`` with what is read from their ``fields``.
 
     A record that can't be read keeps its place.
 
     Raises:
-      InputError: at a record whose field is missing or holds something else, or holds what an
-        earlier record has there and only one may have.
+      InputError: at a record whose field is missing or holds something else, or repeats a value
+        that only one record may have.
     """
     seen: set[bytes] = set()
     unreadable = {field.kind.attribute: field.kind.unreadable for field in fields}
@@ -143,7 +143,7 @@ def _text(found: Any) -> str | None:
 
 
 def _number(found: Any) -> float | None:
-    """Return a number, also one that is written as text as in CSV; None if it is none."""
+    """Return a number, which may be written as text, as in CSV; None if it isn't one."""
     if isinstance(found, bool) or not isinstance(found, (int, float, str)):
         return None
     try:
@@ -175,7 +175,7 @@ KEY = FieldKind(
     shown=_sort,
     unique=True,
 )
-"""What names a record: a result is found again by it."""
+"""What identifies a record, and its result later."""
 
 PROMPT = FieldKind(
     attribute="value",
@@ -195,7 +195,7 @@ PRIORITY = FieldKind(
     missing="the priority {} is missing",
     advice="a priority is a number that every record has, the larger the sooner, so choose another "
     "field, or leave --priority out to keep the order",
-    unreadable=math.inf,  # Before all others: that it fails is then known soon.
+    unreadable=math.inf,  # Before all others, so that its failure is known soon.
 )
 """How urgent a record is."""
 

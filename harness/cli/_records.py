@@ -4,7 +4,7 @@ Plain iterators, with no clock and no trio: `harness.cli._source` runs them in a
 takes one line (CSV: one row) at a time, so the memory they need does not grow with the input.
 
 A record that can't be read is a record too, with a `problem` in words: whoever asked for the
-records decides whether that stops the batch. Blank lines are no records.
+records decides whether that stops the batch. Blank lines aren't records.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Record:
     """Its place in the input, from 0; blank lines don't count."""
 
     line: int
-    """The line in which it begins, from 1."""
+    """The line on which it begins, from 1."""
 
     value: Any
     """What the function gets: a parsed JSON value, a dict of CSV columns, or a str."""
 
     key: str | None
-    """What names it in the output; None for a record without one because it can't be read."""
+    """What identifies it in the output; None for a record that can't be read, so has none."""
 
     problem: str | None = None
     """Why it can't be read, or None."""
@@ -69,14 +69,14 @@ class Record:
 
 
 class BadRecordError(Exception):
-    """A record that can't be read stands among the results as failed, with this error."""
+    """A record can't be read; it is among the results as failed, with this error."""
 
 
 def format_of(path: str) -> Format:
     """Return the format that the name of an input implies.
 
     Raises:
-      InputError: if the suffix is of a kind of file that has no records in lines.
+      InputError: if the suffix belongs to a kind of file that doesn't hold records in lines.
     """
     suffix = PurePath(path).suffix.lower()
     if suffix in _SPREADSHEETS or suffix in _NO_RECORDS:
@@ -90,7 +90,7 @@ def format_of(path: str) -> Format:
 
 
 def delimiter_of(path: str) -> str | None:
-    """Return what the name of a CSV file says of what separates its columns; None: nothing."""
+    """Return what separates the columns of a CSV file, by its name; None if that doesn't say."""
     return TAB if PurePath(path).suffix.lower() == ".tsv" else None
 
 
@@ -109,7 +109,7 @@ def parse_records(
       form: How it is written.
       source: What to call the input in errors.
       delimiter: What separates the columns of CSV; None: what its first row says.
-      tell: Is told what does, once the first row of CSV is read.
+      tell: Called with what separates them, once the first row of CSV is read.
 
     Raises:
       InputError: if a CSV file's first row can't name its columns.
@@ -166,7 +166,7 @@ def _json_value(text: str) -> Any:
         raise _UnreadableError(f"{expected}, but {found} ({error.msg})") from error
     except RecursionError as error:
         raise _UnreadableError("expected JSON, but this is nested too deeply") from error
-    except ValueError as error:  # Of `_refuse_constant`, or a number of thousands of digits.
+    except ValueError as error:  # From `_refuse_constant`, or a number with thousands of digits.
         raise _UnreadableError(f"expected JSON, but {error}") from error
 
 
@@ -181,7 +181,7 @@ _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class _CsvLines(Iterator[str]):
-    """The lines that a CSV reader asks for, and what was wrong with those of the present row."""
+    """The lines that a CSV reader asks for, and what was wrong with those of the current row."""
 
     def __init__(self, lines: LineReader) -> None:
         self._lines = lines
@@ -190,7 +190,7 @@ class _CsvLines(Iterator[str]):
         self.problem: str | None = None
         self.ended = False
         self.of_first_row: list[str] | None = []
-        """The lines of the first row; None once nobody needs them any more."""
+        """The lines of the first row; None once they are no longer needed."""
 
     def __next__(self) -> str:
         if self._again:
@@ -202,11 +202,11 @@ class _CsvLines(Iterator[str]):
 
     @property
     def next_line(self) -> int:
-        """The number of the line that comes next."""
+        """The number of the next line."""
         return self._lines.number + 1 - len(self._again)
 
     def again(self) -> None:
-        """Hand over the lines of the first row once more."""
+        """Hand over the lines of the first row again."""
         self._again.extend(self.of_first_row or ())
         self.of_first_row = None
 
@@ -254,7 +254,7 @@ def _csv_records(
                 if texts.of_first_row:
                     texts.of_first_row.clear()
                 continue
-            if texts.ended:  # The reader asked for more: it is inside of quotes.
+            if texts.ended:  # The reader asked for more: it is inside quotes.
                 problem = "a quoted field begins in this row and is never closed; add the quote"
         if columns is None:
             place = f"{source}, line {line}"

@@ -16,7 +16,7 @@ def result_line(result: Result[str], *, with_traceback: bool = False) -> bytes:
 
     Args:
       result: How the item ended.
-      with_traceback: Whether the line has one more field, where its error came from.
+      with_traceback: Whether the line has one more field, saying where its error came from.
     """
     record: Record = result.item
     key = "null" if record.key is None else encode_text(record.key)
@@ -38,13 +38,13 @@ def _traceback_field(result: Result[str]) -> str:
 
 
 def calls_of(result: Result[Any]) -> int:
-    """Return how often the function was tried; a record that can't be read never gets to it."""
+    """Return how often the function was tried; a record that can't be read never reaches it."""
     record: Record = result.item
     return result.attempts if record.problem is None else 0
 
 
 def error_type(error: BaseException | None) -> str:
-    """Return the name of an error's class, also of one that a journal kept."""
+    """Return the name of an error's class, even of an error that a journal kept."""
     return error.type_name if isinstance(error, JournaledError) else type(error).__name__
 
 

@@ -1,9 +1,9 @@
-"""Write the lines of a batch; of a resumed one first all that the journal has, then the new ones.
+"""Write the lines of a batch; if it is resumed, first all that the journal has, then the new ones.
 
-Records that are done and others may stand anywhere in the input, which is read once. So a new line
-is held, in a temporary file without a name, until the last of the journal's has been written; where
-those come first anyway, hardly any is. The memory is the same for a million records, and a process
-that is killed leaves no file behind. What it held isn't lost: the journal has it.
+Records that are done and others may be anywhere in the input, which is read once. So new lines are
+held, in a temporary file without a name, until the last of the journal's has been written; if those
+come first anyway, hardly any are held. A million records take no more memory, and a process that is
+killed leaves no file behind. What it held isn't lost: the journal has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINES_PER_CHECKPOINT = 64
 
 
 class ResultLines:
-    """Where the line of each result goes. To be closed, since it may hold a temporary file."""
+    """Where the line of each result goes. Close it, since it may hold a temporary file."""
 
     kept_missing: int
     """How many results of the journal have no line yet."""
@@ -40,7 +40,7 @@ class ResultLines:
           writer: Where they go.
           kept: How many results the journal has.
           kept_first: Whether those come first; else lines are written as they come.
-          folder: Where lines are held meanwhile; None: where the system has its temporary files.
+          folder: Where lines are held meanwhile; None: where the system keeps temporary files.
         """
         self._writer = writer
         self._holds = kept_first and kept > 0
@@ -58,9 +58,9 @@ class ResultLines:
         Raises:
           BrokenPipeError, OSError: as of `LineWriter.write`, whichever file it is.
 
-        Checkpoint: as `LineWriter.write`; the last of the journal's lines, as `release` too.
+        Checkpoint: as `LineWriter.write`; at the last of the journal's lines, also as `release`.
 
-        Cancellation: none while a line is being written, or what was held is.
+        Cancellation: none while a line, or what was held, is being written.
         """
         if is_kept:
             self.kept_missing -= 1
@@ -77,7 +77,7 @@ class ResultLines:
         Raises:
           BrokenPipeError, OSError: as of `LineWriter.write`.
 
-        Checkpoint: once in 64 lines, and as `LineWriter.write`.
+        Checkpoint: once every 64 lines, and as `LineWriter.write`.
 
         Cancellation: shielded until all is written, so that no line is lost.
         """
@@ -94,13 +94,13 @@ class ResultLines:
                     await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Let go of what is held, without writing it."""
+        """Discard what is held, without writing it."""
         if self._held is not None:
             self._held[1].close()
 
     async def _hold(self, line: bytes) -> None:
         if self._held is None:
-            # Unbuffered: a full disk is noticed at the line that it has no room for.
+            # Unbuffered: a full disk is noticed at the line that doesn't fit.
             # Closed by `release`, or by `close`.
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
             self._held = LineWriter(file), file

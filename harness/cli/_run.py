@@ -1,8 +1,8 @@
 """Run a batch: one fan-out between a source of records and a file of lines.
 
-The edge where everything meets: the source feeds the fan-out, each result becomes a line as soon
-as its item ends, signals end it early. Whatever ends a batch (its input, its output, a signal, a
-failed item), every item that ended is in the output before this returns.
+Everything meets here: the source feeds the fan-out, each result becomes a line as soon as its item
+ends, signals end it early. Whatever ends a batch (its input, its output, a signal, a failed item),
+every item that ended is in the output before this returns.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Work:
     """How many items run at once."""
 
     attempt: Attempt
-    """What happens to one item. A record that can't be read is tried once, and waits for nobody."""
+    """What happens to one item. A record that can't be read is tried once, without waiting."""
 
     ordered: bool
     """Whether results come in the order of the input."""
 
     grace: float
-    """Seconds for what is in flight, when the batch is stopped."""
+    """Seconds that what is in flight has when the batch is stopped."""
 
     tracebacks: bool = False
     """Whether each failed item's line has a traceback, and the summary one of each kind."""
@@ -73,16 +73,16 @@ class Work:
     """Whether the most urgent of the records read ahead is started first."""
 
     limiter: Limiter | None = None
-    """What is told of the limits; the attempts' own, unless the function reserves from it."""
+    """Whose limits are reported; the attempts' own, unless the function reserves from it."""
 
     journal: IdentifiedJournal | None = None
-    """Where it is recorded what is done."""
+    """Where finished items are recorded."""
 
     budget: Budget | None = None
-    """What all of it may use."""
+    """What the whole batch may use."""
 
     tokens_per_minute: int | None = None
-    """How many `limiter` allows, to warn of records that take more; None: no warning."""
+    """How many tokens `limiter` allows, to warn of records that take more; None: no warning."""
 
 
 async def run_batch(
@@ -91,8 +91,8 @@ async def run_batch(
     """Run ``work`` on every record of ``source``, and write a line for each.
 
     Returns:
-      How it went. Failed items, unreadable input, a full disk, interruptions and a function that
-      raises SystemExit stand there; none of them raises.
+      How it went, including failed items, unreadable input, a full disk, interruptions and a
+      function that raises SystemExit; none of them raises.
 
     Checkpoint: always.
 
@@ -125,7 +125,7 @@ async def _show(
 
 
 class _Batch:
-    """One batch under way."""
+    """One batch in progress."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Batch:
         self._started_at = trio.current_time()
 
     async def run(self) -> None:
-        """Run it to its end, whatever that is."""
+        """Run it to its end, whatever ends it."""
         work = self._work
         retry = work.attempt.retry
         if retry is not None:
@@ -155,7 +155,7 @@ class _Batch:
 
         def each(record: Record) -> Attempt:
             if record.problem is not None:
-                return unlimited  # It calls nobody, so it has nothing to wait for.
+                return unlimited  # It calls nothing, so it has nothing to wait for.
             self._warn_of_long_waits(record)
             return limited
 
@@ -180,7 +180,7 @@ class _Batch:
                         if not await self._keep(result):
                             break
             except FanOutError:
-                # A failed item, which is counted; or the input, which `error` tells.
+                # A failed item, which is counted; or the input, which `error` reports.
                 self._report.cut_short = True
             except JournalError as error:
                 self._report.refused = refusal(error)
@@ -190,7 +190,7 @@ class _Batch:
                 if ended is None:
                     raise
                 self._report.function_error = f"the function raised SystemExit({ended.code!r})"
-            # What ended after the policy was broken, or together with a cancel.
+            # What ended after the policy was broken, or along with a cancellation.
             for result in self._stream.results if self._stream is not None else ():
                 if not await self._keep(result):
                     break
@@ -202,7 +202,7 @@ class _Batch:
             self._report.input_error = str(self._source.error)
 
     async def _call(self, record: Record) -> str:
-        """Do one attempt at one item; the result's value is JSON, so that it is encoded once."""
+        """Make one attempt at one item; the result's value is JSON, so that it is encoded once."""
         if record.problem is not None:
             raise BadRecordError(f"line {record.line}: {record.problem}")
         value = record.value
@@ -219,7 +219,7 @@ class _Batch:
         return encode_value(returned)
 
     def _warn_of_long_waits(self, record: Record) -> None:
-        """Say it once, at the first record that takes more tokens than a minute has."""
+        """Warn once, at the first record that takes more tokens than a minute allows."""
         allowed, tokens = self._work.tokens_per_minute, self._work.attempt.tokens
         if self._warned or allowed is None or tokens is None:
             return
@@ -241,14 +241,14 @@ class _Batch:
         return True
 
     async def _write(self, write: Callable[[], Awaitable[None]]) -> bool:
-        """Write something, and return whether the output took it; else the report says why."""
+        """Write something, and return whether the output took it; if not, the report says why."""
         try:
             await write()
         except BrokenPipeError:
             # harness: shared (one task reads the results and writes them)
             self._report.output_error = "whoever read the results has gone"
         except OSError as error:
-            # The first that was met: what was held then is still tried to be written.
+            # Keep the first error: after it, writing what was held is still tried.
             self._report.output_error = self._report.output_error or (
                 f"writing the results failed: {error.strerror or error}"
             )
@@ -260,11 +260,11 @@ class _Batch:
         """Tell whether a result was in the journal before this session."""
         if result.run_id is not None or result.status == "skipped":
             return False
-        # A record that is set aside has no run either, but that ends it only now.
+        # A record that is set aside has no run either, but it ends only now.
         return result.status == "ok" or result.ended_at < self._started_at
 
     def _stop_if_over_budget(self, result: Result[str]) -> None:
-        """Start nothing more once the budget of the batch is used up: it would only fail too."""
+        """Start nothing more once the batch's budget is used up: it would only fail too."""
         if result.status == "ok" or self._report.over_budget is not None or self._stream is None:
             return
         refusals = [one for one in budget_refusals(result.error) if one.run_path == BUDGET]
@@ -296,7 +296,7 @@ class _Batch:
 
 @asynccontextmanager
 async def _budget_of(work: Work) -> AsyncIterator[None]:
-    """Hold the batch's budget, if it has one, around all of it."""
+    """Apply the batch's budget, if it has one, to all of it."""
     if work.budget is None:
         yield
         return
@@ -326,7 +326,7 @@ def tokens_of(record: Record) -> int:
 
 
 def _is_worth_another_attempt(error: Exception) -> bool:
-    """Tell whether the same call may end otherwise; a bad record stays bad."""
+    """Tell whether the same call may end differently; a bad record stays bad."""
     return not isinstance(error, BadRecordError | UnwritableValueError | InputError)
 
 

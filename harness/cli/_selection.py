@@ -15,8 +15,8 @@ def selected(
     """Yield the chosen records in the order of the input.
 
     Args:
-      records: What there is to choose from.
-      first: How many to read; the rest of the input is not touched.
+      records: What to choose from.
+      first: How many to read; the rest of the input isn't touched.
       sample: How many of those to draw. They are drawn in one pass (a reservoir), each set with
         the same chance, so an endless input never gets to its first item.
       seed: The same seed draws the same sample from the same input.

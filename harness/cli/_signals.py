@@ -1,9 +1,9 @@
 """What Ctrl-C and a termination signal do to a batch: stop it softly, then at once.
 
 The first asks the batch to stop: nothing more is started, and what is in flight may finish. A
-second Ctrl-C cancels that too. A third ends the process where it stands, for the case that a
-function blocks the event loop and nothing that is asked in a friendly way can happen; the output
-keeps whole lines even then, since each is a single write.
+second Ctrl-C cancels that too. A third ends the process on the spot, in case a function blocks the
+event loop and no gentler request can be met; the output keeps whole lines even then, since each is
+a single write.
 
 A termination signal counts as the first. A second one changes nothing: supervisors repeat it.
 """

@@ -96,7 +96,7 @@ def _run(options: SimProviderOptions) -> None:
 async def _serve(options: SimProviderOptions) -> ProviderStatistics:
     """Serve until a signal asks for the end, and return what was counted."""
     reply = options.reply
-    # Before the URL is printed: who reads it may send the signal at once.
+    # Before the URL is printed: whoever reads it may send the signal at once.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with open_provider(
             answer=lambda request: request.prompt if reply is None else reply,

@@ -1,9 +1,9 @@
 """Read records in a thread, and hand them to a fan-out as an async source.
 
-Reading blocks: a pipe may have nothing for minutes, and a network disk may take its time. So the
-whole chain of iterators (bytes, lines, records, keys) runs in one worker thread, which hands over
-what it has before every read that may block. A slow pipe's records therefore arrive one by one,
-a file's in batches, and the thread waits when nobody takes them: the read-ahead is bounded.
+Reading blocks: a pipe may have nothing for minutes, and a network disk may be slow. So the whole
+chain of iterators (bytes, lines, records, keys) runs in one worker thread, which hands over what it
+has before every read that may block. A slow pipe's records therefore arrive one by one, a file's in
+batches, and the thread waits when nothing takes them: the read-ahead is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.cli._records import Record
 _BATCH_RECORDS = 256
 
 RecordReader: TypeAlias = Callable[[Callable[[], None]], Iterator[Record]]
-"""Starts reading; what it is given must be called before every read that may block."""
+"""Starts reading; it must call its argument before every read that may block."""
 
 _Batch: TypeAlias = "list[Record] | Exception"
 
@@ -32,13 +32,13 @@ class Reading:
     """How far the reading has come; written by the thread, read by the progress display."""
 
     size_bytes: int | None = None
-    """How much there is to read, where that is known."""
+    """How much there is to read, if that is known."""
 
     at_most: int | None = None
     """How many records are asked for, if that is limited."""
 
     bytes_read: int = 0
-    """How much of it the records so far took."""
+    """How much of it the records so far took up."""
 
     records: int = 0
     """How many records were read so far."""
@@ -96,19 +96,19 @@ class RecordSource(AsyncIterator[Record]):
         return self._ready.popleft()
 
     def close(self) -> None:
-        """End the reading; who waits for a record finds that there are no more."""
+        """End the reading; whoever waits for a record finds that there are no more."""
         self._ready.clear()
         self._batches.close()
 
     async def aclose(self) -> None:
-        """Do what `close` does, as code that iterates expects it."""
+        """Do what `close` does, as iterating code expects."""
         self.close()
         await trio.lowlevel.checkpoint()
 
 
 @asynccontextmanager
 async def open_source(read: RecordReader, *, name: str) -> AsyncIterator[RecordSource]:
-    """Read records in a thread as long as the block lasts.
+    """Read records in a thread for the duration of a block.
 
     Args:
       read: The iterators to run in the thread.
@@ -142,7 +142,7 @@ async def _run_in_thread(
 
 
 def _read_all(read: RecordReader, batches: trio.MemorySendChannel[_Batch], name: str) -> None:
-    """Hand over everything, and at last the error that ended it; runs in the thread."""
+    """Hand over everything, and lastly the error that ended it; runs in the thread."""
     batch: list[Record] = []
 
     def hand_over() -> None:
@@ -162,7 +162,7 @@ def _read_all(read: RecordReader, batches: trio.MemorySendChannel[_Batch], name:
             hand_over()
             trio.from_thread.run(batches.send, _as_input_error(error, name))
     except (trio.BrokenResourceError, trio.ClosedResourceError, trio.Cancelled):
-        pass  # Nobody wants more.
+        pass  # No more is wanted.
     except trio.RunFinishedError:
         pass  # This thread was left behind.
 

@@ -68,11 +68,11 @@ class Report:
     """Whether a failed item or the budget ended it, maybe before all of the input was read."""
 
     output_is_there: bool = True
-    """Whether there is an output at all; one that got no line is taken away again."""
+    """Whether there is an output at all; one that got no line is removed again."""
 
     kept_missing: int = 0
-    """How many results of the journal were not written: of records that the input doesn't have, or
-    that were not read any more."""
+    """How many of the journal's results were not written: their records aren't in the input, or
+    were no longer read."""
 
     output_is_complete: bool = True
     """Whether the output has what was written; a resumed batch replaces it when it is over."""
@@ -81,17 +81,17 @@ class Report:
     """What separated the columns of the input, if that is CSV."""
 
     hedges: Hedges = attrs.field(factory=Hedges)
-    """The attempts that were started beside late ones, and what they brought."""
+    """The attempts that were started alongside late ones, and what came of them."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether what was written has all that an earlier output may have."""
+        """Whether what was written has everything that an earlier output may have."""
         unread = self.cut_short and self.kept_missing > 0
         return not (self.interrupted or self.errors or unread)
 
     @property
     def exit_status(self) -> int:
-        """What the command ends with."""
+        """The command's exit status."""
         if self.interrupted:
             return EXIT_INTERRUPTED
         if self.input_error is not None:
@@ -177,12 +177,12 @@ def _shortened(text: str, *, most: int = 200) -> str:
 
 
 def write_summary(report: Report, path: str, **named: Any) -> None:
-    """Write the summary to ``path``, as a whole or not at all.
+    """Write the summary to ``path``, whole or not at all.
 
     Args:
       report: How the batch went.
       path: The file to write, or to replace.
-      named: What else belongs into it, such as the target; comes first.
+      named: What else belongs in it, such as the target; comes first.
 
     Raises:
       InputError: if it can't be written.
@@ -215,7 +215,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
-    file = os.path.realpath(path)  # Through a link: what it names is replaced, and not the link.
+    file = os.path.realpath(path)  # Replaces what a link names, not the link itself.
     unfinished = Path(f"{file}.{os.getpid()}.part")
     try:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -25,7 +25,7 @@ _ASYNCIO_WORDS = ("no running event loop", "no current event loop", "unknown asy
 
 @attrs.define(eq=False)
 class Tally:
-    """How many items ended in which way, so far."""
+    """How many items have ended in which way so far."""
 
     ok: int = 0
     """Items with a value."""
@@ -58,16 +58,16 @@ class Tally:
     """How often each type of error ended an item."""
 
     examples: list[tuple[int, str]] = attrs.Factory(list)
-    """Of the items that failed the first few in the input: their index, and their error."""
+    """The first few items of the input that failed: their index and their error."""
 
     with_tracebacks: bool = False
     """Whether `tracebacks` are kept."""
 
     tracebacks: dict[str, tuple[str, str]] = attrs.Factory(dict)
-    """Of each type of error, the first few of them: an item's key, and its traceback."""
+    """The first few errors of each type: an item's key and its traceback."""
 
     missed_asyncio: bool = False
-    """Whether an item failed as its function wants the event loop of asyncio."""
+    """Whether an item failed because its function needs asyncio's event loop."""
 
     @property
     def done(self) -> int:

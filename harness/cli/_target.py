@@ -1,9 +1,9 @@
 """Find the function that a command's ``TARGET`` names.
 
-``module:function`` is imported with the current folder in front of the search path, as
-``python -m`` does it; ``path.py:function`` is loaded from that file, with its folder in front, as
-``python path.py`` does it. Everything that can be known without calling the function is checked
-here, so that a batch doesn't find out at its first item.
+``module:function`` is imported with the current folder at the front of the search path, as
+``python -m`` does; ``path.py:function`` is loaded from that file, with its folder at the front, as
+``python path.py`` does. Everything that can be known without calling the function is checked here,
+so that a batch doesn't find out at its first item.
 
 An error inside the user's module is shown with the user's frames only: ours and the import
 machinery's would hide the line that matters.
@@ -51,11 +51,11 @@ def load_target(text: str) -> Target:
     module = _load_file(Path(place)) if _is_path(place) else load_module(place)
     value = _look_up(module, place, name)
     _check(value, module, text, name)
-    return value  # type: ignore[no-any-return]  # `_check` has made sure.
+    return value  # type: ignore[no-any-return]  # `_check` made sure.
 
 
 def agent_in(target: Target) -> Agent[Any] | None:
-    """Return the target if it is an agent, else None; without loading what agents need."""
+    """Return the target if it is an agent, else None, without loading what agents need."""
     module = sys.modules.get("harness.agents._agent")
     if module is None:
         return None
@@ -71,7 +71,7 @@ def _is_path(place: str) -> bool:
 
 
 def load_module(name: str) -> types.ModuleType:
-    """Import the module of this name, with the current folder in front of the search path.
+    """Import the module of this name, with the current folder at the front of the search path.
 
     Raises:
       InputError: if there is no such module, or importing it fails.
@@ -144,7 +144,7 @@ def _their_frames(error: BaseException) -> types.TracebackType | None:
 
 
 def _look_up(module: types.ModuleType, place: str, name: str) -> Any:
-    """Return what ``name`` stands for; ``Class.method`` and ``object.attribute`` work too."""
+    """Return what ``name`` refers to; ``Class.method`` and ``object.attribute`` work too."""
     value: Any = module
     for part in name.split("."):
         try:

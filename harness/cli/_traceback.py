@@ -1,8 +1,8 @@
 """Show where an error came from, in the user's own frames.
 
 Between a batch and the function that failed there are a dozen frames of harness and trio, the same
-ones for every item. They say nothing about the error, so they are left out; also of what caused it,
-and of the errors in a group.
+ones for every item. They say nothing about the error, so they are left out, also for its causes and
+for the errors in a group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.errors import JournaledError
 
 _MOST_CHARACTERS = 20_000
 
-# A compiled module has no file that could be shown anyway.
+# A compiled module has no file to show anyway.
 _LEFT_OUT = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep
     for file in (os.path.dirname(__file__), trio.__file__, outcome.__file__)
@@ -28,7 +28,7 @@ def traceback_of(error: BaseException | None) -> str | None:
     """Return the traceback of an item's error as Python prints it, without frames of harness.
 
     Returns:
-      None if there is none: no error, or one that a former session recorded without it.
+      None if there is none: no error, or one that an earlier session recorded without it.
     """
     if error is None or isinstance(error, JournaledError):
         return None
@@ -36,7 +36,7 @@ def traceback_of(error: BaseException | None) -> str | None:
         shown = traceback.TracebackException.from_exception(error)
         _leave_out(shown, set())
         text = "".join(shown.format())
-    except Exception as broken:  # What an error does when it is asked for its words.
+    except Exception as broken:  # An error's own code runs when it is printed.
         return f"(its traceback can't be shown: {type(broken).__name__})"
     if len(text) > _MOST_CHARACTERS:
         half = _MOST_CHARACTERS // 2

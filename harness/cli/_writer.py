@@ -1,7 +1,7 @@
 """Write lines so that whoever reads the file, at any moment, finds whole lines.
 
-Each line is one write to the system, past every buffer of Python's. If a write gets only half of
-a line onto a disk, that half is cut off again.
+Each line is one write to the operating system, bypassing Python's buffers. If a write gets only
+half of a line onto a disk, that half is cut off again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LineWriter:
     """How many lines were written."""
 
     def __init__(self, file: BinaryIO, *, created: Path | None = None) -> None:
-        """Write to ``file``, unbuffered; ``created`` is its path if it was not there before."""
+        """Write to ``file``, unbuffered; ``created`` is its path if it didn't exist before."""
         self._file = file
         self._created = created
         self._size_bytes = 0
@@ -63,7 +63,7 @@ class LineWriter:
         """Write ``line``, which ends with a newline.
 
         Raises:
-          BrokenPipeError: if the reader of a pipe has gone.
+          BrokenPipeError: if the reader of a pipe is gone.
           OSError: if the disk is full, or gone; then no part of ``line`` stays on it.
 
         Checkpoint: only when a pipe or terminal has no room. A disk takes the line at once, and

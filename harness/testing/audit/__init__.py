@@ -39,4 +39,4 @@ __all__ = [
 ]
 
 RULES: tuple[Rule, ...] = (*_STATIC_RULES, LEFT_BEHIND, RUN_FAILED)
-"""Every rule there is."""
+"""All rules."""

@@ -1,8 +1,8 @@
 """Tell new findings from those that old code is known to have.
 
-A finding is known again by its rule, its file, what is shared and the function it is in: not by its
-line, which moves with every edit above it. Where one function has several such findings, their
-number counts, so one more is new.
+A finding is recognized by its rule, its file, what is shared and the function it is in: not by its
+line, which moves with every edit above it. If one function has several such findings, they are
+counted, so one more is new.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Baseline:
 
     @classmethod
     def read(cls, text: str) -> Baseline:
-        """Return the baseline that ``--format json`` has written.
+        """Return the baseline that ``--format json`` wrote.
 
         Raises:
-          ValueError: if the text is no such report.
+          ValueError: if the text isn't such a report.
         """
         try:
             held = json.loads(text)

@@ -1,8 +1,8 @@
 """Audit a function by running it: what does a run leave behind in the objects it can reach?
 
-The dynamic half of the audit. Snapshots are those of the isolation check, so what is seen is what
-the function's own code can reach. Unlike there, nothing runs side by side and nothing is proved;
-what stays in a shared object when a run is over is worth a look by itself.
+The dynamic half of the audit. It takes the same snapshots as the isolation check, so it sees what
+the function's own code can reach. But here nothing runs side by side and nothing is proved: what
+stays in a shared object when a run is over is worth a look by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harness.testing.schedules import run_schedule
 from harness.testing.schedules._run_schedule import refuse_inside_trio
 
 STEPS_AT_MOST = 1_000_000
-"""Steps after which a run is taken for one that never ends."""
+"""Steps after which a run counts as endless."""
 
 
 def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -> list[Finding]:
@@ -35,7 +35,7 @@ def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -
 
     Each is a ``trio.run`` of its own, on a virtual clock, and an item of a `harness.fan_out` in it:
     so it has a run, whose `RunLocal` values end with it. Objects are not put back. A run that never
-    ends is a finding like one that fails.
+    ends is a finding, as is one that fails.
 
     Args:
       fn: An async function of one argument, or an agent.
@@ -60,7 +60,7 @@ def _audit(
     name = _name(fn)
     for value in inputs:
         call = f"{name}({repr_of(value)})"
-        # As a schedule, for one that waits for ever is ended; a virtual clock would jump on.
+        # Run as a schedule, which ends a run that waits forever; a virtual clock would jump on.
         error = run_schedule(functools.partial(_call, fn, value), most_steps=STEPS_AT_MOST).error
         if error is not None:
             if isinstance(error, KeyboardInterrupt):

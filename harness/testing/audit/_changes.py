@@ -82,7 +82,7 @@ def changes_in(nodes: list[ast.AST]) -> Iterator[Change]:
 
 
 def changes_by(node: ast.AST) -> Iterator[Change]:
-    """Yield what this very node changes."""
+    """Yield what this node itself changes."""
     if isinstance(node, ast.Call):
         function = node.func
         if isinstance(function, ast.Attribute):
@@ -109,7 +109,7 @@ def changes_by(node: ast.AST) -> Iterator[Change]:
 
 
 def assigned_by(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the names and attributes that this very statement binds anew."""
+    """Yield the names and attributes that this statement itself rebinds."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _flat(target)
@@ -139,8 +139,8 @@ def is_container(value: ast.expr | None, source: Source) -> bool:
 def is_undone(change: Change, source: Source) -> bool:
     """Return whether the function takes the change back on every way out.
 
-    What is added before a ``try`` and taken out in its ``finally`` is in there only while the
-    block lasts: a list of what is going on, not something left behind.
+    What is added before a ``try`` and taken out in its ``finally`` is there only while the block
+    runs: a list of what is going on, not something left behind.
     """
     function = source.function_of(change.node)
     if function is None:
@@ -163,7 +163,7 @@ def is_undone(change: Change, source: Source) -> bool:
 
 
 def returns_a_callable(function: ast.AST) -> bool:
-    """Return whether a function hands back one of its own: a decorator, as a rule."""
+    """Return whether a function returns one that it defines, as decorators usually do."""
     inner = {node.name for node in ast.walk(function) if isinstance(node, FUNCTIONS)}
     return any(
         isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in inner

@@ -9,7 +9,7 @@ KEEP_IT_PER_CALL = (
     "and keep it in a harness.RunLocal; a RunLocal of the surrounding run is for what several "
     "calls are meant to share"
 )
-"""What to do with state of a call, the simplest first."""
+"""What to do with the state of a call, simplest first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +58,7 @@ class Finding:
     """What to do instead."""
 
     function: str = ""
-    """The function that it is in, as ``Agent.ask``; empty outside of any."""
+    """The function that it is in, as ``Agent.ask``; empty outside any function."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"

@@ -27,7 +27,7 @@ def report(
       findings: What was found, in the order to show.
       format: ``"text"``, ``"json"`` or ``"sarif"``.
       rules: Every rule that was looked for; SARIF lists them.
-      known: How many findings a baseline has left out; text says so.
+      known: How many findings a baseline left out; text says so.
 
     Raises:
       ValueError: if ``format`` is none of these.
@@ -49,7 +49,7 @@ def _text(findings: Sequence[Finding], known: int) -> str:
     explained: set[str] = set()
     for finding in findings:
         lines.append(str(finding))
-        if finding.rule not in explained:  # Once: a long report repeats itself enough.
+        if finding.rule not in explained:  # Once is enough in a long report.
             explained.add(finding.rule)
             lines += [f"    why: {finding.why}", f"    fix: {finding.fix}"]
     files = len({finding.path for finding in findings})

@@ -3,7 +3,7 @@
 The rules look for what is wrong; this is for a review before code is moved, so it leaves nothing
 out: variables of modules, attributes of classes and of objects, defaults, variables that inner
 functions rebind, and what functions cache. Values that nothing can change (numbers, texts) are
-no state unless some function rebinds the name.
+not state unless some function rebinds the name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from harness.testing.audit._static import read_program
 Standing: TypeAlias = Literal["per call", "shared on purpose", "constant", "unknown"]
 
 STANDINGS: tuple[Standing, ...] = ("unknown", "shared on purpose", "per call", "constant")
-"""All of them, what needs a look first."""
+"""All of them, starting with what needs a look."""
 
 _PER_CALL = re.compile(r"(^|\.)(RunLocal|ContextVar)$")
 _SHARED = re.compile(
@@ -84,7 +84,7 @@ class State:
     """Why it has this standing, in words."""
 
     written_by: tuple[Use, ...]
-    """Who writes it after it was made."""
+    """Who writes it after it is made."""
 
     read_by: tuple[Use, ...]
 
@@ -92,14 +92,14 @@ class State:
 def inventory_paths(paths: Iterable[str | os.PathLike[str]]) -> list[State]:
     """Return all state in files, and in all Python files below folders, that outlives a call.
 
-    Files are read and never imported; those that can't be read are left out, which `audit_paths`
-    reports.
+    Files are read and never imported; those that can't be read are left out (`audit_paths` reports
+    them).
 
     Args:
       paths: Files and folders.
 
     Raises:
-      FileNotFoundError: if a path is not there, or a folder holds no Python file.
+      FileNotFoundError: if a path doesn't exist, or a folder holds no Python file.
     """
     program, _ = read_program(paths)
     drafts = [draft for source in program.sources for draft in _drafts(source)]
@@ -118,7 +118,7 @@ class _Draft:
     symbol: str
     kind: str
     values: list[ast.expr | None]
-    """All that it is made with."""
+    """Everything it is made with."""
     name: str
     owner: ast.AST | None = None
     """The class or function that it belongs to."""
@@ -126,7 +126,7 @@ class _Draft:
     read: list[tuple[Source, ast.AST]] = attrs.field(factory=list)
 
 
-# What there is ---------------------------------------------------------------------------------
+# The pieces of state ---------------------------------------------------------------------------
 
 
 def _drafts(source: Source) -> Iterator[_Draft]:
@@ -217,7 +217,7 @@ def _of_class(owner: ast.ClassDef, source: Source) -> Iterator[_Draft]:
 
 
 def _is_field(value: ast.expr, owner: ast.ClassDef, source: Source) -> bool:
-    """Return whether a class body only says what each instance has."""
+    """Return whether a class body only declares what each instance has."""
     if _is_field_call(value, source):
         return True
     made = {name.rpartition(".")[2] for name in decorator_names(owner, source)}
@@ -279,7 +279,7 @@ def _written_in(source: Source) -> set[ast.AST]:
 def _attribute(
     node: ast.Attribute, source: Source, attributes: dict[str, list[_Draft]]
 ) -> _Draft | None:
-    """Return the attribute that is meant: of the method's own class, else of the only one."""
+    """Return the attribute meant: that of the method's own class, else of the only class."""
     candidates = attributes.get(node.attr, [])
     if not candidates:
         return None
@@ -318,7 +318,7 @@ def _find_local_uses(draft: _Draft) -> None:
 
 
 def _makes(node: ast.AST, draft: _Draft, source: Source) -> bool:
-    """Return whether this is where the piece is made, and no use of it."""
+    """Return whether this is where the piece is made rather than used."""
     if source is not draft.source:
         return False
     statement: ast.AST | None = node
@@ -409,7 +409,7 @@ def _uses(places: list[tuple[Source, ast.AST]]) -> tuple[Use, ...]:
 
 
 def _reasons(source: Source) -> dict[int, str]:
-    """Return the reasons that comments give, by the line that they speak of."""
+    """Return the reasons that comments give, by the line that they are about."""
     return {
         line: silence.reason
         for silence in silences_in(source.text)

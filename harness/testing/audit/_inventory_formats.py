@@ -18,7 +18,7 @@ def inventory_report(states: Sequence[State], format: InventoryFormat) -> str:
     """Return an inventory in a format; ends with a line break.
 
     Args:
-      states: What there is.
+      states: The pieces of state.
       format: ``"text"``, ``"json"`` or ``"markdown"``.
 
     Raises:

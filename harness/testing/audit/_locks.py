@@ -15,12 +15,12 @@ _LOCK = re.compile(
 
 
 def names_a_lock(expression: ast.expr) -> bool:
-    """Return whether the words of an expression name something that lets in one at a time."""
+    """Return whether an expression's words name something that admits one task at a time."""
     return _LOCK.search(ast.unparse(expression)) is not None
 
 
 def is_locked(node: ast.AST, source: Source) -> bool:
-    """Return whether ``node`` stands inside a ``with`` of a lock, in its own function."""
+    """Return whether ``node`` is inside a lock's ``with``, in its own function."""
     for outer in source.around(node):
         if isinstance(outer, ast.With | ast.AsyncWith) and any(
             names_a_lock(item.context_expr) for item in outer.items

@@ -1,4 +1,4 @@
-"""The rules of what a run leaves behind; apart, so that reading code needs nothing that runs it."""
+"""The rules on what a run leaves behind; apart, so that reading code needs nothing that runs it."""
 
 from __future__ import annotations
 

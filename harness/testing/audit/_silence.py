@@ -28,7 +28,7 @@ class Silence:
     column: int
     reason: str
     alone: bool
-    """Whether the line holds nothing else; then it speaks of the next line that does."""
+    """Whether the line holds nothing else; then it is about the next line of code."""
 
 
 def silences_in(text: str) -> list[Silence]:
@@ -44,12 +44,12 @@ def silences_in(text: str) -> list[Silence]:
                     reason = (match["reason"] or "").strip()
                     found.append(Silence(line, column + match.start() + 1, reason, alone))
     except (tokenize.TokenError, SyntaxError):
-        pass  # The parser has said what is wrong with the file.
+        pass  # The parser reports what is wrong with the file.
     return found
 
 
 def silenced_lines(silences: list[Silence], text: str) -> set[int]:
-    """Return the lines that comments with a reason speak of."""
+    """Return the lines that comments with a reason are about."""
     lines = text.splitlines()
     silenced: set[int] = set()
     for silence in silences:

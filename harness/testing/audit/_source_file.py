@@ -1,8 +1,7 @@
-"""One Python file, read and indexed once, for all rules to ask.
+"""One Python file, read and indexed once, for all rules to query.
 
-Nothing here imports or runs the file. Names are resolved as Python does it, as far as that can be
-known from one file: a name in a function is local, belongs to a function around it, or is the
-module's.
+Nothing here imports or runs the file. Names are resolved as Python resolves them, as far as one
+file can tell: a name in a function is local, belongs to a function around it, or is the module's.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ INITIALISERS = frozenset(
 
 @attrs.frozen(eq=False)
 class Binding:
-    """One assignment of a module or of a class body: ``name = value``."""
+    """One assignment in a module or a class body: ``name = value``."""
 
     name: str
     value: ast.expr | None
@@ -38,7 +37,7 @@ class Binding:
 
     @property
     def line(self) -> int:
-        """The line it stands on."""
+        """The line it is on."""
         return self.node.lineno
 
 
@@ -63,14 +62,14 @@ class Source:
         self.classes = [node for node in self.nodes if isinstance(node, ast.ClassDef)]
         self.imports = dict(_imports(self.nodes))
         self.bindings = {binding.name: binding for binding in bindings_of(self.tree.body)}
-        """What the module binds at its top, by name; for one that is bound twice, the last."""
+        """What the module binds at its top level, by name; the last if there are several."""
         self.top_classes = {
             node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)
         }
         self._bound: dict[ast.AST, frozenset[str]] = {}
         self._own: dict[ast.AST, list[ast.AST]] = {}
 
-    # Where a node stands -----------------------------------------------------------------------
+    # Where a node is ---------------------------------------------------------------------------
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the nodes around ``node``, from the inside out."""
@@ -82,7 +81,7 @@ class Source:
     def function_of(self, node: ast.AST) -> FunctionNode | None:
         """Return the function that runs ``node``, if any.
 
-        A default or a decorator is run by what is around its function.
+        A default or a decorator is run by the code around its function.
         """
         inner = node
         for outer in self.around(node):
@@ -92,7 +91,7 @@ class Source:
         return None
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
-        """Return the class that ``function`` is a method of, also for one inside of a method."""
+        """Return the class that ``function`` is a method of, or is inside a method of."""
         for outer in self.around(function):
             if isinstance(outer, ast.ClassDef):
                 return outer
@@ -110,7 +109,7 @@ class Source:
         return found
 
     def qualified_name(self, node: ast.AST) -> str:
-        """Return the name of a function or class, behind those of what it is in."""
+        """Return the name of a function or class, after the names of what it is in."""
         around = [node, *self.around(node)]
         names = [one.name for one in around if isinstance(one, (*FUNCTIONS, ast.ClassDef))]
         return ".".join(reversed(names))
@@ -129,10 +128,10 @@ class Source:
             inner = outer
         return True
 
-    # What a name stands for --------------------------------------------------------------------
+    # What a name means -------------------------------------------------------------------------
 
     def is_global(self, name: ast.Name) -> bool:
-        """Return whether a name stands for something of the module, not of a function."""
+        """Return whether a name belongs to the module, not to a function."""
         inner: ast.AST = name
         for outer in self.around(name):
             if isinstance(outer, _COMPREHENSIONS) and name.id in _targets_of(outer):
@@ -156,7 +155,7 @@ class Source:
         return True
 
     def is_free(self, name: ast.Name) -> bool:
-        """Return whether a name belongs to a function around the one it stands in."""
+        """Return whether a name belongs to a function around the one it is used in."""
         function = self.function_of(name)
         if function is None or name.id in self.bound_in(function):
             return False
@@ -190,7 +189,7 @@ class Source:
         )
 
     def dotted(self, expression: ast.expr) -> str:
-        """Return ``a.b.c``, its first name resolved through the imports; "" if it is no name."""
+        """Return ``a.b.c``, its first name resolved through the imports; "" if it isn't a name."""
         parts: list[str] = []
         while isinstance(expression, ast.Attribute):
             parts.append(expression.attr)
@@ -201,7 +200,7 @@ class Source:
         return ".".join(reversed(parts))
 
     def called(self, expression: ast.expr | None) -> str:
-        """Return the full name of what a call calls; "" if it is no call of a name."""
+        """Return the full name of what a call calls; "" if it isn't a call of a name."""
         return self.dotted(expression.func) if isinstance(expression, ast.Call) else ""
 
     @functools.cached_property
@@ -218,7 +217,7 @@ class Source:
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that ``scope`` itself runs, without those of functions inside of it."""
+    """Yield the nodes that ``scope`` itself runs, without those of functions inside it."""
     body = scope.body if isinstance(scope, (*FUNCTIONS, ast.ClassDef, ast.Lambda)) else scope
     pending: list[ast.AST] = list(reversed(body)) if isinstance(body, list) else [body]
     while pending:
@@ -229,7 +228,7 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def bindings_of(body: list[ast.stmt]) -> Iterator[Binding]:
-    """Yield what a module's or a class's body binds, also under ``if`` and ``try``."""
+    """Yield what a module's or class's body binds, including under ``if`` and ``try``."""
     for statement in body:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
@@ -266,7 +265,7 @@ def parameters(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
 
 
 def uses_argument(node: ast.AST, function: FunctionNode) -> bool:
-    """Return whether a part of a function depends on what the function is called with."""
+    """Return whether a part of a function depends on the function's arguments."""
     given = {parameter.arg for parameter in parameters(function)}
     return any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node))
 
@@ -285,7 +284,7 @@ def defaults(function: FunctionNode) -> Iterator[tuple[str, ast.expr]]:
 
 
 def first_parameter(function: FunctionNode) -> str:
-    """Return the name of the first positional parameter: ``self``, as a rule."""
+    """Return the name of the first positional parameter, usually ``self``."""
     positional = [*function.args.posonlyargs, *function.args.args]
     return positional[0].arg if positional else ""
 

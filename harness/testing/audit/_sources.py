@@ -1,7 +1,7 @@
-"""What is known of all the files of an audit together, and how a rule reports.
+"""What is known about all the files of an audit together, and how a rule reports.
 
 A rule looks at one file at a time. What one file can't say is kept here: whether a plain function
-is called by asynchronous code of another file, and what a class that is imported looks like.
+is called by asynchronous code in another file, and what an imported class looks like.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Hit:
     symbol: str
     message: str
     source: Source | None = None
-    """The file, if it is another than the rule was looking at."""
+    """The file, if it isn't the one the rule was looking at."""
 
     defined_at: int = 0
-    """The line that makes what is shared, where that is another one; a comment there counts."""
+    """The line that makes what is shared, if it is a different one; a comment there counts."""
 
 
 class Sources:
@@ -56,7 +56,7 @@ class Sources:
     def runs_in_async(self, function: FunctionNode) -> bool:
         """Return whether a function is asynchronous, or called by such code, as far as names say.
 
-        A name that is called is taken for every function of that name.
+        A call counts for every function of that name.
         """
         return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
 
@@ -65,7 +65,7 @@ class Sources:
         return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
-        """Return the class that ``name`` stands for in ``source``; None if it can't be told."""
+        """Return the class that ``name`` means in ``source``; None if that is unclear."""
         own = source.top_classes.get(name)
         if own is not None:
             return source, own
@@ -90,7 +90,7 @@ def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:
                 yield node.func.id
             elif isinstance(node.func, ast.Attribute):
                 yield node.func.attr
-            # `nursery.start_soon(work)` and `to_thread.run_sync(save)` call what they are given.
+            # `nursery.start_soon(work)` and `to_thread.run_sync(save)` call their argument.
             for argument in node.args:
                 if isinstance(argument, ast.Name):
                     yield argument.id
@@ -99,7 +99,7 @@ def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:
 
 
 Check: TypeAlias = Callable[[Source, Sources], Iterator[Hit]]
-"""A rule at work: all that it finds in one file."""
+"""A rule's code: yields everything it finds in one file."""
 
 
 @attrs.frozen(eq=False)

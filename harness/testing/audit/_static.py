@@ -52,7 +52,7 @@ def audit_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
       paths: Files and folders.
 
     Raises:
-      FileNotFoundError: if a path is not there, or a folder holds no Python file.
+      FileNotFoundError: if a path doesn't exist, or a folder holds no Python file.
     """
     texts, broken = _texts_of(paths)
     return _in_order([*_audit(texts), *broken])
@@ -125,8 +125,8 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
             for hit in checker.check(source, program):
                 home = hit.source or source
                 finding = _finding(checker.rule, home, hit)
-                # A class with an instance in each of two files is found from both.
-                # But one statement can set several attributes.
+                # A class with an instance in each of two files is found from both, so keep one
+                # finding per place. But one statement can set several attributes.
                 attribute = finding.symbol.rpartition(".")[2]
                 place = (finding.rule, finding.path, finding.line, finding.column, attribute)
                 if place not in seen and not silenced[home] & set(_lines_of(hit)):

@@ -1,9 +1,9 @@
 """Walk an async function in the order in which it runs, and see what an await makes stale.
 
-What a condition reads is *known* from then on; at an await, all that is known becomes *stale*,
-unless a lock was held all the time; a new look makes it known again. To write what is known only by
-a stale look is found, and so is to write a value computed from one: between the look and the write
-other tasks ran, with the same look.
+What a condition reads is *known* from then on; at an await, everything known becomes *stale*,
+unless a lock was held all the time; a new look makes it known again. It is a finding to write what
+is known only by a stale look, or to write a value computed from one: between the look and the
+write, other tasks ran with the same look.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ONE_WAY = re.compile(
     r"|checked|created|answered|owner|holder|done\b",
     re.IGNORECASE,
 )
-"""Flags that only ever go one way, so that to set one twice does no harm; and who holds a lock."""
+"""Flags that only ever go one way, so setting one twice does no harm; and who holds a lock."""
 
 _CLAIMS = frozenset(("pop", "popleft", "popitem", "setdefault"))
-"""Methods that take something out, so that nobody else has it, or put in their own unless somebody
-was first: no look that could grow stale."""
+"""Methods that take something out, so that no other task has it, or put something in unless
+another task was first: they take no look that could become stale."""
 
 
 @attrs.define
@@ -55,17 +55,17 @@ class AwaitWalk:
     source: Source
     function: FunctionNode
     runs_as_many: bool
-    """Whether variables of the function around this one are shared by several tasks of it."""
+    """Whether several tasks of this function share variables of the function around it."""
     state: _State = attrs.field(factory=dict)
     """What conditions know, by path."""
     derived: dict[str, dict[str, _Look]] = attrs.field(factory=dict)
     """What local variables were computed from: by variable, then by path."""
     locks: frozenset[int] = frozenset()
     version_is_checked: bool = False
-    """Whether a number that says if others were here has been compared, with no await since."""
+    """Whether a number that tells if others were here was compared, with no await since."""
     found: dict[str, tuple[int, ast.stmt | ast.expr, str]] = attrs.field(factory=dict)
     ended: bool = False
-    """Whether this branch has left: by return, raise, continue or break."""
+    """Whether this branch has ended: by return, raise, continue or break."""
 
     # Statements --------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class AwaitWalk:
         elif isinstance(node, ast.While):
             self.condition(node.test)
             self.branches(node.body, [])
-            self.condition(node.test)  # Whoever leaves the loop has just looked.
+            self.condition(node.test)  # Leaving the loop means having just looked.
             self.block(node.orelse)
         elif isinstance(node, ast.For | ast.AsyncFor):
             self.expression(node.iter)
@@ -129,7 +129,7 @@ class AwaitWalk:
             self.writes(node, frozenset())
 
     def branches(self, body: list[ast.stmt], orelse: list[ast.stmt]) -> None:
-        """Walk both, each from here; what one of them that goes on knows, holds after them."""
+        """Walk both, each from here; what is known by one that goes on is known after them."""
         state, derived = _copy(self.state), {k: _copy(v) for k, v in self.derived.items()}
         ends: list[tuple[_State, dict[str, _State]]] = []
         for branch in (body, orelse):
@@ -159,13 +159,13 @@ class AwaitWalk:
                 self.locks |= {id(item)}
         self.block(node.body)
         self.locks = before
-        # The way out of an async block may wait, too; that of a lock or a scope doesn't, and
-        # which others do can't be seen, so it isn't counted.
+        # Leaving an async block may wait, too. Leaving a lock or a scope doesn't, and nothing
+        # shows which others do, so it isn't counted.
 
     # Expressions -------------------------------------------------------------------------------
 
     def condition(self, test: ast.expr) -> None:
-        """Look at what a condition reads; a local that was computed from a path looks at it too."""
+        """Look at what a condition reads; a local computed from a path counts as a look at it."""
         self.expression(test)
         looks = [*self.paths_in(test)]
         for name in _names_in(test):
@@ -178,7 +178,7 @@ class AwaitWalk:
             self.state[path] = _Look(line, self.locks, stale)
 
     def expression(self, node: ast.expr) -> None:
-        """Walk an expression in order: its awaits, and the changes by its calls."""
+        """Walk an expression in order: its awaits, and the changes its calls make."""
         if isinstance(node, ast.Lambda | ast.GeneratorExp):
             return
         if isinstance(node, ast.BoolOp | ast.IfExp):
@@ -209,7 +209,7 @@ class AwaitWalk:
             self.compute(node.target.id, node.value)
 
     def awaited(self) -> None:
-        """Other tasks run now."""
+        """Note that other tasks run now."""
         self.version_is_checked = False
         for look in [*self.state.values(), *(v for d in self.derived.values() for v in d.values())]:
             if not look.locks & self.locks:
@@ -282,7 +282,7 @@ class AwaitWalk:
             computed = self.derived.get(name, {}).get(path)
             if computed is not None and computed.stale and (look is None or look.stale):
                 self.report(path, computed.line, node, how)
-        # From here on what is there is this function's own doing.
+        # From here on, what is there is this function's own doing.
         self.state.pop(path, None)
         for looks in self.derived.values():
             looks.pop(path, None)
@@ -301,14 +301,14 @@ class AwaitWalk:
     def report(self, path: str, look: int, node: ast.stmt | ast.expr, how: str) -> None:
         if self.version_is_checked or _gives_back(node):
             return
-        # What is added to is an amount, such as `consumed`.
+        # If it is added to, it is an amount, such as `consumed`.
         if isinstance(node, ast.AugAssign) or not ONE_WAY.search(path.rpartition(".")[2]):
             self.found.setdefault(path, (look, node, how))
 
     def compute(self, name: str, value: ast.expr) -> None:
-        """A local variable gets a value; remember the shared paths that it came from."""
+        """Note that a local variable gets a value, and the shared paths that it came from."""
         looks: _State = {}
-        # The result of an await was made at its end, whatever its arguments had read.
+        # The result of an await is made at its end, whatever its arguments read before.
         if not any(isinstance(inner, ast.Await) for inner in ast.walk(value)):
             for path in [*self.paths_in(value), *self.lengths_in(value)]:
                 looks[path] = _Look(value.lineno, self.locks)
@@ -319,7 +319,7 @@ class AwaitWalk:
     # Paths -------------------------------------------------------------------------------------
 
     def paths_in(self, node: ast.AST) -> Iterator[str]:
-        """Yield the shared paths that an expression reads; for ``a.b.c`` all of it only."""
+        """Yield the shared paths that an expression reads; ``a.b.c`` yields only the whole path."""
         pending = [node]
         while pending:
             inner = pending.pop()
@@ -396,7 +396,7 @@ def _gives_back(node: ast.AST) -> bool:
 
 
 def _takes_out_what_may_be_gone(node: ast.AST) -> bool:
-    """Return whether this is ``x.pop(key, default)`` or ``x.discard(item)``: right either way."""
+    """Return whether this is ``x.pop(key, default)`` or ``x.discard(item)``: safe either way."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -429,7 +429,7 @@ def _copy(state: _State) -> _State:
 
 
 def _merge(into: _State, other: _State) -> None:
-    """Keep what is stale on either way: one way on which others may have run is enough."""
+    """Keep what is stale on either path: one on which others may have run is enough."""
     for path, look in other.items():
         if path not in into or look.stale:
             into[path] = look

@@ -1,8 +1,8 @@
 """Find out what each run gives alone, and whether that is always the same.
 
-Only what a run gives alone, each time, can be compared with what it gives among others. So each
-input is run more than once, with everything put back in between, and under other orders of the
-run's own tasks if it has several.
+Only an output that a run gives every time when alone can be compared with what it gives among
+others. So each input is run more than once, with everything put back in between, and under other
+orders of the run's own tasks if it has several.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from harness.testing.schedules._other_loops import starts_trio, was_refused_by_t
 from harness.testing.schedules._search import Probe
 
 OTHER_ORDERS = 5
-"""Random orders of a run's own tasks that are tried, if it has several."""
+"""How many random orders of a run's own tasks to try, if it has several."""
 
 REPETITIONS = 2
 
 
 @attrs.frozen
 class AloneFindings:
-    """What was seen beside the outcomes."""
+    """What was seen apart from the outcomes."""
 
     outliving: tuple[str, ...]
-    """Paths of what some run leaves changed behind."""
+    """Paths of what some run leaves changed."""
 
     uncontrolled: tuple[str, ...]
     """What runs waited for that no schedule controls."""
@@ -50,7 +50,7 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
 
     Raises:
       ScheduleError: if some run doesn't give the same each time, or never ends.
-      TypeError: if the function is no async function.
+      TypeError: if the function isn't async.
       ValueError: if no input can be run at all, or outputs can't be compared.
     """
     outliving: dict[str, None] = {}
@@ -140,7 +140,7 @@ def _refuse_two_loops(subject: Subject, member: int, run: ScheduleRun) -> None:
 
 
 def _refuse_no_coroutine(outcome: Outcome) -> None:
-    """Let the error for a plain function out: no comparison makes sense of it."""
+    """Raise the error for a plain function: there is nothing to compare."""
     error = outcome.error
     if isinstance(error, TypeError) and "can't be used in 'await' expression" in str(error):
         raise TypeError(

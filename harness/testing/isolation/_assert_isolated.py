@@ -45,7 +45,7 @@ from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
-"""Of so many schedules, one more is tried with the inputs as calls inside one run."""
+"""For every this many schedules, one more is tried with the inputs as calls inside one run."""
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class Isolation:
     """How many objects the function can reach that could be shared."""
 
     outliving: tuple[str, ...] = ()
-    """Paths of what a run leaves changed behind. It made no difference to the runs after it."""
+    """Paths of what a run leaves changed. It made no difference to the runs after it."""
 
     not_put_back: tuple[str, ...] = ()
     """What could not be put back between runs, so runs may have met what others left there."""
@@ -91,9 +91,9 @@ async def assert_isolated(
 ) -> Isolation:
     """Assert that each run gives the same alone, after others, and at once with others.
 
-    Each input is run alone, with everything that the function can reach put back before; then
-    after the others; then at once with the others under many schedules, in some of which one of
-    them is cancelled. If some run gives something else than alone, the error's text names the
+    Each input is run alone, after putting back everything that the function can reach; then after
+    the others; then at once with the others under many schedules, in some of which one of them is
+    cancelled. If a run gives something different from what it gives alone, the error names the
     object that the runs share, who wrote and who read it, and the proof. When this returns,
     everything is as it was before.
 
@@ -102,12 +102,12 @@ async def assert_isolated(
     `Isolation.per_run`, and fails with ``same_run=True``.
 
     Args:
-      agent_fn: An async function of one argument, or anything that is called like one: a bound
-        method, a partial, an agent.
+      agent_fn: An async function of one argument, or anything called like one: a bound method, a
+        partial, an agent.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
-      schedule: A replay string, as a failure prints it; then only that is run.
+      schedule: A replay string, as printed by a failure; then only that is run.
       shared: What runs share on purpose: functions by object path, ``"module.NAME.attr"``. Each
         gets the object after every step and must return true: it is in order. Or a list of the
         each `RunLocal` that the calls of one run share on purpose.
@@ -115,13 +115,13 @@ async def assert_isolated(
       same_run: Whether to call the function inside one run, instead of in a run for each input.
 
     Returns:
-      What was seen: also what runs leave behind without harm.
+      What was seen, including what runs leave behind without harm.
 
     Raises:
       ScheduleError: if runs are not isolated, or one isn't deterministic alone.
-      TypeError: if an argument is of the wrong type, or ``agent_fn`` is no async function.
+      TypeError: if an argument is of the wrong type, or ``agent_fn`` isn't an async function.
       ValueError: if there are no inputs, outputs can't be compared, every run fails alone, or the
-        replay string or a path of ``shared`` fits nothing here.
+        replay string or a path in ``shared`` fits nothing here.
 
     Checkpoint: always.
 
@@ -140,7 +140,7 @@ async def assert_isolated(
         raise ValueError("assert_isolated got no inputs; give at least one, better three")
     if len(given) == 1:
         given.append(copy.deepcopy(given[0]))
-    wanted = asked()  # On the command line of pytest: it goes over what the test says.
+    wanted = asked()  # pytest's command line overrides what the test says.
     schedules = wanted.schedules or schedules
     schedule = wanted.schedule or schedule
     trial = None if schedule is None else trial_of(schedule, len(given))
@@ -163,7 +163,7 @@ async def assert_isolated(
 
 @attrs.frozen
 class _Wanted:
-    """What is asked for."""
+    """What the caller asked for."""
 
     schedules: int
     seed: int
@@ -181,7 +181,7 @@ def _check(
     caller: FrameType,
     go_on: Callable[[], None],
 ) -> Isolation:
-    """Do all of it, in a thread that has no event loop."""
+    """Do all the work, in a thread that has no event loop."""
     reached = reach_from(agent_fn, inputs, caller)
     state = SharedState(reached)
     try:
@@ -214,7 +214,7 @@ def _hunt(subject: Subject, schedules: int, seed: int, go_on: Callable[[], None]
 
 
 def _inside_one_run(subject: Subject, meant: Sequence[RunLocal[Any]]) -> Subject:
-    """Return the same subject, of which the inputs are calls inside one run."""
+    """Return the same subject with its inputs as calls inside one run."""
     same_run = SameRun(subject.state)
     return attrs.evolve(subject, same_run=same_run, meant=same_run.suspects(meant), alone={})
 
@@ -226,7 +226,7 @@ def _shared_by_calls(
     try:
         alone = run_each_alone(subject, wanted.seed)
     except (ScheduleError, ValueError):
-        # Alone it was right in a run of its own, so this is no leak between calls.
+        # Alone it was right in a run of its own, so this is not a leak between calls.
         return None
     share = max(wanted.schedules // SAME_RUN_SHARE, 1)
     found = _hunt(subject, share, wanted.seed, go_on)
@@ -260,7 +260,7 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
 
 
 def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -> ScheduleError:
-    """Find out all that can be said about a failing trial, and say it."""
+    """Find out all that can be said about a failing trial, and report it."""
     trial = found.trial
     if subject.same_run is not None:
         subject.same_run.add_used()
@@ -270,7 +270,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
     candidates = candidates_of(watch.steps)
     broken = found.verdict.broken
     if broken is not None and not found.verdict.differences:
-        # It is about what was declared, and shared on purpose: there is nothing to make private.
+        # The object was declared as shared on purpose, so there is nothing to make private.
         candidates = [one for one in candidates if one.path.startswith(broken.path)]
         causes = Causes(tuple(candidates), proven=False)
     else:
@@ -319,7 +319,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
 
 
 def _is_right_in_runs_of_their_own(subject: Subject, trial: Trial) -> bool:
-    """Tell whether what fails among calls inside one run is right with a run for each."""
+    """Tell whether calls that fail inside one run are right with a run for each."""
     if subject.same_run is None:
         return False
     verdict = trial.play(attrs.evolve(subject, same_run=None, meant=()))
@@ -329,7 +329,7 @@ def _is_right_in_runs_of_their_own(subject: Subject, trial: Trial) -> bool:
 def _proof(
     subject: Subject, trial: Trial, candidates: list[Candidate], seed: int
 ) -> tuple[Causes, list[Candidate]]:
-    """Return the causes; and the candidates, with more of them where nothing is proven."""
+    """Return the causes and the candidates, with more candidates where nothing is proven."""
     others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
     causes = find_causes(subject, trial, candidates, other_trials(trial, others))
     if causes.proven:

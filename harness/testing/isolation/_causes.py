@@ -1,10 +1,10 @@
 """Find which shared things make the difference, and prove it.
 
-What a failing trial wrote is suspect. Each suspect is tried by itself: the same trial, with
+Whatever a failing trial wrote is suspect. Each suspect is tried by itself: the same trial, with
 contents of its own for each run. If every run is then right, that thing is a cause. Making a lock
 private changes who runs when, and can hide a fault that it has nothing to do with; so a cause must
-also hold under other schedules. Where nothing suffices by itself, the smallest set is looked for
-that does.
+also hold under other schedules. If no single suspect suffices, the smallest set that does is
+looked for.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from harness.testing.isolation._watch import Step
 from harness.testing.objects import Suspect
 
 CANDIDATES_AT_MOST = 40
-"""Suspects that are tried one by one."""
+"""How many suspects to try one by one."""
 
 OTHER_SCHEDULES = 20
-"""Schedules, beside the failing one, under which a cause must hold."""
+"""How many schedules, besides the failing one, a cause must hold under."""
 
 
 @attrs.frozen(eq=False)
 class Candidate:
-    """A shared thing under the name that reports print, with all that goes by this name."""
+    """A shared thing under the name that reports print, with everything of that name."""
 
     path: str
     suspects: tuple[Suspect, ...]
@@ -51,16 +51,16 @@ class Causes:
     """Whether it takes all of them together."""
 
     replays: int = 0
-    """How many schedules gave right outputs with contents of their own for each run."""
+    """How many schedules gave right outputs when each run had contents of its own."""
 
     raced: tuple[Candidate, ...] = ()
-    """What else runs changed behind each other's back, if no cause was so changed."""
+    """What else runs changed behind each other's backs, if no cause was changed that way."""
 
 
 def candidates_of(steps: Iterable[Step]) -> list[Candidate]:
-    """Return what the steps wrote, the most suspect first.
+    """Return what the steps wrote, most suspect first.
 
-    More suspect is what more runs wrote, then what was written earlier.
+    A thing is more suspect the more runs wrote it, then the earlier it was written.
     """
     writes = [(suspect, step.member) for step in steps for suspect in step.writes]
     keys: dict[int, set[str]] = {}
@@ -88,7 +88,7 @@ def find_causes(
       subject: What is tried.
       trial: The one that fails.
       candidates: What was written in it.
-      others: More trials, under which a cause must hold as well.
+      others: More trials that a cause must hold under as well.
     """
     tried = candidates[:CANDIDATES_AT_MOST]
     sufficient = [one for one in tried if _is_right(subject, trial, [one])]
@@ -107,7 +107,7 @@ def find_causes(
 
 
 def raced(candidates: Iterable[Candidate], accesses: Sequence[Access]) -> list[Candidate]:
-    """Return what some run wrote after a look that another run had made stale meanwhile."""
+    """Return what some run wrote after another run had made its last look at it stale."""
     found: list[Candidate] = []
     for candidate in candidates:
         own = [access for access in accesses if access.suspect in candidate.suspects]
@@ -133,7 +133,7 @@ def _looks(accesses: Sequence[Access]) -> Iterator[Access]:
 def _smallest(
     subject: Subject, trials: Sequence[Trial], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Return a set of which no member can be left out; empty if not even all suffice."""
+    """Return a set from which nothing can be left out; empty if not even all suffice."""
     if not candidates or not all(_is_right(subject, t, candidates) for t in trials):
         return []
     kept = list(candidates)
@@ -147,12 +147,12 @@ def _smallest(
 def _is_right(subject: Subject, trial: Trial, candidates: Sequence[Candidate]) -> bool:
     suspects = [suspect for one in candidates for suspect in one.suspects]
     verdict = trial.play(subject, private=suspects)
-    # What is declared as shared may well be out of order when it isn't shared any more.
+    # What is declared as shared may well be out of order once it is no longer shared.
     return not verdict.differences and verdict.error is None
 
 
 def other_trials(trial: Trial, schedules: Iterable[AtOnce]) -> list[Trial]:
-    """Return trials of the same members, under which a cause must hold as well."""
+    """Return trials of the same members that a cause must hold under as well."""
     if isinstance(trial, InOrder):
         return []
     return [other for other, _ in zip(schedules, range(OTHER_SCHEDULES), strict=False)]

@@ -21,7 +21,7 @@ def checks_of(
       namespaces: The globals of the modules that the agent's code is in, by name.
 
     Raises:
-      TypeError: if ``shared`` is no mapping from paths to functions.
+      TypeError: if ``shared`` isn't a mapping from paths to functions.
       ValueError: if a path names nothing, or its object isn't in order to begin with.
     """
     if not isinstance(shared, Mapping):
@@ -48,8 +48,8 @@ def checks_of(
 
 
 def _finder(path: str, namespaces: Mapping[str, Mapping[str, Any]]) -> Callable[[], Any]:
-    """Return a function that looks the object up each time: another may take its place."""
-    # A module's name can be one that no expression may begin with, so it is cut off first.
+    """Return a function that looks the object up each time, as another may take its place."""
+    # A module's name may not be a valid start of an expression, so it is cut off first.
     modules = {**{name: vars(module) for name, module in list(sys.modules.items())}, **namespaces}
     names = sorted((n for n in modules if path.startswith(f"{n}.")), key=len, reverse=True)
     if not names:

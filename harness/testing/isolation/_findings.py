@@ -1,4 +1,4 @@
-"""All that is known of a failing trial, and the words in which its parts are called."""
+"""All that is known of a failing trial, and what reports call its parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Findings:
     initial: Mapping[str, Any]
     """What the guilty things held at first, by path."""
     outliving: Sequence[str]
-    """Paths of what a run alone leaves changed behind."""
+    """Paths of what a run alone leaves changed."""
     not_put_back: Sequence[str]
     schedules_run: int
     notes: Sequence[str] = ()
@@ -56,5 +56,5 @@ def run_words(findings: Findings, member: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters."""
+    """Return the text, cut to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

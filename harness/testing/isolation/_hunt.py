@@ -27,7 +27,7 @@ GROUP = 4
 ALL_AT_ONCE = 6
 
 SMALLER_GROUP_SCHEDULES = 60
-"""Schedules for seeing whether fewer runs show the same."""
+"""How many schedules to try when seeing whether fewer runs show the same fault."""
 
 
 @attrs.frozen(eq=False)
@@ -40,9 +40,9 @@ class Caught:
 
 
 def hunt_in_order(subject: Subject) -> Caught | None:
-    """Return a pair of runs of which the second is wrong after the first, if there is one.
+    """Return a pair of runs whose second is wrong after the first, if there is one.
 
-    All orders are too many. Forwards and backwards, every run comes after every other one.
+    There are too many orders to try all. Forwards and backwards, every run comes after every other.
     """
     forward = list(range(len(subject.inputs)))
     for tried, members in enumerate((forward, forward[::-1]), 1):
@@ -76,13 +76,13 @@ def hunt_at_once(
 ) -> Caught | int:
     """Return a schedule under which some run is wrong, made as simple as can be.
 
-    Without one, return how many schedules were tried.
+    If there is none, return how many schedules were tried.
 
     Args:
       subject: What is tried.
-      schedules: How many schedules are tried.
+      schedules: How many schedules to try.
       seed: What they are drawn from.
-      check_cancelled: Called between two schedules; raises if it is time to stop.
+      check_cancelled: Called between schedules; raises if it is time to stop.
     """
     tried = 0
     for members, share in _groups(len(subject.inputs), schedules, seed):
@@ -131,7 +131,7 @@ def _schedules(
 
 
 def other_schedules(subject: Subject, trial: AtOnce, seed: int) -> Iterator[AtOnce]:
-    """Yield more trials of the same runs, with the faults of the trial and with none."""
+    """Yield more trials of the same runs, with the trial's faults and with none."""
     yield AtOnce(trial.members, Schedule())
     search = Search(seed, cancels=False)
     for probe in itertools.islice(search.probes(), SMALLER_GROUP_SCHEDULES):

@@ -1,7 +1,7 @@
-"""Find the lines that write and that read some shared things, in a replay.
+"""Find the lines that write and read shared things, in a replay.
 
-The runs' steps are traced line by line. Before each line the things are compared with how they
-were before the line before: if they differ, that line wrote them.
+The runs' steps are traced line by line. Before each line, the things are compared with how they
+were one line earlier: if they differ, the line in between wrote them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class LineWatch:
         self._trace = LineTrace(self._note_writes, self._note_reads)
 
     def begin(self) -> None:
-        """Take everything as it is now for how it was before the first step."""
+        """Take everything as it is now, as the state before the first step."""
         self._last = [suspect.part.take() for suspect in self._suspects]
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
-        """Begin to trace, if the step is a run's."""
+        """Start tracing, if the step is a run's."""
         self._member = member_of(task)
         if self._member is not None:
             self._steps += 1
@@ -57,7 +57,7 @@ class LineWatch:
             self._trace.begin()
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """End tracing."""
+        """Stop tracing."""
         if self._member is not None:
             self._trace.end()
 
@@ -90,7 +90,7 @@ def _is_touched(
     thing = suspect.part.thing
     if suspect.part.names_things and suspect.key is not WHOLE:
         if isinstance(thing, CellType):
-            # Nothing tells which cell a variable is kept in; that it holds the same has to do.
+            # Nothing says which cell a variable is kept in, so compare what the two hold.
             code = frame.f_code
             names = code.co_freevars + code.co_cellvars
             held = suspect.part.take().get(suspect.key)
@@ -102,6 +102,6 @@ def _is_touched(
 
 
 def _hangs_there(suspect: Suspect, touch: Touch) -> bool:  # pragma: no cover - see LineTrace
-    """Tell whether a line loads the object of somebody else's class that a thing is inside of."""
+    """Tell whether a line loads the object, of a class from elsewhere, that a thing is inside."""
     last = str(suspect.place).partition(" (local of")[0].rpartition(".")[2]
     return touch.name == last

@@ -1,9 +1,9 @@
 """Give each run contents of its own for some shared things, to prove that they are the cause.
 
-The identity of a thing stays, so it doesn't matter who holds references to it: before a step of
-another run its contents are exchanged, as an operating system exchanges the registers of a
-processor. If a replay of the failing schedule then gives every run the output it gives alone,
-nothing but these contents can have made the difference.
+A thing keeps its identity, so it doesn't matter who holds references to it: before another run's
+step, its contents are swapped, as an operating system swaps a processor's registers. If a replay
+of the failing schedule then gives every run the output it gives alone, nothing but these contents
+can have made the difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.testing.objects import WHOLE, SharedState, Suspect
 
 
 class PrivateContents:
-    """An observer that exchanges the contents of ``suspects`` whenever another run goes on."""
+    """An observer that swaps the contents of ``suspects`` whenever another run goes on."""
 
     def __init__(self, suspects: Sequence[Suspect], state: SharedState) -> None:
         self._suspects = list(suspects)
@@ -27,7 +27,7 @@ class PrivateContents:
         self._loaded: int | None = None
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
-        """Bring in the contents of the run that goes on."""
+        """Swap in the contents of the run that goes on."""
         run = member_of(task)
         if run is not None:
             self.load(run)

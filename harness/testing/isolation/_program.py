@@ -22,7 +22,7 @@ AgentFunction = Callable[[Any], Awaitable[Any]]
 
 @attrs.define(eq=False)
 class Program:
-    """Several runs of one function, as a program that a schedule is run on."""
+    """Several runs of one function, as a program to run under a schedule."""
 
     agent: AgentFunction
     inputs: Sequence[Any]
@@ -33,7 +33,7 @@ class Program:
     """Whether each begins when the one before has ended."""
 
     same_run: SameRun | None = None
-    """What looks into the one run that all are calls in; None if each is a run of its own."""
+    """What looks into the one run that all the calls are in; None if each has its own run."""
 
     outcomes: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome], init=False)
     """How the runs ended, by index of the input."""
@@ -49,7 +49,7 @@ class Program:
                 await self._all(run)
         self.same_run.was_cancelled = run.status == "cancelled"
         if self.same_run.was_cancelled:
-            # A call has cancelled the run that it shares with the others.
+            # A call cancelled the run that it shares with the others.
             for index in self.members:
                 self.outcomes.setdefault(index, Outcome("cancelled"))
 
@@ -58,9 +58,9 @@ class Program:
         for group in groups:
             async with trio.open_nursery() as nursery:
                 for index in group:
-                    # A task takes on what is set when it is started: so also its first step has it.
+                    # A task inherits what is set when it starts, so its first step has it too.
                     member.set(index)
-                    # A run of the caller's belongs to another `trio.run`: these are in none of it.
+                    # The caller's run belongs to another `trio.run`: these tasks aren't part of it.
                     start_soon(nursery, self._one, index, run=run, name=self.name_of(index))
                 member.set(None)
 
@@ -69,7 +69,7 @@ class Program:
             with faultable(index + 1):
                 await self._run(index)
         except Exception as error:
-            # The errors of a run's tasks that came together with its being cancelled by a fault.
+            # Errors of a run's tasks that came along with a fault cancelling the run.
             self.outcomes[index] = Outcome("raised", error=error)
 
     async def _run(self, index: int) -> None:
@@ -86,7 +86,7 @@ class Program:
             self.outcomes.pop(index, None)
             raise
         else:
-            # A run that its own code has cancelled is left quietly.
+            # A run that its own code cancelled ends quietly.
             self.outcomes.setdefault(index, Outcome("cancelled"))
 
     def name_of(self, index: int) -> str:

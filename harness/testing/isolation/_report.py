@@ -18,7 +18,7 @@ from harness.testing.isolation._trials import Difference, InOrder, Trial
 from harness.testing.objects import OpaquePart
 
 LONG_OUTPUT = 100
-"""Characters of an output from which on a report says where it differs."""
+"""How long an output must be, in characters, for a report to say where it differs."""
 
 
 def report(findings: Findings) -> str:
@@ -38,7 +38,7 @@ def report(findings: Findings) -> str:
         lines.append("could not be put back between the runs:")
         lines += [f"  {words}" for words in findings.not_put_back]
     lines += [f"note: {note}" for note in findings.notes]
-    # A method has the name of its class there, which isn't what was checked.
+    # For a method, that is the name of its class, which isn't what was checked.
     function = findings.function if findings.function.isidentifier() else "agent_fn"
     how = "same_run=True, " if findings.inside_one_run else ""
     lines.append(
@@ -108,7 +108,7 @@ def _program_faults(findings: Findings) -> list[str]:
             f"{name} in {broken.waits_in or 'its last line'}: {broken.why}"
         )
     if verdict.error is not None:
-        # Of a deadlock the first line; who waits where comes below.
+        # Only the first line of a deadlock: who waits where comes below.
         lines.append(f"  {error_in_words(verdict.error).splitlines()[0].rstrip(':')}")
     lines += [f"    {words}" for words in verdict.blocked]
     return lines

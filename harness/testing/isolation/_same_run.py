@@ -1,7 +1,7 @@
 """Look at what calls inside one run share: the values of its `RunLocal`s.
 
-Where each input has a run of its own, no value of a `RunLocal` is seen by another. Inside one run
-all calls see the same one, and it ends with the run, so it is found from the run and not by a walk.
+When each input has a run of its own, none sees another's `RunLocal` values. Inside one run, all
+calls see the same value, and it ends with the run, so it is found from the run and not by a walk.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class SameRun:
     state: SharedState
     run: Run | None = None
     was_cancelled: bool = False
-    """Whether the last one was cancelled; nobody but a call in it could do that."""
+    """Whether the last one was cancelled; only a call in it can do that."""
     _parts: dict[RunLocal[Any], RunLocalPart] = attrs.field(factory=dict, init=False)
     _used: dict[RunLocal[Any], None] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Take in what a walk has found."""
+        """Add what a walk found."""
         for place, local in self.state.reached.run_locals:
             self._add(local, place)
 
@@ -44,7 +44,7 @@ class SameRun:
             self.run = None
 
     def add_used(self) -> None:
-        """Take in what no walk reached, such as a `RunLocal` of a library."""
+        """Add what no walk reached, such as a library's `RunLocal`."""
         for local in self._used:
             if local not in self._parts:
                 self._add(local, Place(repr(local)))
@@ -65,16 +65,16 @@ class SameRun:
 
 @attrs.frozen(eq=False)
 class _Value:
-    """What a `RunLocal` held, and all that hung from it, each part as it was taken."""
+    """What a `RunLocal` held, and everything reachable from it, each part as it was taken."""
 
     value: Any
     inside: tuple[tuple[Part, Any], ...]
 
 
 class RunLocalPart(Part):
-    """What a `RunLocal` holds in the run that calls share. It is changed, too, by what hangs there.
+    """What a `RunLocal` holds in the run that calls share, with everything reachable from it.
 
-    A run that gets contents of its own gets another value, which the factory makes.
+    A run that gets contents of its own gets another value, made by the factory.
     """
 
     __slots__ = ("_run",)
@@ -84,7 +84,7 @@ class RunLocalPart(Part):
         self._run = run
 
     def take(self) -> _Value | None:
-        """Return the value; None without a run, or where it has none yet."""
+        """Return the value; None without a run, or if the run has no value yet."""
         run = self._run()
         held = {} if run is None else locals_of(run)
         if self.thing not in held:
@@ -109,7 +109,7 @@ class RunLocalPart(Part):
         return () if same else super().changed(before, after)
 
     def put(self, contents: _Value | None, keys: Collection[Any] | None = None) -> None:
-        """Give the run this value, or take away the one that it has."""
+        """Give the run this value, or take away the one it has."""
         run = self._run()
         if run is None:
             return
@@ -123,7 +123,7 @@ def check_run_locals(shared: object) -> Sequence[RunLocal[Any]]:
     """Return what ``shared=[...]`` declares.
 
     Raises:
-      TypeError: if it is no list of `RunLocal`s.
+      TypeError: if it isn't a list of `RunLocal`s.
     """
     if isinstance(shared, Iterable) and not isinstance(shared, str | bytes):
         found = list(shared)

@@ -9,10 +9,10 @@ from harness.testing.isolation._findings import Findings, run_words, shortened
 from harness.testing.isolation._watch import Step
 
 ROWS_AT_MOST = 40
-"""Rows of the table; what is between the first and the last ones is left out."""
+"""How many rows a table may have; rows in the middle are left out."""
 
 CELL_AT_MOST = 56
-"""Characters of a cell."""
+"""How many characters a cell may have."""
 
 
 def table(findings: Findings) -> list[str]:
@@ -51,9 +51,9 @@ def table(findings: Findings) -> list[str]:
 
 
 def _cell(findings: Findings, step: Step, paths: dict[int, str]) -> str:
-    """Return what a step did to the guilty objects, else where it came to a halt."""
+    """Return what a step did to the guilty objects, or else where it stopped."""
     own = [a for a in findings.accesses if a.step == step.number and id(a.suspect) in paths]
-    # A line that appends reads the list in order to write it: once is enough.
+    # A line that appends reads the list in order to write it: one mention is enough.
     written_at = {access.where for access in own if access.is_write}
     did: list[str] = []
     for access in own:

@@ -1,8 +1,8 @@
-"""Try one way of running some of the inputs, and judge what came of it.
+"""Try one way of running some of the inputs, and judge the result.
 
 Runs can be tried at once, under a schedule, or one after the other with nothing put back between
-them. Either way what each gave is compared with what it gives alone. A trial has a replay string,
-and gives the same each time.
+them. Either way, what each gave is compared with what it gives alone. A trial has a replay string,
+and gives the same result each time.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ AT_ONCE = "i1"
 
 
 STEPS_AT_MOST = 20_000
-"""Steps after which a program is said to go on for ever."""
+"""Steps after which a program counts as endless."""
 
 
 @attrs.frozen
 class Difference:
-    """A run that gave something else than it gives alone."""
+    """A run that gave something different from what it gives alone."""
 
     member: int
     alone: Outcome
     got: Outcome
 
     later: bool = False
-    """Whether it returned the right thing, which was changed afterwards."""
+    """Whether it returned the right thing, but something changed it afterwards."""
 
 
 @attrs.frozen(eq=False)
@@ -62,7 +62,7 @@ class Verdict:
     """What went wrong with the whole program."""
 
     blocked: tuple[str, ...] = ()
-    """What tasks wait for that will wait for ever."""
+    """What tasks wait for that will never come."""
 
     run: ScheduleRun | None = None
     """The controlled run, if there was just one."""
@@ -86,9 +86,9 @@ class Subject:
     comparison: Comparison
     checks: Mapping[str, Callable[[], object]]
     same_run: SameRun | None = None
-    """What looks into the one run that all are calls in; None if each is a run of its own."""
+    """What looks into the one run that all the calls are in; None if each has its own run."""
     meant: Sequence[Suspect] = ()
-    """What the calls of one run share on purpose, so that no difference counts that it makes."""
+    """What the calls of one run share on purpose; differences it makes don't count."""
     alone: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome])
     """How each run ends alone, by index of its input."""
 
@@ -103,7 +103,7 @@ class Subject:
     def watchers(
         self, observers: Iterable[Observer], suspects: Sequence[Suspect]
     ) -> tuple[list[Observer], PrivateContents | None]:
-        """Return the observers, with one more that gives each run contents of its own."""
+        """Return the observers, plus one that gives each run contents of its own."""
         own = [*self.meant, *suspects]
         private = PrivateContents(own, self.state) if own else None
         return [*observers, *([] if private is None else [private])], private
@@ -116,7 +116,7 @@ class Subject:
         *,
         in_turn: bool = False,
     ) -> tuple[Program, ScheduleRun]:
-        """Run some of the inputs at once, or each after the other, from the state as it is."""
+        """Run some of the inputs at once, or one after the other, from the state as it is."""
         program = Program(self.agent, self.inputs, members, in_turn=in_turn, same_run=self.same_run)
         self.state.begin_run()
         watching = tuple(observers)
@@ -133,7 +133,7 @@ class Subject:
         expected: Iterable[int],
         private: PrivateContents | None = None,
     ) -> tuple[Difference, ...]:
-        """Return which of the runs ``expected`` to end as they do alone don't."""
+        """Return the runs that don't end as they do alone, of those ``expected`` to."""
         found: list[Difference] = []
         for member in expected:
             got, alone = outcomes[member], self.alone[member]
@@ -169,7 +169,7 @@ class AtOnce:
         observers: Iterable[Observer] = (),
         private: Sequence[Suspect] = (),
     ) -> Verdict:
-        """Put everything back, run it, and judge; each run has its own of what is ``private``."""
+        """Put everything back, run it, and judge; each run has its own copy of ``private``."""
         return try_at_once(subject, self.members, self.schedule, observers, private)
 
 
@@ -254,7 +254,7 @@ class InOrder:
             differences = subject.judge(outcomes, (member,), private)
             if differences:
                 if differences[-1].later:
-                    position = len(self.members) - 1  # Some call after it has done that.
+                    position = len(self.members) - 1  # Some later call did that.
                 return Verdict(
                     outcomes, differences, error=run.error, blocked=blocked, position=position
                 )
@@ -262,10 +262,10 @@ class InOrder:
 
 
 def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:
-    """Tell whether the last run is wrong, too, if all share one ``trio.run``.
+    """Tell whether the last run is also wrong when all share one ``trio.run``.
 
     If not, it only met what belonged to a loop that had ended, such as a worker that the first run
-    started for all: that is no leak from one run into another.
+    started for all: that isn't a leak from one run into another.
     """
     subject.state.put_back()
     last = members[-1]
@@ -278,15 +278,15 @@ Trial = AtOnce | InOrder
 
 
 def trial_of(text: str, inputs: int) -> Trial:
-    """Return the trial that a replay string is of, whether inside one run or not.
+    """Return the trial that a replay string stands for, whether inside one run or not.
 
     Args:
       text: What a report printed.
       inputs: How many inputs there are.
 
     Raises:
-      TypeError: if it is no string.
-      ValueError: if it is no replay string of this function, or is for more inputs.
+      TypeError: if it isn't a string.
+      ValueError: if it isn't a replay string of this function, or is for more inputs.
     """
     if not isinstance(text, str):
         raise TypeError(f"schedule= takes a replay string, not {text!r}")

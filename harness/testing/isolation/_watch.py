@@ -1,7 +1,7 @@
-"""See after every step what that step changed in what runs share.
+"""See after every step what it changed in what runs share.
 
 Between two checkpoints only one task runs, so whatever differs after a step was written by the run
-whose step it was: no proxy, no tracing, and no doubt.
+whose step it was. That needs no proxy and no tracing, and leaves no doubt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.testing.objects import Part, Suspect, suspects_of
 from harness.testing.schedules._control import frames_of
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
-"""Which of the runs that are checked the code belongs to: the number of its input."""
+"""Which of the checked runs the code belongs to, as the index of its input."""
 
 
 def member_of(task: trio.lowlevel.Task) -> int | None:
@@ -36,13 +36,13 @@ class Step:
 
     member: int
     waits_in: str
-    """Where the task came to a halt, in words; empty if it ended."""
+    """Where the task stopped, in words; empty if it ended."""
 
     writes: list[Suspect] = attrs.field(factory=list[Suspect])
 
 
 class StepWatch:
-    """An observer that writes down which step wrote what."""
+    """An observer that records which step wrote what."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.steps: list[Step] = []
@@ -50,14 +50,14 @@ class StepWatch:
         self._last: list[Any] = []
 
     def begin(self) -> None:
-        """Take everything as it is now for how it was before the first step."""
+        """Take everything as it is now, as the state before the first step."""
         self._last = [part.take() for part in self._parts]
 
     def before_step(self, task: trio.lowlevel.Task) -> None:
         """Do nothing."""
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """Compare everything with how it was after the step before."""
+        """Compare everything with how it was after the previous step."""
         writes = list(self._changes())
         run = member_of(task)
         if run is not None:
@@ -87,7 +87,7 @@ class OutOfOrder:
 
 
 class OrderWatch:
-    """An observer that asks after every step whether what is shared on purpose is in order."""
+    """An observer that checks after every step that what is shared on purpose is in order."""
 
     def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
         self.broken: OutOfOrder | None = None
@@ -98,7 +98,7 @@ class OrderWatch:
         """Do nothing."""
 
     def after_step(self, task: trio.lowlevel.Task) -> None:
-        """Ask each check, until one says no."""
+        """Run each check, until one says no."""
         run = member_of(task)
         if run is None or self.broken is not None:
             return
@@ -111,7 +111,7 @@ class OrderWatch:
 
 
 def out_of_order(check: Callable[[], object]) -> str | None:
-    """Return why a check isn't content; None if it is."""
+    """Return why a check fails; None if it passes."""
     try:
         return None if check() else "its function returned false"
     except Exception as error:

@@ -30,4 +30,4 @@ CHECKERS: tuple[Checker, ...] = (
     NAMED_CLASS,
     NAMED_INSTANCE,
 )
-"""All of them. A rule may have two: it looks for the same in two ways."""
+"""All checkers. A rule may have two, which look for the same thing in two ways."""

@@ -28,7 +28,8 @@ _BLOCKS = frozenset(
     )
 )
 _EXEMPT = ("contextmanager", "as_safe_channel", "fixture")
-"""Ends of decorators under which one caller enters and leaves, or a task of its own iterates."""
+"""How the names of decorators end under which one caller enters and leaves, or a separate task
+iterates."""
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
@@ -64,7 +65,7 @@ def _is_block(expression: ast.expr, source: Source) -> bool:
 def _yield_in(
     block: ast.With | ast.AsyncWith, function: FunctionNode, source: Source
 ) -> ast.Yield | ast.YieldFrom | None:
-    """Return a yield of the function's own in the block."""
+    """Return one of the function's own yields in the block."""
     for node in ast.walk(block):
         if isinstance(node, ast.Yield | ast.YieldFrom) and source.function_of(node) is function:
             return node

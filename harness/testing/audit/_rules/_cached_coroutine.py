@@ -1,4 +1,4 @@
-"""Find caches of functions around coroutines, which can be awaited once only."""
+"""Find function caches around coroutines, which can be awaited only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CACHES = frozenset(("functools.lru_cache", "functools.cache", "functools.cached
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield async functions under a cache that was made for plain ones."""
+    """Yield async functions under a cache meant for plain ones."""
     for function in source.functions:
         if isinstance(function, ast.AsyncFunctionDef):
             for name in sorted(decorator_names(function, source) & _CACHES):

@@ -1,9 +1,9 @@
-"""Find what the methods of a class keep of one call, on the object that all calls share.
+"""Find what the methods of a class keep from one call, on the object that all calls share.
 
-In a library no instance is in sight, so the class itself has to show that an attribute is of one
-call: it is set to the task or run that calls, or it is reset at the start of a method with
-arguments and looked at again in a loop of that method that waits. Of such a class, what `__init__`
-makes and methods fill (a queue, a manager that keeps a list) is one for all calls, too.
+In a library no instance is in sight, so the class itself has to show that an attribute belongs to
+one call: it is set to the calling task or run, or it is reset at the start of a method with
+arguments and read again in a loop of that method that waits. What such a class makes in `__init__`
+and fills in methods (a queue, a manager that keeps a list) is also shared by all calls.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ LIFE_CYCLE = re.compile(
 _ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase|Connection|Protocol)$")
 _WHO_CALLS = re.compile(r"(^|\.)current_(task|run|run_or_none|effective_deadline)$")
 _HOLDS_STATE = re.compile(r"(Queue|Manager|Buffer|State|History|Inbox)$")
-"""Names of classes in other files that keep something, as a rule."""
+"""Names of classes in other files that usually keep something."""
 
 
 def call_state(
     source: Source, owner: ast.ClassDef
 ) -> Iterator[tuple[str, ast.stmt, str, FunctionNode]]:
-    """Yield the attributes that hold something of one call: attribute, place, verb and method."""
+    """Yield the attributes that hold state of one call: attribute, place, verb and method."""
     if _ONE_TASK.search(owner.name):
         return
     seen: set[str] = set()
@@ -58,7 +58,7 @@ def call_state(
 
 
 def _is_no_call(method: FunctionNode) -> bool:
-    """Return whether a method is of the object's life, or takes nothing that a call would give."""
+    """Return whether a method is part of the object's life cycle, or has no argument."""
     return (
         LIFE_CYCLE.match(method.name) is not None
         or method.name.startswith("__") != method.name.startswith("__call__")
@@ -96,7 +96,7 @@ def _is_the_caller(value: ast.expr | None, source: Source) -> bool:
 def _is_reset(
     node: ast.Assign | ast.AnnAssign, attribute: str, method: FunctionNode, source: Source
 ) -> bool:
-    """Return whether the method begins with this, and looks at it again in a loop that waits."""
+    """Return whether the method begins with this, and reads it again in a loop that waits."""
     value = node.value
     is_new = isinstance(value, ast.Constant) and value.value is not None
     if not is_new and not is_container(value, source):

@@ -30,8 +30,8 @@ _LIFE_CYCLE = re.compile(
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?line|read_?until"
     r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
 )
-"""Methods that one task calls, as a rule: the life of a connection; and those that say that their
-caller holds a lock."""
+"""Methods usually called by one task: those of a connection's life cycle, and those that say that
+their caller holds a lock."""
 
 _ONE_END = re.compile(
     r"^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
@@ -52,7 +52,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield one hit per async function: the first path, and the others beside it."""
+    """Yield one hit per async function: the first path, along with the others."""
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef):
             continue
@@ -101,8 +101,8 @@ def _runs_as_many(function: FunctionNode, source: Source) -> bool:
 def _has_one_caller(function: FunctionNode, source: Source) -> bool:
     """Return whether one task runs a function at a time: a generator, or one that refuses others.
 
-    Whoever iterates over an async generator is one task. A function that raises a
-    ``ConcurrencyError``, or one of such a name, has seen to it.
+    An async generator is iterated over by one task. A function that raises a ``ConcurrencyError``,
+    or an error with such a name, makes sure of it.
     """
     for node in source.own_nodes(function):
         if isinstance(node, ast.Yield) and not decorator_names(function, source):

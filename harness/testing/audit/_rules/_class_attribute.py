@@ -1,4 +1,4 @@
-"""Find lists, dicts and sets of a class body that its instances change."""
+"""Find lists, dicts and sets in a class body that its instances change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULE = Rule(
 )
 
 _COPIED_FOR_EACH_INSTANCE = ("BaseModel", "BaseSettings", "Struct", "TypedDict", "NamedTuple")
-"""Ends of the names of base classes that give each instance a copy of an annotated default."""
+"""How the names of base classes end that give each instance a copy of an annotated default."""
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
@@ -87,7 +87,7 @@ def _is_of(target: ast.expr, name: str, owner: ast.ClassDef, source: Source) -> 
 
 
 def _inherits(cls: ast.ClassDef, owner: ast.ClassDef, source: Source) -> bool:
-    """Return whether a class of this file has ``owner`` above it, and nothing hides ``owner``."""
+    """Return whether a class of this file inherits from ``owner``, and nothing hides ``owner``."""
     for base in cls.bases:
         inner = source.top_classes.get(source.dotted(base))
         if inner is owner or (
@@ -102,7 +102,7 @@ def _bound_by(cls: ast.ClassDef) -> set[str]:
 
 
 def _given_to_each_instance(owner: ast.ClassDef) -> set[str]:
-    """Return the attributes that each instance gets one of its own of."""
+    """Return the attributes that each instance gets its own copy of."""
     names: set[str] = set()
     for method in owner.body:
         if isinstance(method, FUNCTIONS) and method.name in INITIALISERS:

@@ -70,7 +70,7 @@ _MESSAGE_HOLDERS = frozenset(
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield calls that make something with a connection or a state, outside of any function."""
+    """Yield calls that make something with a connection or a state, outside any function."""
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue

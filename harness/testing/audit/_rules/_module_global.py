@@ -1,4 +1,4 @@
-"""Find names of a module that its functions bind anew, and containers that they change."""
+"""Find names of a module that its functions rebind, and containers that they change."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _declared_global(function: FunctionNode, source: Source) -> set[str]:
 
 
 def _flags(source: Source) -> set[str]:
-    """Return the globals that functions only ever bind to one and the same constant."""
+    """Return the globals that functions only ever bind to the same constant."""
     values: dict[str, set[str]] = {}
     for function in source.functions:
         declared = _declared_global(function, source)
@@ -83,7 +83,7 @@ def _flags(source: Source) -> set[str]:
 
 def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
     for target in assigned_by(node):
-        # A number that only grows is of no run: each addition is whole.
+        # A number that only grows belongs to no run: each addition is atomic.
         if not isinstance(target, ast.Name) or target.id not in declared:
             continue
         if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
@@ -120,7 +120,7 @@ def _imported_by(function: FunctionNode, source: Source) -> set[str]:
 
 
 def _original(name: ast.Name, function: FunctionNode, source: Source) -> ast.Name:
-    """Return the name that a local variable was given its only value by: ``state = STATE``."""
+    """Return the name that gave a local variable its only value: ``state = STATE``."""
     values = [
         node.value
         for node in source.own_nodes(function)
@@ -133,10 +133,11 @@ def _original(name: ast.Name, function: FunctionNode, source: Source) -> ast.Nam
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:
-    """Return whether the binding is a constant that is made when first asked for.
+    """Return whether the binding is a constant that is made on first use.
 
-    ``if x is None: x = make()`` without an await in between, of something that doesn't depend on
-    who asks: everybody gets the same, whoever comes first. So does what the function has imported.
+    ``if x is None: x = make()`` without an await in between, if the value doesn't depend on the
+    caller: all callers get the same, whichever comes first. The same goes for what the function
+    imports.
     """
     value = getattr(node, "value", None)
     if not isinstance(node, ast.Assign | ast.AnnAssign) or value is None:

@@ -56,7 +56,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
 
 
 def _is_changed_when_got(variable: str, source: Source) -> bool:
-    """Return whether the file changes what it gets of a context variable."""
+    """Return whether the file changes what it gets from a context variable."""
     got = f"{variable.rpartition('.')[2]}.get("
     names = {
         target.id
@@ -73,7 +73,7 @@ def _is_changed_when_got(variable: str, source: Source) -> bool:
 
 
 def _fate(function: FunctionNode, name: str, source: Source) -> str:
-    """Say what becomes of a default, in words; "" if nothing can come of it."""
+    """Say what becomes of a default, in words; "" if it does no harm."""
     nodes = source.own_nodes(function)
     for node in nodes:
         # `items = list(items)` makes it the call's own.
@@ -93,7 +93,7 @@ def _fate(function: FunctionNode, name: str, source: Source) -> str:
                 kept = f"kept as {ast.unparse(target)} in line {node.lineno}"
                 if later:
                     return f"{kept} and changed in line {later}"
-                # Under a private name that its class never changes, it is a constant.
+                # Kept under a private name that its class never changes, it is a constant.
                 if not (isinstance(target, ast.Attribute) and target.attr.startswith("_")):
                     return kept
         if isinstance(node, ast.Return | ast.Yield) and _is_name(node.value, name):

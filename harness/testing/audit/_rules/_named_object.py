@@ -1,6 +1,6 @@
 """Find what runs write to objects with a name: instances, classes, functions, libraries.
 
-What `_shared_instance` finds in the methods of a shared object, seen from outside:
+What `_shared_instance` finds in the methods of a shared object, but seen from outside:
 ``AGENT.user = user``, ``cls.current = user``, ``library.timeout = 5`` in a function that runs.
 """
 
@@ -26,7 +26,7 @@ from harness.testing.audit._sources import Checker, Hit, Sources
 
 
 def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield attributes of classes that code which runs binds anew."""
+    """Yield attributes of classes that running code rebinds."""
     seen: set[str] = set()
     for function, node, target in _written(source, program):
         owner = _class_named(target.value, function, source)
@@ -41,7 +41,7 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
 
 
 def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield attributes of named objects that code which runs sets or changes."""
+    """Yield attributes of named objects that running code sets or changes."""
     seen: set[str] = set()
     for function, node, target in _written(source, program):
         root = _root(target)
@@ -58,7 +58,7 @@ def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
 def _written(
     source: Source, program: Sources
 ) -> Iterator[tuple[FunctionNode, ast.AST, ast.Attribute]]:
-    """Yield the attributes that async functions, and what those call, set or change."""
+    """Yield the attributes that async functions, and the functions they call, set or change."""
     for function in source.functions:
         if not program.runs_in_async(function) or LIFE_CYCLE.match(function.name):
             continue
@@ -79,7 +79,7 @@ def _written(
                         yield function, node, target
             for change in changes_by(node):
                 if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Subscript):
-                    continue  # A sum of numbers: each addition is whole.
+                    continue  # A sum of numbers: each addition is atomic.
                 if (
                     isinstance(change.target, ast.Attribute)
                     and not is_cache(change.target.attr)
@@ -103,7 +103,7 @@ def _is_put_back(target: ast.Attribute, function: FunctionNode) -> bool:
 
 
 def _class_named(holder: ast.expr, function: FunctionNode, source: Source) -> str | None:
-    """Return the class that an expression stands for, also as that of the method's own object."""
+    """Return the class that an expression means, including that of the method's own object."""
     if isinstance(holder, ast.Name):
         return _class_of(holder, function, source)
     method = source.method_of(function) or function
@@ -115,7 +115,7 @@ def _class_named(holder: ast.expr, function: FunctionNode, source: Source) -> st
 
 
 def _class_of(root: ast.Name, function: FunctionNode, source: Source) -> str | None:
-    """Return the class that a name stands for: its own, or ``cls`` in a class method."""
+    """Return the class that a name means: its own name, or ``cls`` in a class method."""
     if root.id in source.top_classes and source.is_global(root):
         return root.id
     method = source.method_of(function) or function
@@ -136,9 +136,9 @@ def _is_container_of(owner: str, attribute: str, source: Source) -> bool:
 
 
 def _has_a_name(root: ast.Name, function: FunctionNode, source: Source) -> bool:
-    """Return whether a global name stands for an instance, a function or a library.
+    """Return whether a global name means an instance, a function or a library.
 
-    What ``os`` and ``sys`` hold is for `_process_state`, and thread-locals are found by themselves.
+    What ``os`` and ``sys`` hold is for `_process_state`, and thread-locals have their own rule.
     """
     binding = source.bindings.get(root.id)
     if binding is not None:
@@ -154,7 +154,7 @@ def _has_a_name(root: ast.Name, function: FunctionNode, source: Source) -> bool:
 
 
 def _root(target: ast.Attribute) -> ast.Name:
-    """Return the name that a chain of attributes begins with; one that is nobody's otherwise."""
+    """Return the name that a chain of attributes begins with; else one that nothing has."""
     inner: ast.expr = target
     while isinstance(inner, ast.Attribute):
         inner = inner.value

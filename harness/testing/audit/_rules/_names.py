@@ -24,6 +24,6 @@ def assigned_name(node: ast.AST, source: Source, otherwise: str) -> str:
 
 
 def qualified_name(function: FunctionNode, source: Source) -> str:
-    """Return the function's name behind that of its class."""
+    """Return the function's name after that of its class."""
     owner = source.class_of(function)
     return function.name if owner is None else f"{owner.name}.{function.name}"

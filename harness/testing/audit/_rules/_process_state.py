@@ -43,7 +43,7 @@ _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are pr
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield changes in async functions, which run beside others, and in what these call."""
+    """Yield changes in async functions, which run beside others, and in what they call."""
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (
             not program.is_called_by_async(function) or is_set_up(function, source, program)

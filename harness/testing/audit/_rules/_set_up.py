@@ -1,8 +1,8 @@
 """Tell code that sets a program up from code that runs.
 
-A table that is filled while modules are imported, and a setting that the program makes at its
-start, are constants by the time that runs begin. Nothing in the code says so but names and shapes,
-so these are guesses, made in favour of silence: a finding should be worth a look.
+A table filled while modules are imported, and a setting made when the program starts, are constants
+by the time runs begin. Only names and shapes in the code say so. So these are guesses that lean
+towards silence: a finding should be worth a look.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     if outer is not None and (
         _returns_what_it_decorates(function) or is_set_up(outer, source, program)
     ):
-        return True  # Nobody but who called the outer one can call it.
+        return True  # Only the caller of the outer one can call it.
     if _SET_UP.search(function.name):
         return not program.is_called_by_async(function)
     if program.runs_in_async(function):
@@ -79,9 +79,9 @@ def _returns_what_it_decorates(function: FunctionNode) -> bool:
 
 
 def is_said_once(change: Change, source: Source) -> bool:
-    """Return whether a change notes what was warned of: ``if x not in seen: seen.add(x); warn()``.
+    """Return whether a change notes a warning as given: ``if x not in seen: seen.add(x); warn()``.
 
-    What is noted makes a difference only to what is written to a log.
+    Such a note only affects what is written to a log.
     """
     for outer in source.around(change.node):
         if isinstance(outer, FUNCTIONS):
@@ -95,7 +95,7 @@ def is_said_once(change: Change, source: Source) -> bool:
 
 
 def is_filled_once(change: Change, function: FunctionNode, source: Source) -> bool:
-    """Return whether a plain function fills a table when it is empty, with what is no argument.
+    """Return whether a plain function fills an empty table with something not from its arguments.
 
     ``if not TABLE: TABLE.extend(make())``: whoever comes first, everybody gets the same.
     """
@@ -112,7 +112,7 @@ def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
     """Return whether a change keeps what the function computes for a key: the same for everybody.
 
     ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept is a
-    container to be filled, or was computed from what stood there before.
+    container to be filled, or was computed from the previous value.
     """
     node = change.node
     if not isinstance(node, ast.Assign) or isinstance(function, ast.AsyncFunctionDef):

@@ -1,6 +1,6 @@
-"""Find what the async methods of a shared object keep on it: the state of one run, on one for all.
+"""Find what a shared object's async methods keep on it: one run's state, on an object for all runs.
 
-An object is shared if the module makes it, also in a list or dict, if a shared object makes it for
+An object is shared if the module makes it, even in a list or dict, if a shared object makes it for
 itself, if a cached function makes it, or if a function makes it once and starts tasks on it in a
 loop.
 """
@@ -38,7 +38,7 @@ RULE = Rule(
 )
 
 _PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queue|Counter)$")
-"""Names of what is made to be shared, and protects itself."""
+"""Names of things that are made to be shared, and protect themselves."""
 
 _RUNS_MANY = frozenset(("fan_out", "open_fan_out"))
 _STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
@@ -69,7 +69,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
 
 
 def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
-    """Yield what a class keeps of one call, whether or not an object of it is in sight."""
+    """Yield what a class keeps from one call, whether or not an object of it is in sight."""
     for owner in source.classes:
         kept = list(call_state(source, owner))
         if kept:
@@ -187,7 +187,7 @@ def _given_to_many_tasks(
 
 
 def _task_of(argument: ast.expr, function: FunctionNode, source: Source) -> tuple[str, bool]:
-    """Return what an argument runs, such as ``agent.run``, and whether it runs that many times."""
+    """Return what an argument runs, such as ``agent.run``, and whether it does so many times."""
     is_repeated = False
     if isinstance(argument, ast.Starred):  # gather(*(agent.run(x) for x in inputs))
         argument = argument.value
@@ -201,7 +201,7 @@ def _task_of(argument: ast.expr, function: FunctionNode, source: Source) -> tupl
 
 
 def _value_of(name: str, function: FunctionNode, source: Source) -> ast.expr | None:
-    """Return what a local variable is bound to, if that is done once."""
+    """Return what a local variable is bound to, if it is bound once."""
     values = [
         node.value
         for node in source.own_nodes(function)
@@ -211,7 +211,7 @@ def _value_of(name: str, function: FunctionNode, source: Source) -> ast.expr | N
 
 
 def _objects_of(task: str, inner: dict[str, FunctionNode], made: set[str]) -> Iterator[str]:
-    """Yield the objects that a task uses: that of the method, or those of a function's closure."""
+    """Yield the objects that a task uses: the method's, or those of a function's closure."""
     name, _, method = task.partition(".")
     if method:
         if name in made:
@@ -235,7 +235,7 @@ def _loops_around(node: ast.AST, function: FunctionNode, source: Source) -> bool
 
 
 def _used_on(name: str, source: Source, program: Sources) -> set[str]:
-    """Return the methods and attributes that async code uses of an object of a module, by name."""
+    """Return the methods and attributes of a module's object that async code uses, by name."""
     used: set[str] = set()
     if name not in source.bindings:
         return used
@@ -321,7 +321,7 @@ def _changed_attributes(node: ast.AST, itself: str) -> Iterator[tuple[str, str, 
                 yield target.attr, "sets", None
     for change in changes_by(node):
         target = change.target
-        # A sum of numbers is a statistic: each addition is whole, and it is of no run.
+        # A sum of numbers is a statistic: each addition is atomic, and it belongs to no run.
         if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Subscript):
             continue
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == itself:
@@ -329,7 +329,7 @@ def _changed_attributes(node: ast.AST, itself: str) -> Iterator[tuple[str, str, 
 
 
 def _is_one_way(attribute: str, value: ast.expr | None) -> bool:
-    """Return whether an attribute is emptied, or a flag of it is set that is never taken back."""
+    """Return whether an attribute is emptied, or is a flag that is set and never reset."""
     if not isinstance(value, ast.Constant):
         return False
     return value.value is None or ONE_WAY.search(attribute) is not None
