@@ -29,15 +29,15 @@ Test: TypeAlias = Callable[P, Awaitable[None]]
 Explored: TypeAlias = Callable[P, Coroutine[Any, Any, None]]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class _Exploration:
     """How a test is explored."""
 
-    decorator: str = attrs.field(kw_only=False)
+    decorator: str
     """The name of the decorator that asks for it."""
-    schedules: int
-    seed: int
-    schedule: Schedule | None
+    schedules: int = attrs.field(kw_only=True)
+    seed: int = attrs.field(kw_only=True)
+    schedule: Schedule | None = attrs.field(kw_only=True)
 
 
 _override: ContextVar[Mapping[str, Any]] = ContextVar(
