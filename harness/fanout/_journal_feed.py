@@ -108,7 +108,7 @@ class JournalFeed:
             content = item if self._content is None else self._content(item)
             entry = self._records.batch.find(key, content)
         except Exception as error:
-            # Whatever the error: an item that never arrives would be awaited for ever.
+            # Whatever the error: an item left in the count would be awaited forever.
             self.room.count -= 1
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)

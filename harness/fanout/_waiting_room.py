@@ -25,8 +25,8 @@ AHEAD_AT_MOST = 4
 """Items that may be looked up and begun before their turn, as a multiple of those in flight."""
 
 WORTH_BEGINNING_AHEAD = 1 / 50
-"""Attempts are recorded ahead if a record takes more than this share of an item's time. One recorded
-ahead counts if the process dies, so it isn't done where it gains nothing."""
+"""Attempts are recorded ahead if a record takes more than this share of an item's time. One
+recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
 
 AHEAD_OF_AN_EMPTY_SLOT = 32
 """Attempts recorded ahead along with those that slots wait for; more would hold these up."""
