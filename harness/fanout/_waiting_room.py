@@ -19,7 +19,7 @@ from harness.fanout._lookahead import Lookahead
 from harness.policies import Priority
 
 READ_AHEAD_AT_LEAST = 64
-
+"""Items that may be looked up before their turn, so that what is done is read many at a time."""
 
 AHEAD_AT_MOST = 4
 """Items that may be looked up and begun before their turn, as a multiple of those in flight."""
