@@ -1,7 +1,7 @@
-"""Put an engine together: choose its feed, its work and its ledger by what the plan says.
+"""Put an engine together: choose its feed, its work and its ledger from the plan.
 
-What is for priorities or for journals is loaded where there are some: most programs have none, and
-would pay for it in ``import harness``.
+The parts for priorities and journals are loaded only when used: most programs use neither, and
+would pay for them in ``import harness``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def engine_for(
     Args:
       plan: What was asked for.
       items: As the user gave them.
-      join: What the results are held against.
+      join: What judges the results.
       sink: Takes each result.
-      work: What happens to an item; by default attempts, each a run of its own.
-      new_job: Makes what an item is meanwhile; only with ``work``.
+      work: What happens to an item; by default attempts, each its own run.
+      new_job: Makes the job of an item; only with ``work``.
 
     Raises:
       TypeError: if the items can't be iterated.

@@ -1,11 +1,11 @@
 """Make the attempts at one function: under a limiter, side by side, again, or replaced.
 
-The same for the items of a fan-out and for the calls of a stage or a track. They differ in what an
-attempt is made in, and that is a parameter, `Enclosure`: a run of its own with a context of its
-own, or a cancel scope inside the run of an item that is on its way.
+The same code serves the items of a fan-out and the calls of a stage or a track. They differ only in
+what an attempt is made in, which is a parameter, `Enclosure`: a run with its own context, or a
+cancel scope inside the run of an item on its way.
 
-An attempt, and the one that is started beside it if it is late, are one *try*. A retry follows a
-try, not an attempt.
+An attempt and the one started beside it if it is late are one *try*. A retry follows a try, not an
+attempt.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Enclosure(Protocol[JobT_contra, AttemptT]):
     """What an attempt is made in."""
 
     tells_cancels: bool
-    """Whether `carry` tells of a cancel from outside, instead of letting it through."""
+    """Whether `carry` reports a cancel from outside instead of letting it through."""
 
     def new(self, plan: Attempt, job: JobT_contra) -> AttemptT:
-        """Return what the next attempt is made in. Without a limiter, its time begins now."""
+        """Return what the next attempt is made in. Without a limiter, its time starts now."""
         ...
 
     async def carry(
         self, attempt: AttemptT, function: Callable[[Any], Awaitable[Any]], item: Any
     ) -> Ended:
-        """Call ``function(item)`` in there, and return how that ended."""
+        """Call ``function(item)`` in it, and return how that ended."""
         ...
 
     def allow(self, attempt: AttemptT, seconds: float) -> None:
-        """Let the time of an attempt begin now."""
+        """Start the clock of an attempt."""
 
     def call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Awaitable[Any]:
         """Call a function that may turn out not to be async."""
@@ -59,21 +59,21 @@ class Enclosure(Protocol[JobT_contra, AttemptT]):
         make: Callable[[AttemptT], Awaitable[None]],
         attempt: AttemptT,
     ) -> None:
-        """Make an attempt in a task of its own."""
+        """Make an attempt in its own task."""
 
     def beside(self) -> None:
-        """Hear that the task at hand now only waits for attempts in other tasks."""
+        """Note that the current task now only waits for attempts in other tasks."""
 
     def counts(self, job: JobT_contra, attempt: AttemptT) -> None:
-        """Hear which of the attempts side by side decided."""
+        """Note which of the attempts side by side decided."""
 
     def asked(self, function: Callable[[Exception], bool], error: Exception) -> bool:
-        """Ask a function of the caller's about an error."""
+        """Ask a caller's function about an error."""
         ...
 
 
 class Attempts(Generic[JobT, AttemptT]):
-    """Makes attempts at one function, for all items that come to it."""
+    """Makes attempts at one function, for every item that reaches it."""
 
     __slots__ = ("_closing", "_enclosure", "_function", "_hedging")
 
@@ -90,8 +90,8 @@ class Attempts(Generic[JobT, AttemptT]):
         Args:
           function: What is called with an item.
           enclosure: What an attempt is made in.
-          counted: Who counts the items; the budget of hedges is a share of them.
-          closing: Whether no further attempt is to be started.
+          counted: Counts the items; the hedge budget is a share of them.
+          closing: Returns whether no further attempt may start.
         """
         self._function = function
         self._enclosure = enclosure
@@ -100,7 +100,7 @@ class Attempts(Generic[JobT, AttemptT]):
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started beside another one, and what they gained."""
         return self._hedging.hedges()
 
     async def make_try(self, plan: Attempt, job: JobT, item: Any) -> Ended:
@@ -122,7 +122,7 @@ class Attempts(Generic[JobT, AttemptT]):
         attempt: AttemptT,
         granted: Callable[[AttemptT], None] | None = None,
     ) -> Ended:
-        """Make one attempt. With a limiter it is one from the grant on, and its time runs then."""
+        """Make one attempt. With a limiter, it and its clock start at the grant."""
         limiter = plan.limiter
         if limiter is None:
             job.attempts += 1
@@ -168,7 +168,7 @@ class Attempts(Generic[JobT, AttemptT]):
     def delay_seconds(self, plan: Attempt, job: JobT, error: Exception) -> float | None:
         """Note that a try failed; return the seconds to wait before the next one.
 
-        None if there is to be none. If that is only for want of time, `Tries.owed` says so.
+        None if there is none. If only for lack of time, `Tries.owed` says so.
         """
         retry = plan.retry
         if retry is None or not self._enclosure.asked(retry.applies_to, error):
@@ -182,12 +182,12 @@ class Attempts(Generic[JobT, AttemptT]):
 
 @enable_ki_protection
 async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
-    """Sleep before a retry; return False if the end of any of ``runs`` woke it up.
+    """Sleep before a retry; return False if the end of any of ``runs`` cut it short.
 
     Args:
       seconds: How long.
-      closing: Whether no further attempt is to be started; asked when a run is stopped.
-      runs: Who tells of that.
+      closing: Returns whether no further attempt may start; called when a run is stopped.
+      runs: The runs whose stop wakes it.
 
     Checkpoint: always.
 
@@ -211,7 +211,7 @@ async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
 
 
 async def fallback_value(plan: Attempt, item: Any, error: Exception) -> Any:
-    """Return what the fallback gives for an item that failed finally.
+    """Return what the fallback gives for an item that has failed for good.
 
     Raises:
       Exception: what the fallback raised.

@@ -1,8 +1,8 @@
-"""Give the most urgent of the items that were read ahead.
+"""Give the most urgent of the items read ahead.
 
-A plain iterable is read until the look-ahead is full, and then an item for each that starts. An
-async one is read by its owner as it gives, while items run; nobody waits for a source that gives
-slowly, so there the choice is among the items that have come.
+A plain iterable is read until the look-ahead is full, then one item for each that starts. An async
+one is read by its owner as items come, while others run. Nobody waits for a slow source, so there
+the choice is among the items that have come.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.fanout._source import Exhausted, Source, SyncSource, ended
 from harness.policies import Priority
 
 QUIET_PASSES = 5
-"""A source that gives nothing for so many passes of the event loop has nothing more at hand."""
+"""A source that gives nothing for this many passes of the event loop has nothing more at hand."""
 
 
 class ByPriority:
@@ -32,9 +32,9 @@ class ByPriority:
         self._new_job = new_job
         self._lookahead = Lookahead(priority)
         self._end: Exception | None = None
-        """Why the source gives no more: `Exhausted`, or the error that it raised."""
+        """Why the source gives no more: `Exhausted`, or the error it raised."""
         self._settling = False
-        """Whether a task waits until the source is quiet."""
+        """Whether a task is waiting for the source to go quiet."""
 
     @property
     def pulled(self) -> int:
@@ -55,7 +55,7 @@ class ByPriority:
             job = self._new_job(one.index, one.item)
             job.problem = one.problem
             return job
-        # Those that still wait, if any, are behind one of their key, which is in flight.
+        # Any that still wait are behind one with the same key that is in flight.
         if self._end is not None and self._iterator is not None and not self._lookahead.waiting:
             raise ended(self._end)
         return None
@@ -70,11 +70,11 @@ class ByPriority:
         self._lookahead.put(item)
 
     def ended(self, job: Job) -> None:
-        """Let the next one of its key go ahead."""
+        """Let the next one with its key go ahead."""
         self._lookahead.ended(job.index)
 
     def came(self, room: Room) -> None:
-        """Start what has come: at once if the choice can't get better, else when it is quiet."""
+        """Start what has come: at once if the choice can't improve, else when it is quiet."""
         if not self.may_pull(room):
             room.start_next()
         elif not self._settling and room.in_flight < room.limit and room.places() > 0:
@@ -103,11 +103,11 @@ class ByPriority:
         except StopIteration:
             self._end = Exhausted()
         except Exception as error:
-            # It is told in its turn: what was read before it is still run.
+            # Its turn comes later: what was read before it still runs.
             self._end = error
 
     async def _start_when_quiet(self, room: Room) -> None:
-        """Let a source that has much at hand give it first; then start the best of it."""
+        """Let a source with much at hand give it first, then start the best of it."""
         came = -1
         while came != self.pulled and self._end is None and self.may_pull(room):
             came = self.pulled

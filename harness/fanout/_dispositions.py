@@ -1,8 +1,8 @@
 """Decide what becomes of an item that a journal may know: a plain function of what is known.
 
-`max_attempts` is for items that never get to an end: one that kills its process, or hangs until
-somebody does. When a process dies, every item in flight is a suspect, and only one of them may be
-to blame. So a suspect gets its last attempt alone. Then whatever dies with it is its own doing.
+`max_attempts` is for items that never reach an end: one that kills its process, or hangs until
+somebody does. When a process dies, every item in flight is a suspect, though perhaps only one is to
+blame. So a suspect makes its last attempt alone: if the process dies again, it is to blame.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def disposition(entry: Entry, *, max_attempts: int | None) -> Disposition:
 
     Args:
       entry: What the journal knows of it.
-      max_attempts: After how many attempts it is set aside; None: never.
+      max_attempts: How many attempts before it is set aside; None: it never is.
     """
     if entry.state in ("done", "failed"):
         return "kept"
@@ -29,14 +29,14 @@ def disposition(entry: Entry, *, max_attempts: int | None) -> Disposition:
         return "run"
     suspect = entry.state == "in_flight"
     if entry.attempts < max_attempts:
-        # Not for the first attempt, of which nothing bad is known.
+        # Not for a first attempt, since nothing bad is known yet.
         return "alone" if suspect and entry.attempts + 1 >= max_attempts else "run"
-    # At the limit, maybe by what others did to it: every crash so far had more in flight.
+    # At the limit, perhaps because of others: every crash so far had more in flight.
     return "alone" if suspect and not entry.alone else "set aside"
 
 
 def set_aside_words(entry: Entry, *, max_attempts: int) -> str:
-    """Return why an item is set aside, and what can be done about it."""
+    """Return why an item is set aside, and what to do about it."""
     times = "once" if entry.attempts == 1 else f"{entry.attempts} times"
     if entry.state == "in_flight":
         why = (

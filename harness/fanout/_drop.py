@@ -1,4 +1,4 @@
-"""The value that says: this item is done, and there is nothing to keep of it."""
+"""The value that says an item is done and has nothing to keep."""
 
 from __future__ import annotations
 

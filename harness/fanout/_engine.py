@@ -1,25 +1,25 @@
 """The one engine behind everything that runs many items at once.
 
 A finished item starts the next one itself: there is no dispatcher, no semaphore, and no waves.
-The engine counts, starts items and takes their results. It has no heirs; what differs is in the
-parts that it is given:
+The engine counts, starts items and takes their results. It is never subclassed; what differs is
+in the parts it is given:
 
-- a *feed* says which item is next: in input order, by priority, or what a journal leaves to do;
+- a *feed* says which item is next: in input order, by priority, or what a journal has left to do;
 - *work* is what happens between the start of an item and its end: attempts, each in a run, or a
   walk through a pipeline or a router in one run;
-- a *ledger*, if there is one, records each item, and says when its result may be handed on.
+- a *ledger*, if there is one, records each item and says when its result may be handed on.
 
 What the engine keeps:
 
-- At most ``limit`` items are in flight, and together with the results that are not durable yet, or
-  that nobody has read yet, they never exceed ``window``.
-- Items are pulled and started inside one context, copied when the fan-out was called. So no item
-  sees what another, or a finished one, did to its context variables.
+- At most ``limit`` items are in flight; together with the results that are not yet durable or not
+  yet read, they never exceed ``window``.
+- Items are pulled and started in one context, copied when the fan-out was called. So no item sees
+  what another, running or finished, did to its context variables.
 - Nothing is pulled or started once the fan-out is cancelled, stopping or decided.
-- Every item that was pulled ends as exactly one result.
+- Every item pulled ends as exactly one result.
 
 Two failures in one step are two failures: a decision lets the step finish before it cancels the
-rest, because sleepers that wake at the same instant have all been woken by then.
+rest, because by then all sleepers due at the same instant have been woken.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ class Work(Protocol):
     """What happens between the start of an item and its end."""
 
     def begin(self, engine: Engine) -> None:
-        """Belong to an engine whose run, context and nursery are there."""
+        """Join an engine that already has its run, context and nursery."""
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
-        """Return what is run in the item's task; it ends with `Engine.end`."""
+        """Return what runs in the item's task; it ends with `Engine.end`."""
         ...
 
     @property
     def looked(self) -> Callable[[], None] | None:
-        """Hears that an item has ended or a result was read, after what could start was started.
+        """Called once an item has ended or a result was read, and what could start was started.
 
-        None if nobody wants to hear it, as is known from `begin` on.
+        None if nobody wants the call; known from `begin` on.
         """
         ...
 
     def call_off(self, key: Any, why: str) -> bool:
-        """Cut short what belongs to an item between its attempts; return whether there was any."""
+        """Cut short an item that is between its attempts; return whether there was one."""
         ...
 
     def end(self) -> None:
@@ -80,13 +80,13 @@ class Work(Protocol):
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started beside another one, and what they gained."""
         ...
 
 
 @final
 class Engine:
-    """Runs the items of one plan. Made for one use, by `harness.fanout._assemble`."""
+    """Runs the items of one plan. Single use; made by `harness.fanout._assemble`."""
 
     def __init__(
         self,
@@ -106,63 +106,63 @@ class Engine:
         self._ledger = ledger
         self._join = join
         self._counts_successes = False
-        """Whether the policy hears of successes; known once it has begun."""
+        """Whether the policy is told of successes; known once it has begun."""
         self.hand_on: Callable[[Result[Any]], None] = sink
-        """Gives a result to whoever asked for it."""
+        """Passes a result to whoever asked for it."""
         self.limit: int = plan.first_limit
         """How many items may be in flight."""
         self.window: float = plan.room
         """How many may be in flight, on their way to a journal, or unread."""
         self._changing_limit = plan.changing_limit
         self._called_off: dict[Any, str] = {}
-        """The keys of items that are not to be started, and why."""
+        """The keys of items that must not be started, and why."""
         self.in_flight: int = 0
         self.unread: int = 0
-        """Results that wait for a reader; the stream counts them up and down."""
+        """Results waiting for a reader; the stream counts them up and down."""
         self.unwritten: int = 0
-        """Results that wait until the ledger has them; the ledger counts them."""
+        """Results the ledger doesn't have yet; the ledger counts them."""
         self.starving: bool = False
-        """Whether a reader waits for a result and there is none for it; told by the stream."""
+        """Whether a reader is waiting and has no result to read; set by the stream."""
         self.started: int = 0
-        """How many items were started, or were done without a start."""
+        """How many items were started, or done without being started."""
         self.failed: int = 0
         """How many items failed or timed out in this session."""
         self.over: bool = False
-        """Whether nothing more is pulled or started. What is in flight may go on."""
-        self.run: Run  # Since `begin`, like the next; the two after them since `drive`.
+        """Whether pulling and starting are over. What is in flight may go on."""
+        self.run: Run  # Set by `begin`, like the next; the two after by `drive`.
         self.base: contextvars.Context
         """What items are pulled and started in."""
         self._shielded_from: str | None = None
-        """The run whose stops and cancels a cleanup block keeps off, with those from above."""
+        """The run whose stops and cancels a cleanup block holds off, with those from above."""
         self.nursery: trio.Nursery
         self._carry: Callable[[Job], Coroutine[Any, Any, None]]
-        """What works on an item; a bound method, which takes a while to be made anew."""
+        """What works on an item; a bound method, kept because making one takes a while."""
         self._looked: Callable[[], None] | None = None
         self._attempt = plan.attempt
-        """What happens to every item, where there is no function to ask about each."""
+        """What happens to every item, unless there is a function to ask about each."""
         self.cut: str | None = None
-        """In words, why what is in flight is cut short; None as long as it isn't."""
+        """Why what is in flight is cut short, in words; None unless it is."""
         self._stopped: str | None = None
-        """In words, why the run was stopped or cancelled; None as long as it wasn't."""
+        """Why the run was stopped or cancelled, in words; None unless it was."""
         order = plan.order
         self._ended = None if order is None or order.serial_by is None else feed.ended
-        """Hears of each job that has ended, where others wait for that."""
+        """Told of each job that has ended, if others wait for that."""
         self._exhausted = False
-        """Whether the source said that it has no more, so that there is nothing to close."""
+        """Whether the source said it has no more, so there is nothing to close."""
         self._cut_short = False
-        """Whether an item ended as cancelled: a cancel from outside may be behind it."""
+        """Whether an item ended as cancelled; a cancel from outside may be the cause."""
         self._left = False
-        """Whether the reader left first. Then an unmet policy is no news to anybody."""
+        """Whether the reader left first. Then an unmet policy is nobody's concern."""
         self._source_error: Exception | None = None
         self._driver: trio.lowlevel.Task | None = None
-        """The task in `drive`, while it waits for the fan-out to be over."""
+        """The task in `drive`, while it waits for the fan-out to finish."""
         self._owner: SourceOwner | None = None
-        """Who pulls from an async source and closes it."""
+        """Pulls from an async source and closes it."""
 
     # The whole --------------------------------------------------------------------------------
 
     def begin(self, run: Run) -> None:
-        """Belong to ``run``, whose block this is called in; copy the context for the items."""
+        """Join ``run``, in whose block this is called; copy the context for the items."""
         self.run = run
         self.base = contextvars.copy_context()
         self._shielded_from = shielded_from()
@@ -174,21 +174,21 @@ class Engine:
         run._add_stop_notice(self._stop)
 
     async def drive(self) -> None:
-        """Run everything, and return when all has ended; after `begin`.
+        """Run everything, and return when all has ended. Call `begin` first.
 
         Raises:
-          BaseException: what is neither an error of an item nor a cancel, bare.
+          BaseException: what is neither an item's error nor a cancel, ungrouped.
 
         Checkpoint: always.
 
-        Cancellation: every item in flight is cancelled and has its result; the source is closed.
+        Cancellation: every item in flight is cancelled and gets its result; the source is closed.
         """
         if self._ledger is None:
             await self._drive()
         else:
             await self._ledger.keep(self, self._drive)
 
-    @enable_ki_protection  # Of what it calls, the user's own code is not protected.
+    @enable_ki_protection  # The user's own code that it calls is not protected.
     async def _drive(self) -> None:
         _waiting_for: object = self.in_words
         source = self._source
@@ -205,7 +205,7 @@ class Engine:
                 self._work.begin(self)
                 self._carry = self._work.carry
                 self._looked = self._work.looked
-                # Not before: what is asked of a fan-out that was cancelled here needs the above.
+                # Only now: a fan-out cancelled here can be asked about what was set above.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if self._plan.within is not None:
                     self.run._cut_at = self.run.started_at + self._plan.within
@@ -222,11 +222,11 @@ class Engine:
                 await self._until_over()
         except (BaseExceptionGroup, trio.Cancelled) as error:
             telling = most_telling(error)
-            # Beside an error a cancel from outside is no news, as it would be from any nursery.
+            # An error outranks a cancel from outside, as in any nursery.
             if not (isinstance(telling, trio.Cancelled) and self._has_error()):
                 raise telling from None
         finally:
-            # A traceback is worded later, when these words no longer hold.
+            # A traceback is put into words later, when these are out of date.
             _waiting_for = None
             if isinstance(self._changing_limit, Limit):
                 self._changing_limit._unwatch(self._limit_changed)
@@ -236,24 +236,24 @@ class Engine:
             self._work.end()
             if (watch := watching.get()) is not None:
                 watch.over(self)
-            if self._ledger is None:  # Else that has still to give back what it begun.
+            if self._ledger is None:  # A ledger still has to give back what it began.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
         if isinstance(source, SyncSource) and self._exhausted and self._source_error is None:
             self._source_error = source.changed()
         if self._cut_short and not self._has_error():
-            # The items keep a cancel to themselves. If it came from outside it has to go on.
+            # The items swallow a cancel. One that came from outside has to go on.
             await trio.lowlevel.checkpoint_if_cancelled()
 
     def _has_error(self) -> bool:
-        """Return whether there is an error to tell, which goes before a cancel from outside."""
+        """Return whether there is an error to raise; it comes before a cancel from outside."""
         return self._join.broken_by_failure or self._source_error is not None
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
-        """Return what the fan-out has to raise in the end; None if it succeeded.
+        """Return what the fan-out raises at the end; None if it succeeded.
 
         Args:
-          results: Gives all that was done; asked only if there is an error.
+          results: Returns all that was done; called only if there is an error.
         """
         error = None if self._left else self._join.error(results)
         if self._source_error is None:
@@ -267,7 +267,7 @@ class Engine:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started beside another one, and what they gained."""
         return self._work.hedges
 
     def statistics(self) -> FanOutStatistics:
@@ -280,13 +280,13 @@ class Engine:
         )
 
     def counts(self) -> Counts:
-        """Return how far it has come, for who watches. May be called in any thread."""
+        """Return how far it has come, for a watch. May be called in any thread."""
         in_flight = self.in_flight
         done = max(0, self.started - in_flight)
         return Counts(total=self._source.size, done=done, failed=self.failed, in_flight=in_flight)
 
     def never_started(self) -> NeverStarted | None:
-        """Return the results of the items of a sequence that were never pulled, to be looked at."""
+        """Return the results, made on demand, of a sequence's items that were never pulled."""
         source, pulled = self._source, self._feed.pulled
         if not isinstance(source, SyncSource) or source.sequence is None:
             return None
@@ -301,31 +301,31 @@ class Engine:
         )
 
     def skipped(self) -> Iterator[Result[Any]]:
-        """Yield a result for each item of another sized source that was never pulled."""
+        """Yield a result for each item never pulled from a sized source that is no sequence."""
         source, pulled = self._source, self._feed.pulled
         if not isinstance(source, SyncSource) or source.size is None:
             return
         if source.sequence is not None:
             return
-        for index in range(pulled, source.size):  # An iterator that was read before has ended.
+        for index in range(pulled, source.size):  # An iterator already read has ended.
             try:
                 item = next(source.iterator)
-            except Exception:  # At its end, or it can't be read further.
+            except Exception:  # It has ended, or can't be read further.
                 return
             yield self.skip(Job(index, item))
 
     def leave(self) -> None:
-        """Cut everything short, because nobody reads on: what is open now breaks no policy."""
+        """Cut everything short, as nobody reads on: what is open now breaks no policy."""
         self._left = not self._join.broken
         self.close("the block that read the results was left")
 
     def close(self, why: str) -> None:
-        """Cut everything short: nothing more is started, what is in flight is cancelled."""
+        """Cut everything short: start nothing more, and cancel what is in flight."""
         self.start_nothing(why)
         self._cancel_items(self.cut or why)
 
     def call_off(self, key: Any, why: str) -> bool:
-        """Cancel the item of a key, or see to it that it is skipped in its turn.
+        """Cancel the item with a key, or have it skipped when its turn comes.
 
         Returns:
           Whether it was in flight.
@@ -341,14 +341,14 @@ class Engine:
         return self._work.call_off(key, why) or bool(attempts)
 
     def start_nothing(self, why: str) -> None:
-        """Start nothing more, and say of the items that this is why, unless that is said."""
+        """Start nothing more, and give this as the items' reason, unless they have one."""
         self.start_no_more()
         self.cut = self.cut or why
 
     # Start ------------------------------------------------------------------------------------
 
     def start_next(self) -> None:
-        """Start what there is room for: an item has ended, or a reader took a result."""
+        """Start what there is room for, once an item has ended or a reader took a result."""
         if self._changing_limit is not None:
             self._look_at_limit(self._changing_limit)
         if not self.over and self.in_flight < self.limit:
@@ -366,7 +366,7 @@ class Engine:
             self.window = self._plan.room_for(self.limit)
 
     def _limit_changed(self) -> None:
-        """Start what there is room for now, in a task: the caller may be about to start an item."""
+        """Start what there is room for, in a task: the caller may be about to start an item."""
         if not self.over:
             self.nursery.start_soon(self._look, name="change of the limit")
 
@@ -382,7 +382,7 @@ class Engine:
         """Return how many more items may be in flight, unwritten or unread."""
         left = self.window - self.in_flight - self.unread - self.unwritten
         if left <= 0 and self.starving and not (self.in_flight or self.unwritten):
-            # A reader waits, in input order, for one that later ones have overtaken.
+            # A reader in input order is waiting for an item that later ones have overtaken.
             return 1
         return left
 
@@ -398,8 +398,8 @@ class Engine:
     async def _until_over(self) -> None:
         """Wait until nothing more will be started.
 
-        This is also how a cancel is noticed, wherever it comes from: trio calls `cancelled` in the
-        moment of the cancel, before any item has run again and could start the next one.
+        This is also how a cancel is noticed, wherever it comes from: trio calls `cancelled` at the
+        moment of the cancel, before any item can run again and start the next one.
         """
         _waiting_for = self.in_words
 
@@ -411,8 +411,8 @@ class Engine:
         if not self.over:
             self._driver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(cancelled)
-        # Here, in a task, and not in the moment when it is over: that may be inside a cancel, while
-        # trio walks over its tasks and none may be started.
+        # Here, in a task, not the moment it is over: that may be inside a cancel, while trio walks
+        # its tasks and none may be started.
         if self._looked is not None:
             self._looked()
 
@@ -420,7 +420,7 @@ class Engine:
 
     @disable_ki_protection  # It asks the user's iterables and functions.
     def _fill(self) -> None:
-        """Start items while there is room. To be called in the base context."""
+        """Start items while there is room. Call in the base context."""
         feed = self._feed
         while (
             not self.over
@@ -444,9 +444,9 @@ class Engine:
                 else:
                     self._start(job)
 
-    @enable_ki_protection  # trio's own `start_soon` isn't, and would leave a task half made.
+    @enable_ki_protection  # trio's `start_soon` isn't protected, and would leave a task half made.
     def _start(self, job: Job) -> None:
-        """Start the task of one item. To be called in the base context."""
+        """Start the task of one item. Call in the base context."""
         self.started += 1
         self.in_flight += 1
         attempt = self._attempt
@@ -458,7 +458,7 @@ class Engine:
         self.nursery.start_soon(self._carry, job, name=name)
 
     def _start_as_told(self, job: Job) -> None:
-        """Start the task of an item whose key or attempt the caller's own functions give."""
+        """Start the task of an item whose key or attempt comes from the caller's functions."""
         key = self._plan.key
         try:
             if key is not None and not job.name:
@@ -478,14 +478,14 @@ class Engine:
                 raise job.problem
             job.attempt = _ask(self._plan.attempt_for, job.item)
         except Exception as error:
-            # The caller's own function failed for this item: that is the item's failure.
+            # The caller's function failed for this item, so the item fails.
             job.name = job.name or str(job.index)
             self.nursery.start_soon(self._refuse, job, error, name=job.name)
         else:
             self.nursery.start_soon(self._carry, job, name=job.name)
 
     async def _refuse(self, job: Job, error: Exception) -> None:
-        """End an item that the caller's own function choked on before its start."""
+        """End an item for which the caller's function failed before its start."""
         job.started_at = trio.current_time()
         if self.end(job, "failed", error, job.started_at):
             await self.settle()
@@ -498,7 +498,7 @@ class Engine:
             status: ResultStatus = "skipped"
             error = ItemSkipped(f"the item was never started: {why}")
         else:
-            status, error = "cancelled", RunCancelled(why)  # A journal has noted it as started.
+            status, error = "cancelled", RunCancelled(why)  # The journal has it as started.
         if self.end(job, status, error, job.started_at):
             await self.settle()
 
@@ -508,7 +508,7 @@ class Engine:
         """Take an item's result, and let the next one start.
 
         Returns:
-          Whether this decided the fan-out: the caller's task then has to `settle`.
+          Whether this decided the fan-out; the caller's task must then `settle`.
         """
         self.in_flight -= 1
         if self._ended is not None:
@@ -540,7 +540,7 @@ class Engine:
             return False
         if self._join.decision is Decision.STOP:
             self._wind_down()
-            self.start_next()  # Of what is in flight, somebody may wait for the others.
+            self.start_next()  # Somebody may be waiting for others in flight.
             return False
         self.start_no_more()
         if self.cut is not None:
@@ -556,27 +556,27 @@ class Engine:
     def kept(self, result: Result[Any]) -> None:
         """Count an item that is done without being run.
 
-        Of a failure the policy has heard before, in another session; a quorum has to know all the
-        same how many may still succeed.
+        The policy heard of a failure before, in another session; a quorum still has to know how
+        many may succeed.
         """
         self.started += 1
         if self._counts_successes:
-            # In a copy: a feed is asked in the context itself, and asks for this.
+            # In a copy: this may be called by a feed, which runs in the context itself.
             self.base.copy().run(self._join.add_kept, result)
             self._heed()
 
     def _record(self, result: Result[Any]) -> None:
-        """Take the result of an item that was not started; of those no policy hears."""
+        """Take the result of an item that was not started; no policy is told of those."""
         self.hand_on(result)
 
     def _judge(self, result: Result[Any]) -> None:
-        """Hold a result against the policy. A success need not come here unless those count."""
+        """Put a result to the policy. Successes may be left out unless they count."""
         self.failed += result.failed
         self._cut_short = self._cut_short or result.status == "cancelled"
-        self.base.run(self._join.add, result)  # A judge may be the caller's own.
+        self.base.run(self._join.add, result)  # The judge may be the caller's.
 
     def _heed(self) -> None:
-        """Do as the policy decided while nobody's item was ending."""
+        """Do what the policy decided while no item was ending."""
         if self._join.decision is Decision.STOP:
             self._wind_down()
         elif self._join.why is not None:
@@ -586,13 +586,13 @@ class Engine:
     def _wind_down(self) -> None:
         """Let what is in flight end, and start nothing more, because the policy says so."""
         if self._stopped is None:
-            # Those that wait for a retry are woken as by a stop. Of this run alone: what is in
-            # flight ends undisturbed, with all that it started itself.
+            # Those waiting for a retry are woken as by a stop, but in this run alone: what is in
+            # flight ends undisturbed, with everything it started itself.
             for notice in tuple(self.run._on_stop or ()):
                 notice()
 
     async def settle(self) -> None:
-        """Cancel what is in flight, once everybody who was woken in this step has been heard."""
+        """Cancel what is in flight, once every task woken in this step has had its say."""
         assert self.cut is not None
         await trio.lowlevel.cancel_shielded_checkpoint()
         self._cancel_items(self.cut)
@@ -602,7 +602,7 @@ class Engine:
             cancel_scope(self.nursery.cancel_scope, why)
             self.run._cut_below(why)
         elif self._ledger is not None:
-            # A reader may leave while the ledger is opened, for seconds if it is large.
+            # A reader may leave while the ledger is opening, which takes seconds if it is large.
             self._ledger.give_up()
 
     def skip(self, job: Job) -> Result[Any]:
@@ -612,7 +612,7 @@ class Engine:
                 # In a copy: a source that stops its own fan-out is read in the context itself.
                 job.key = self.base.copy().run(_ask, self._plan.key, job.item)
             except Exception:
-                pass  # It has no key then; its index says which it is.
+                pass  # It has no key then; its index identifies it.
         skipped = ItemSkipped(f"the item was never started: {self._why_skipped()}")
         now = trio.current_time()
         return Result(job.index, job.key, job.item, None, "skipped", skipped, 0, now, now)
@@ -621,11 +621,11 @@ class Engine:
         return self.why_cut() or "the fan-out was over before its turn"
 
     def closing(self) -> bool:
-        """Return whether no further attempt is to be started."""
+        """Return whether no further attempt may start."""
         return self.cut is not None or self._stopped is not None
 
     def why_cut(self) -> str | None:
-        """Return in words why items were cut short by this fan-out itself; None if they weren't."""
+        """Return why this fan-out itself cut items short, in words; None if it didn't."""
         if self.cut is not None:
             return self.cut
         within = self._plan.within
@@ -634,10 +634,10 @@ class Engine:
         return self._stopped
 
     def _stop(self) -> None:
-        """Start nothing more: the run was stopped or cancelled. Called in any task: only flags."""
+        """Start nothing more: the run was stopped or cancelled. Any task may call; sets flags."""
         words = self.run._halt_words(self._shielded_from) or self._join.why
         if words is None:
-            return  # It is for what is outside of the cleanup block that this is in.
+            return  # It is meant for what is outside the cleanup block that this is in.
         self._stopped = words
         self.start_no_more()
         if self._owner is not None:
@@ -656,7 +656,7 @@ class Engine:
     # The source -------------------------------------------------------------------------------
 
     def wake_owner(self) -> None:
-        """Let the owner of an async source look again whether there is room."""
+        """Have the owner of an async source check again for room."""
         if self._owner is not None:
             self._owner.wake()
 
@@ -692,5 +692,5 @@ class Engine:
 
 @disable_ki_protection
 def _ask(function: Callable[[Any], Any], item: Any) -> Any:
-    """Call a function of the user's, which Ctrl-C can end."""
+    """Call a user's function, which Ctrl-C can interrupt."""
     return function(item)

@@ -1,4 +1,4 @@
-"""Run a function over many items at once, and return what came of each."""
+"""Run a function over many items at once, and return the result of each."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ async def fan_out(
 ) -> Results[T]:
     """Run ``fn(item)`` for every item, at most ``limit`` at once, and return all results.
 
-    The fan-out is a run, and so is every attempt of an item, in a task of its own: every `RunLocal`
-    is fresh there, and the context variables are those of this call. The next item starts when any
+    The fan-out is a run, and so is every attempt at an item, in its own task: every `RunLocal` is
+    fresh there, and the context variables are those of this call. The next item starts when any
     ends.
 
     Args:
@@ -53,16 +53,16 @@ async def fan_out(
       policy: When the fan-out is over, and whether it succeeded: `FailFast` (the default),
         `BestEffort`, `Quorum`, `FirstSuccess`, or a `harness.policies.JoinPolicy` of your own.
       limit: Items in flight at most: a number, a `harness.Limit` that you change while it runs, or
-        what else has a ``limit`` that changes, such as a `harness.limits.AdaptiveCapacity`.
-      within: Seconds after which the whole ends with what is there.
+        anything else whose ``limit`` changes, such as a `harness.limits.AdaptiveCapacity`.
+      within: Seconds after which the whole fan-out ends with what it has.
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.
       key: The item's key, for results, names and dumps; by default its index.
-      priority: A function that returns a number for an item, or a `Priority`: of the items that
-        were read ahead, the one with the largest number is started first. ``Priority(serial_by=)``
-        runs items of one key one after the other.
-      journal: Where it is recorded what each item ended as, so that a later call goes on where
-        this one ended, however it ended. Needs ``key``; see `harness.journal.open_journal`.
+      priority: A function that returns a number for an item, or a `Priority`: of the items read
+        ahead, the one with the largest number is started first. ``Priority(serial_by=)`` runs
+        items with the same key one after the other.
+      journal: Records how each item ended, so that a later call picks up where this one ended,
+        however it ended. Needs ``key``; see `harness.journal.open_journal`.
       name: The fan-out's name, and that of its batch in the journal; by default the function's.
 
     Returns:
@@ -73,8 +73,8 @@ async def fan_out(
       FanOutError: if the policy is broken, or the items can't be read further; with the results.
       TypeError: if an argument has the wrong type, or ``fn`` returns no awaitable.
       ValueError: if a number is out of range.
-      JournalError: if the journal can't be read or written, has the batch of another function, or
-        if an item has no key that it could be found by.
+      JournalError: if the journal can't be read or written or has the batch of another function,
+        or if an item has no key to be found by.
       RuntimeError: outside trio.
 
     Checkpoint: always.

@@ -1,11 +1,11 @@
 """Say which item is next: what an engine asks of whoever feeds it, and the plain answer.
 
-A feed is one of the parts that an engine is given. It makes jobs of items, and knows which may be
+A feed is one of the parts an engine is given. It makes jobs of items, and knows which may be
 started, whether more may be pulled to choose from, and what was pulled and never started. There
 are three: in input order, here; by priority (`harness.fanout._by_priority`); and what a journal
-leaves to do (`harness.fanout._journal_feed`), which may have a priority inside.
+has left to do (`harness.fanout._journal_feed`), which may use a priority inside.
 
-A feed keeps no engine: what it has to know of one it is told with each call, as a `Room`.
+A feed holds no engine: each call passes what it has to know of one, as a `Room`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.fanout._source import Exhausted, Source, SyncSource
 
 
 class Room(Protocol):
-    """How full a fan-out is. Counted by its engine; to be read."""
+    """How full a fan-out is. Counted by its engine; read-only here."""
 
     limit: int
     """How many items may be in flight."""
@@ -29,9 +29,9 @@ class Room(Protocol):
     """How many may be in flight, on their way to a journal, or unread."""
     in_flight: int
     unread: int
-    """Results that wait for a reader."""
+    """Results waiting for a reader."""
     unwritten: int
-    """Results that wait until a journal has them."""
+    """Results a journal doesn't have yet."""
     over: bool
     """Whether nothing more is started."""
 
@@ -53,12 +53,12 @@ class Feed(Protocol):
 
     @property
     def pulled(self) -> int:
-        """How many items were taken out of the source; the index of the next one."""
+        """How many items were taken from the source; the index of the next one."""
         ...
 
     @property
     def waiting(self) -> int:
-        """How many were pulled, and neither started nor ended without a start."""
+        """How many were pulled but neither started nor ended without a start."""
         ...
 
     def next(self, room: Room) -> Job | None:
@@ -80,16 +80,16 @@ class Feed(Protocol):
         """Take an item of an async source. Called in the context that items start in."""
 
     def came(self, room: Room) -> None:
-        """See to it that the item which was just put is started in its turn."""
+        """See to it that the item just put is started in its turn."""
 
     def ended(self, job: Job) -> None:
-        """Hear that a job has ended, before `next` is asked; only with ``serial_by``."""
+        """Note that a job has ended, before `next` is called; only with ``serial_by``."""
 
     def end(self, why: Exception) -> None:
         """Note why an async source gives no more: `Exhausted`, or what it raised."""
 
     def left_over(self) -> Iterable[Job]:
-        """Take out, in input order, all that was pulled and is never started."""
+        """Take out, in input order, all that was pulled and will never be started."""
         ...
 
     def depths(self) -> dict[float, int]:
@@ -109,7 +109,7 @@ class InOrder:
 
     @property
     def waiting(self) -> int:
-        """How many came and were not started."""
+        """How many arrived and were not started."""
         return len(self._came)
 
     def next(self, room: Room) -> Job | None:

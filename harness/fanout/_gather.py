@@ -1,4 +1,4 @@
-"""Several different things at once, and the value of each."""
+"""Do several different things at once, and return the value of each."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def gather(*fns: Callable[[], Awaitable[A]], name: str | None = None) -> t
 async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) -> tuple[Any, ...]:
     """Call every function at once, and return the value of each, in the order of the functions.
 
-    The first failure cancels the others. For any other policy, for a limit or retries, and for
-    what is the same function every time, use `fan_out`.
+    The first failure cancels the others. For any other policy, for a limit or retries, or to call
+    one function many times, use `fan_out`.
 
     Args:
       fns: Async functions without arguments; use `functools.partial` to give them some.
@@ -56,8 +56,8 @@ async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) ->
       One value per function.
 
     Raises:
-      FanOutError: if one failed; one group with the error of each that did. If one was cancelled,
-        or the run was stopped, there is an entry for each that has no value.
+      FanOutError: if one failed: one group, with the error of each that did. If one was cancelled
+        or the run was stopped, it has an entry for each that has no value.
       ValueError: if there is no function.
       TypeError: if one is not a function, or takes an argument.
       RuntimeError: outside trio.

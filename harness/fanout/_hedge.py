@@ -18,15 +18,15 @@ from harness.policies import Hedge
 from harness.runs._run import Ending
 
 HEDGES_IN_ANY_CASE = 10
-"""A short fan-out may hedge so often whatever its budget: a share of few items is nothing."""
+"""Hedges that a short fan-out may make whatever its budget: a share of few items is nothing."""
 
 
 class Counted(Protocol):
-    """Who counts the items, of which the hedges are a share."""
+    """Counts the items that hedges are a share of."""
 
     @property
     def started(self) -> int:
-        """How many items were started so far."""
+        """How many items have been started so far."""
         ...
 
 
@@ -34,8 +34,8 @@ class Hedging:
     """What the hedges of one fan-out share: what was learned, and what they may cost.
 
     An attempt that is late while the budget is spent stays in line. The budget grows with the
-    items, and what it then allows goes to the one that has been late longest: the worst of the
-    stragglers are hedged, and not the first.
+    items, and the next hedge goes to the attempt that has been late longest: the worst stragglers
+    are hedged, not the first.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Hedging:
         self._under_way: set[SideBySide[Any]] = set()
 
     def hedges(self) -> Hedges:
-        """Return how many there were so far, and what they brought."""
+        """Return how many there have been so far, and what they gained."""
         return Hedges(self._started, self._won, self._seconds_saved)
 
     @enable_ki_protection
@@ -70,16 +70,16 @@ class Hedging:
         launch: Callable[[trio.Nursery], None],
         closing: Callable[[], bool],
     ) -> None:
-        """Launch an attempt, and another one beside it if it is late; wait until both have ended.
+        """Launch an attempt, and another beside it if it is late; wait until both have ended.
 
         Args:
-          tries: Where the attempts tell how they ended.
+          tries: Where the attempts report how they ended.
           hedge: When an attempt is late, and what hedges may cost.
           launch: Starts an attempt in a nursery.
-          closing: Returns whether no further attempt is to be started.
+          closing: Returns whether no further attempt may start.
 
         Raises:
-          BaseExceptionGroup: of what came out of an attempt's task.
+          BaseExceptionGroup: what came out of the attempts' tasks.
 
         Checkpoint: always.
 
@@ -107,18 +107,18 @@ class Hedging:
             self.ended(tries)
 
     def learn(self, seconds: float, *, cut: bool) -> None:
-        """Learn from a first attempt; once enough is known, all look again whether they are late.
+        """Learn from a first attempt; once enough is known, all check again whether they are late.
 
         Args:
           seconds: How long it took.
-          cut: Whether it had no answer by then, and was cut because the other one had.
+          cut: Whether it had no answer by then and was cut because the other had one.
         """
         if self.latencies.add(seconds, cut=cut):
             for tries in self._under_way:
                 tries.look_again()
 
     def spend(self, tries: SideBySide[Any], share: float) -> bool:
-        """Take a hedge out of the budget; or return False, and ``tries`` stand in line for one."""
+        """Take a hedge out of the budget; if there is none, put ``tries`` in line, return False."""
         if not self._allows(share):
             self._in_line[tries] = share
             return False
@@ -127,18 +127,18 @@ class Hedging:
         return True
 
     def not_late(self, tries: SideBySide[Any]) -> None:
-        """Take ``tries`` out of the line; more may have been learned of what is late."""
+        """Take ``tries`` out of the line; what counts as late may have changed."""
         self._in_line.pop(tries, None)
 
     def item_started(self) -> None:
-        """Let the first in line look again, if the budget has grown enough for one."""
+        """Let the first in line check again, if the budget has grown enough for one."""
         for tries, share in self._in_line.items():
             if self._allows(share):
                 tries.look_again()
             return
 
     def ended(self, tries: SideBySide[Any]) -> None:
-        """Take ``tries`` out of the line, and what they took into account."""
+        """Take ``tries`` out of the line, and count what they took."""
         self._in_line.pop(tries, None)
         if tries.saved_after is not None:
             self._won += 1
@@ -149,7 +149,7 @@ class Hedging:
 
 
 class Cancellable(Protocol):
-    """An attempt under way: the run of one, or the scope of one inside a run."""
+    """An attempt under way: its run, or its scope inside a run."""
 
     def cancel(self, reason: str) -> None:
         """Cut it short."""
@@ -174,7 +174,7 @@ class SideBySide(Generic[AttemptT]):
     def __init__(self, *, needs_grant: bool) -> None:
         self.live: list[AttemptT] = []
         self.saved_after: float | None = None
-        """If the second attempt answered before the first: how long that had then taken."""
+        """How long the first attempt had taken, if the second answered before it."""
         self._first: AttemptT | None = None
         self._ended: list[tuple[AttemptT, Ending, Any]] = []
         self._event = trio.Event()
@@ -190,12 +190,12 @@ class SideBySide(Generic[AttemptT]):
             self._granted_at[attempt] = trio.current_time()
 
     def granted(self, attempt: AttemptT) -> None:
-        """Note that the limiter let an attempt go: from now on it can be late."""
+        """Note that the limiter let an attempt through: from now on it can be late."""
         self._granted_at[attempt] = trio.current_time()
         self.look_again()
 
     def granted_at(self, attempt: AttemptT) -> float:
-        """Return since when the time of an attempt runs; inf if it waits for its grant."""
+        """Return when the clock of an attempt started; inf if it waits for its grant."""
         return self._granted_at.get(attempt, math.inf)
 
     def ended(
@@ -204,9 +204,9 @@ class SideBySide(Generic[AttemptT]):
         """Note how an attempt ended. A success cancels the others.
 
         Args:
-          attempt: The attempt's.
+          attempt: The attempt.
           status, result: How it ended.
-          learn: Takes the seconds that the first attempt took, and ``cut=``.
+          learn: Called with the seconds the first attempt took, and ``cut=``.
         """
         self.live.remove(attempt)
         self._ended.append((attempt, status, result))
@@ -223,11 +223,11 @@ class SideBySide(Generic[AttemptT]):
         self.look_again()
 
     def look_again(self) -> None:
-        """Wake up whoever waits for news."""
+        """Wake whoever waits for news."""
         self._event.set()
 
     async def news(self) -> None:
-        """Wait until something happened that may change when an attempt is late."""
+        """Wait until something happens that may change when an attempt is late."""
         _waiting_for = "an attempt, or the moment for a second one"
         await self._event.wait()
         self._event = trio.Event()

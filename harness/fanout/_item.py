@@ -1,8 +1,8 @@
 """The life of one item: its attempts, the waits between them, and what replaces a failure.
 
-Each attempt is a fresh run in a task of its own. The first is the item's own task; before a
-retry that task sleeps, starts the next one in the fan-out's nursery, and ends. So an item is never
-more than one task, except while a hedge runs beside its first attempt.
+Each attempt is a fresh run in its own task. The first is the item's own task; before a retry that
+task sleeps, starts the next one in the fan-out's nursery, and ends. So an item never has more than
+one task, except while a hedge runs beside its first attempt.
 
 Every task is started in the base context, the one copied when the fan-out was called: attempts
 share no context variables, and none sees what another item did to its own.
@@ -34,7 +34,7 @@ from harness.runs._scopes import cancel_scope
 
 
 class Host(Protocol):
-    """The fan-out that items belong to, as far as they need to know it."""
+    """What items need to know of the fan-out they belong to."""
 
     @property
     def run(self) -> Run:
@@ -54,30 +54,30 @@ class Host(Protocol):
     def end(self, job: Job, status: ResultStatus, value: Any, ended_at: float) -> bool:
         """Take an item's result; return whether it decided the fan-out.
 
-        If so, the caller has to await `settle` in its own task, as the last thing it does.
+        If so, the caller must await `settle` in its own task, as its last act.
         """
         ...
 
     async def settle(self) -> None:
-        """Cancel what is in flight, once all that was woken in this step has been heard."""
+        """Cancel what is in flight, once every task woken in this step has had its say."""
         ...
 
     def closing(self) -> bool:
-        """Return whether no further attempt is to be started."""
+        """Return whether no further attempt may start."""
         ...
 
     @property
     def started(self) -> int:
-        """How many items were started so far."""
+        """How many items have been started so far."""
         ...
 
     def why_cut(self) -> str | None:
-        """Return in words why nothing more is started; None if it may be."""
+        """Return why nothing more is started, in words; None if more may be."""
         ...
 
 
 class OwnRun:
-    """Makes each attempt at an item in a run of its own, below the fan-out's."""
+    """Makes each attempt at an item in its own run, below the fan-out's."""
 
     tells_cancels = True
 
@@ -87,7 +87,7 @@ class OwnRun:
         self._now = run._above.tree.now
 
     def new(self, plan: Attempt, job: Job) -> Run:
-        """Return the run of an attempt, whose time begins now unless it has to wait for a grant."""
+        """Return the run of an attempt; its time starts now unless it must wait for a grant."""
         now = self._now()
         if job.run_id is None:
             job.started_at = now
@@ -102,11 +102,11 @@ class OwnRun:
     async def carry(
         self, attempt: Run, function: Callable[[Any], Awaitable[Any]], item: Any
     ) -> Ended:
-        """Be the body of the attempt's run."""
+        """Run the body of the attempt's run."""
         return await carry(attempt, function, item)
 
     def allow(self, attempt: Run, seconds: float) -> None:
-        """Let the time of an attempt begin now."""
+        """Start the clock of an attempt."""
         attempt._scope.deadline = min(attempt._scope.deadline, self._now() + seconds)
 
     def call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Awaitable[Any]:
@@ -123,11 +123,11 @@ class OwnRun:
         make: Callable[[Run], Awaitable[None]],
         attempt: Run,
     ) -> None:
-        """Make an attempt in a task of its own, in the base context."""
+        """Make an attempt in its own task, in the base context."""
         self._base.run(lambda: nursery.start_soon(make, attempt, name=job.name))
 
     def beside(self) -> None:
-        """Belong to the fan-out: the attempts are in other tasks."""
+        """Act for the fan-out: the attempts are in other tasks."""
         current.set(self._run)
 
     def counts(self, job: Job, attempt: Run) -> None:
@@ -143,7 +143,7 @@ class ItemWork:
     """Works on the items of one fan-out, one task each."""
 
     looked = None
-    """Nobody here waits for other items."""
+    """Nothing here waits for other items."""
 
     def __init__(
         self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
@@ -156,12 +156,12 @@ class ItemWork:
         self._attempts: Attempts[Job, Run] | None = None
         self._hedges = NO_HEDGES
         self._naps: dict[Job, trio.CancelScope] = {}
-        """The items that wait for their next attempt."""
+        """The items waiting for their next attempt."""
         self._called_off = ""
         self._now: Callable[[], float]
 
     def begin(self, engine: Host) -> None:
-        """Belong to a fan-out whose run, context and nursery are there."""
+        """Join a fan-out that already has its run, context and nursery."""
         self._host = engine
         self._run = engine.run
         self._now = engine.run._above.tree.now
@@ -175,11 +175,11 @@ class ItemWork:
 
     @property
     def hedges(self) -> Hedges:
-        """The attempts that were started beside another one, and what they brought."""
+        """The attempts started beside another one, and what they gained."""
         return self._hedges if self._attempts is None else self._attempts.hedges
 
     def call_off(self, key: Any, why: str) -> bool:
-        """Cut short the wait of an item for its next attempt; return whether there was one."""
+        """Cut short an item's wait for its next attempt; return whether there was one."""
         found = [scope for job, scope in self._naps.items() if job.key == key]
         self._called_off = why
         for scope in found:
@@ -193,22 +193,22 @@ class ItemWork:
         self.__dict__.pop("_host", None)  # It was not begun if an interrupt came first.
 
     def carry(self, job: Job) -> Coroutine[Any, Any, None]:
-        """Return what tries an item once, in a task of its own, and then ends or retries it."""
+        """Return what tries an item once, in its own task, and then ends or retries it."""
         plan = job.attempt
         if plan.hedge is None and plan.limiter is None and job.failure is None:
             return carry_out(self, job, self._function, job.item)
         return self._try(job)
 
-    # The next two are asked by `carry_out`: an attempt with nothing around it, as most are, takes
-    # this short way, in which no coroutine is between its task and the function.
+    # `carry_out` calls the next two. An attempt with nothing around it, as most are, takes this
+    # shortcut, with no coroutine between its task and the function.
 
     def begin_run(self, job: Job) -> Run:
-        """Return the run of an attempt that begins now, with nothing around it."""
+        """Return the run of an attempt that starts now, with nothing around it."""
         job.attempts += 1
         return self._own_run.new(job.attempt, job)
 
     def end_run(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
-        """Take what that attempt came to; return what the task has still to do."""
+        """Take the outcome of that attempt; return what the task still has to do."""
         if status in FAILURES:
             return self._end_try(job, status, result)
         if self._host.end(job, status, result, run._ended_at or 0.0):
@@ -217,9 +217,9 @@ class ItemWork:
         return None
 
     async def _try(self, job: Job) -> None:
-        """Try an item with what there may be around an attempt: a limiter, a hedge, a stop."""
+        """Try an item with whatever may surround an attempt: a limiter, a hedge, a stop."""
         if job.failure is not None and self._host.closing():
-            # Decided, or stopped, in the step in which this retry was about to begin.
+            # Decided or stopped in the very step in which this retry was about to begin.
             status, result = self._given_up(job.failure[1])
         else:
             assert self._attempts is not None
@@ -227,7 +227,7 @@ class ItemWork:
         await self._end_try(job, status, result)
 
     async def _end_try(self, job: Job, status: Ending, result: Any) -> None:
-        """End an item with what a try came to, unless it failed and that is not the end."""
+        """End an item with the outcome of a try, unless it failed and something follows."""
         plan = job.attempt
         if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
             # The attempt's run is over. What follows belongs to the fan-out.
@@ -243,7 +243,7 @@ class ItemWork:
     # After a failure --------------------------------------------------------------------------
 
     async def _after_failure(self, job: Job, status: Ending, error: Exception) -> Ended | None:
-        """Retry, or fall back, in another task; or return what the item ends with."""
+        """Retry or fall back in another task, or return what the item ends with."""
         try:
             delay = self._delay_seconds(job, error)
             job.failure = status, error
@@ -265,7 +265,7 @@ class ItemWork:
         except trio.Cancelled as cancelled:
             why = self._run._cancels_with_words() or self._run._who_cancelled(cancelled)
             return "cancelled", _given_up(why, error)
-        except Exception as raised:  # By the caller's ``on=``.
+        except Exception as raised:  # From the caller's ``on=``.
             set_context(raised, error)
             error = raised
         if job.attempt.fallback is not None and not is_cancelled():
@@ -285,11 +285,11 @@ class ItemWork:
         return delay
 
     def _given_up(self, error: Exception) -> Ended:
-        """Return what an item ends with whose next attempt is not made any more."""
+        """Return what an item ends with when its next attempt will not be made."""
         return "cancelled", _given_up(self._host.why_cut() or "the fan-out was over", error)
 
     async def _fall_back(self, job: Job, error: Exception) -> None:
-        """Let the fallback give the value of an item that failed finally."""
+        """Let the fallback give the value of an item that has failed for good."""
         plan = job.attempt
         if self._ledger is not None:
             assert plan.fallback is not None
@@ -313,12 +313,12 @@ class ItemWork:
 
 
 def _given_up(why: str, error: Exception) -> RunCancelled:
-    """Return what stands for an item that was cut short between its attempts."""
+    """Return the error of an item that was cut short between its attempts."""
     given_up = RunCancelled(why)
     given_up.__cause__ = error
     return given_up
 
 
 def is_cancelled() -> bool:
-    """Return whether the task that asks is being cancelled."""
+    """Return whether the current task is being cancelled."""
     return trio.current_effective_deadline() == -math.inf

@@ -29,7 +29,7 @@ class Job(Tries):
     )
 
     def __init__(self, index: int, item: Any) -> None:
-        # What `Tries` sets too, here: there is one job per item, and one more call costs.
+        # Set here as `Tries` would: there is one job per item, and another call costs time.
         self.attempts: int = 0
         self.before: int = 0
         self.failures: int = 0
@@ -40,16 +40,16 @@ class Job(Tries):
         self.item: Any = item
         self.key: Any = index
         self.name: str = ""
-        """The name of its runs; empty as long as nobody has asked for its key."""
+        """The name of its runs; empty until its key is asked for."""
         self.attempt: Attempt = ONE_ATTEMPT
         """What happens to it."""
         self.problem: Exception | None = None
-        """What the caller's own function raised for it before its start, if it did."""
+        """What the caller's function raised for it before its start, if anything."""
         self.started_at: float = 0.0
         """When its first attempt began."""
         self.run_id: str | None = None
-        """The run of its latest attempt, in the end of the one that decided."""
+        """The run of its latest attempt; at the end, of the one that decided."""
         self.degraded: bool = False
         """Whether the fallback gave the value."""
         self.failure: Ended | None = None
-        """How the try before this one failed."""
+        """How the previous try failed."""

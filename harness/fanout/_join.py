@@ -1,7 +1,7 @@
-"""Let the judge of a fan-out hear its results, and say what that means for the fan-out.
+"""Tell the judge of a fan-out its results, and say what its answers mean for the fan-out.
 
-The judge is somebody else's code, of the caller's or of `harness.policies`: it may raise, or answer
-nonsense. Either ends the fan-out, with an entry in its error, and no result is lost.
+The judge is somebody else's code, the caller's or that of `harness.policies`: it may raise, or
+return nonsense. Either ends the fan-out, with an entry in its error, and no result is lost.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from harness.policies import Decision, JoinPolicy, Judge
 from harness.runs._endings import try_note
 
 FAILURES_IN_STREAM_ERROR = 1_000
-"""Failures that a stream keeps for its error; it is flat for a million items."""
+"""Failures a stream keeps for its error, so that memory stays flat for a million items."""
 
 
 _GO_ON = Decision.GO_ON
-"""Looked up once: that takes a while in an enumeration, and is asked for each item."""
+"""Looked up once: an enumeration takes a while, and this is needed for each item."""
 
 
 class Join:
     """One fan-out's side of its policy.
 
-    All methods but `error` are to be called in the context of the fan-out's call.
+    Call all methods except `error` in the context of the fan-out's call.
     """
 
     def __init__(self, policy: JoinPolicy, run_path: str, *, keeps_all: bool) -> None:
         self.policy: JoinPolicy = policy
         self.run_path: str = run_path
         self.keeps_all: bool = keeps_all
-        """Whether the results are kept anyway, so that remembering failures costs nothing more."""
+        """Whether the results are kept anyway, so that remembering failures costs nothing."""
         self.decision: Decision = Decision.GO_ON
         self.why: str | None = None
-        """In words, why nothing more is needed; None until that is so."""
+        """Why nothing more is needed, in words; None until then."""
         self.broken: bool = False
-        """Whether the fan-out was ended by its policy with an error to tell."""
+        """Whether the policy ended the fan-out with an error to raise."""
         self.counts_successes: bool = False
-        """Whether a success can decide anything; if not, it needn't be added. Since `begin`."""
+        """Whether a success can decide anything; if not, it needn't be added. Set by `begin`."""
         self.broken_by_failure: bool = False
-        """Whether that was at an item that failed. A quorum can be missed for other reasons."""
+        """Whether a failed item caused that. A quorum can be missed for other reasons."""
         self._judge: Judge | None = None
         self._failures: list[Result[Any]] = []
         self._failure_count = 0
@@ -51,7 +51,7 @@ class Join:
         """What the policy itself raised."""
 
     def begin(self, total: int | None) -> None:
-        """Have the policy begin; nothing has been started.
+        """Let the policy begin; nothing has been started.
 
         Args:
           total: How many items there are; None if that isn't known yet.
@@ -69,7 +69,7 @@ class Join:
             self.expect(total)
 
     def add(self, result: Result[Any]) -> None:
-        """Take one result into account. A success need not come here unless those count."""
+        """Take one result into account. Successes may be left out unless they count."""
         if result.status == "skipped":
             return
         judge = self._judge
@@ -93,7 +93,7 @@ class Join:
             self._decide(asked, result)
 
     def add_kept(self, result: Result[Any]) -> None:
-        """Take into account what a journal has of an earlier session."""
+        """Take into account a result that a journal has from an earlier session."""
         if self._judge is not None and self._judge.hears_kept:
             self.add(result)
 
@@ -112,10 +112,10 @@ class Join:
                 self._decide(asked, None)
 
     def error(self, results: Callable[[], Results[Any]]) -> FanOutError[Exception] | None:
-        """Return what the policy has to say in the end; None if it is met.
+        """Return the policy's error at the end; None if the policy is met.
 
         Args:
-          results: Gives all that was done; asked only if there is an error.
+          results: Returns all that was done; called only if there is an error.
         """
         verdict = self._verdict()
         failures = sorted(self._failures, key=by_index)
@@ -134,7 +134,7 @@ class Join:
         return fan_out_error(what, failures, results(), others=others)
 
     def _verdict(self) -> Exception | None:
-        """Ask the judge what there is to raise."""
+        """Ask the judge what to raise."""
         if self._judge is None:
             return None
         try:
@@ -147,9 +147,9 @@ class Join:
         return verdict
 
     def _raised(self, error: Exception, note: str) -> None:
-        """Note an error of the policy's own. Whoever raised it isn't asked again.
+        """Note an error in the policy itself. It isn't asked again.
 
-        Carrying on without a judge could hide for hours that nobody looks at the results.
+        Carrying on without a judge could hide for hours that nobody checks the results.
         """
         try_note(error, note)
         self._extra.append(error)
@@ -179,7 +179,7 @@ class Join:
 
 
 def _not_returned(method: str, wanted: str, got: object) -> str:
-    """Return the words for a method of a policy that returned something else."""
+    """Return the words for a policy's method that returned the wrong thing."""
     if inspect.iscoroutine(got):
         got.close()
         return f"{method} of a policy is a plain function, and returned a coroutine; write def"

@@ -1,19 +1,19 @@
 """What a fan-out asks of a durable record of its items.
 
-The engine drives these protocols, and `harness.journal` implements them floors above. In the order
-of one item's life:
+The engine drives these protocols, and `harness.journal` implements them, several floors above. In
+the order of one item's life:
 
-1. ``entry = batch.find(key, item)``: who is it, and what is known of it? In memory, at once.
+1. ``entry = batch.find(key, item)``: which item is it, and what is known of it? In memory, at once.
 2. Is it done, or failed and kept? ``batch.read([entry, ...])`` gives what it ended with.
 3. Else ``attempts = await batch.begin([entry, ...])``: from then on the attempts are on disk, and
-   their functions may start. Begin ahead, for many items in one call: no item then waits for the
-   disk inside its slot.
+   their functions may start. Begin ahead, many items per call, so that no item waits for the disk
+   in its slot.
 4. ``await batch.end(entry, attempt, ending)``: from then on the result is never computed again.
    `FanOutBatch.end_nowait` is the same for many, with a callback, for code that has no task to
    wait in.
 
-An attempt that was begun ahead and never started is ended as ``"unstarted"``: it didn't happen. An
-attempt without any ending was in flight when its process died.
+An attempt that was begun ahead and never started ends as ``"unstarted"``: it didn't happen. An
+attempt with no ending was in flight when its process died.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from harness.runs._run import LASTING_KEY
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.
 
-- ``"new"``: nothing; or its input has changed since.
-- ``"open"``: it was worked on, without an ending that counts: cancelled, or to be tried again.
-- ``"in_flight"``: an attempt has no ending. Its process died, maybe because of it.
+- ``"new"``: nothing, or its input has changed since.
+- ``"open"``: it was worked on, with no ending that counts: cancelled, or to be tried again.
+- ``"in_flight"``: an attempt has no ending. Its process died, perhaps because of it.
 - ``"done"``, ``"failed"``: it has an ending.
 """
 
@@ -51,14 +51,14 @@ class Entry:
     """The item's number in the journal."""
 
     key: str | int
-    """By what it is known in every session."""
+    """Its key, the same in every session."""
 
     state: EntryState
     """What was known of it before this session."""
 
     attempts: int = 0
-    """Attempts that count, over all processes, those begun in this session included: what failed,
-    timed out or succeeded, and what has no ending. Cancelled ones are given back."""
+    """Attempts that count, over all processes and including this session: those that failed, timed
+    out or succeeded, and those with no ending. Cancelled ones are given back."""
 
     ending: int | None = None
     """The number of the record it ended with; None if there is none."""
@@ -67,22 +67,22 @@ class Entry:
     """Whether its latest attempt without an ending was begun with nothing else in flight."""
 
     effects_key: str = ""
-    """Its idempotency key: the same in every session, and after any restore, and no other item's.
-    Empty if the item is not going to run."""
+    """Its idempotency key: unique to the item, and the same in every session and after any restore.
+    Empty if the item won't run."""
 
 
 class Ending(NamedTuple):
-    """How an attempt ended, and whether that is what its item ended as.
+    """How an attempt ended, and whether its item ended with it.
 
-    A tuple since one is made per attempt, and attrs takes three times as long to fill a frozen one.
+    A tuple, since one is made per attempt, and a frozen attrs class takes three times as long.
     """
 
     status: AttemptStatus
     """How it ended; ``"unstarted"`` if it was begun ahead and its function never called."""
 
     final: bool = True
-    """Whether this is the item's ending. False for an attempt that another one follows or stands
-    beside. Cancelled and unstarted attempts never end their item."""
+    """Whether this is the item's ending. False if another attempt follows or decides instead.
+    Cancelled and unstarted attempts never end their item."""
 
     degraded: bool = False
     """Whether the value came from the fallback."""
@@ -100,7 +100,7 @@ class Ending(NamedTuple):
     """What the error says; for a failure."""
 
     tokens: int = 0
-    """What was used in its run and below."""
+    """What was used in its run and in those below."""
 
     cost_usd: float = 0.0
     """What that cost, in dollars."""
@@ -140,73 +140,73 @@ class Stored:
 
 @attrs.frozen(kw_only=True)
 class Totals:
-    """What a batch came to, over all its sessions. An unbroken one would have come to the same.
+    """What a batch came to, over all its sessions: the same as in one unbroken session.
 
-    Except for what was cut short or lost with a process: that is counted, and stands apart.
+    Except for what was cut short or lost with a process: that is counted separately.
     """
 
     items: int
-    """Items that were ever begun or ended, each once; of a changed item only the newest input."""
+    """Items ever begun or ended, each once; a changed item only with its newest input."""
 
     ok: int
-    """Items with a value, that of a fallback included."""
+    """Items with a value, including values from a fallback."""
 
     failed: int
-    """Items that ended with an error, those set aside included."""
+    """Items that ended with an error, including those set aside."""
 
     timed_out: int
     """Items that ran out of time."""
 
     open: int
-    """Items without an ending that counts."""
+    """Items with no ending that counts."""
 
     degraded: int
     """Items whose value came from the fallback."""
 
     attempts: int
-    """Attempts that have an ending which counts."""
+    """Attempts with an ending that counts."""
 
     cancelled_attempts: int
     """Attempts that were cut short."""
 
     lost_attempts: int
-    """Attempts that have no ending: in flight now, or when their process died."""
+    """Attempts with no ending: in flight now, or when their process died."""
 
     tokens: int
-    """Used by all attempts, the cancelled ones too: that was spent."""
+    """Used by all attempts, including cancelled ones: they spent it too."""
 
     cost_usd: float
-    """What all attempts cost, in dollars; the cancelled ones too."""
+    """What all attempts cost, in dollars, including cancelled ones."""
 
     run_seconds: float
-    """How long the attempts that count took, summed, by trio's clock."""
+    """How long the attempts that count took in total, by trio's clock."""
 
     sessions: int
     """How often the batch was opened."""
 
     seconds: float
-    """From the start of each session to its last record, summed."""
+    """The time from the start of each session to its last record, summed."""
 
 
 class FanOutBatch(Protocol):
-    """One fan-out's part of a journal, for the time of one session. Left by `close`."""
+    """One fan-out's part of a journal, for one session. `close` ends it."""
 
     @property
     def items(self) -> int:
-        """How many items there are from former sessions."""
+        """How many items earlier sessions left."""
         ...
 
     @property
     def max_attempts(self) -> int | None:
-        """Attempts that an item may have over all processes; None without a limit."""
+        """How many attempts an item may have over all processes; None without a limit."""
         ...
 
     def find(self, key: Any, item: Any) -> Entry:
-        """Look an item up, and from then on refuse another one with its key.
+        """Look an item up, and refuse any later item with its key.
 
         Raises:
-          JournalKeyError: if the key is neither text nor a whole number, or is empty, or was
-            found before in this session.
+          JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
+            used in this session.
           JournalValueError: if the item has no content that can be compared with an earlier one.
         """
         ...
@@ -283,7 +283,7 @@ class FanOutBatch(Protocol):
         """Record how attempts ended; ``then`` is called once that is durable.
 
         Args:
-          ended: For each what `end` takes.
+          ended: For each, what `end` takes.
           then: Called once.
         """
         ...
@@ -292,7 +292,7 @@ class FanOutBatch(Protocol):
         """Wait until all that was recorded before is durable.
 
         Raises:
-          JournalError: if it can't be made so.
+          JournalError: if it can't be made durable.
 
         Checkpoint: always.
 
@@ -310,10 +310,10 @@ class FanOutBatch(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let another fan-out open the batch; waits until all that was recorded is durable.
+        """Wait until all that was recorded is durable, and let another fan-out open the batch.
 
         Raises:
-          JournalError: if it can't be made so.
+          JournalError: if it can't be made durable.
 
         Checkpoint: always.
 
@@ -323,13 +323,13 @@ class FanOutBatch(Protocol):
 
 
 class ValueForm(Protocol):
-    """What a function has whose values aren't plain data, such as an agent: their form as JSON.
+    """The JSON form of values that aren't plain data, for a function such as an agent.
 
-    A journal without ``encode=`` and ``decode=`` keeps them so.
+    A journal without ``encode=`` and ``decode=`` keeps them in this form.
     """
 
     def value_to_json(self, value: Any) -> Any:
-        """Return what JSON can hold of a value; also of one that a fallback gave."""
+        """Return what JSON can hold of a value, including one from a fallback."""
         ...
 
     def value_from_json(self, plain: Any) -> Any:
@@ -353,11 +353,11 @@ class BatchStore(Protocol):
         Args:
           name: Its name in the journal.
           target: The full name of the function.
-          settings: What else decides its answers; plain JSON data.
+          settings: Whatever else decides its answers; plain JSON data.
 
         Raises:
           JournalMismatchError: if it is known with another target, version or settings.
-          JournalLockedError: if it is open already, or another process has taken the journal over.
+          JournalLockedError: if it is already open, or another process has taken over the journal.
           JournalError: if the journal can't be read or written.
 
         Checkpoint: always.
@@ -368,9 +368,9 @@ class BatchStore(Protocol):
 
 
 class DefaultName(str):
-    """A batch's name that nobody chose: its function's.
+    """A batch name that nobody chose: the function's.
 
-    Two fan-outs of one function may be two batches or one that goes on, and only a name tells.
+    Two fan-outs of one function may be two batches or one continued, and only a name can tell.
     """
 
     inside: frozenset[str] = frozenset()
@@ -380,7 +380,7 @@ class DefaultName(str):
 
 @attrs.frozen(kw_only=True)
 class BatchIdentity:
-    """Which batch of a journal a fan-out is, and when one of its items is the same as before."""
+    """Which batch of a journal a fan-out is, and what makes an item the same as before."""
 
     name: str
     """Its name in the journal."""
@@ -392,21 +392,21 @@ class BatchIdentity:
     """What else decides its answers; plain JSON data."""
 
     content: Callable[[Any], Any] | None = None
-    """Returns what of an item makes it the same as before; None: all of it."""
+    """Returns the part of an item that makes it the same as before; None: all of it."""
 
     form: ValueForm | None = None
-    """What turns its values into plain data; None: they are plain."""
+    """Turns its values into plain data; None: they are plain."""
 
 
 def batch_of(plan: Plan) -> BatchIdentity:
-    """Return which batch a fan-out is, by its function and its name."""
+    """Return which batch a fan-out is, from its function and its name."""
     inner: Any = plan.function
     while isinstance(inner, functools.partial):
         inner = inner.func
     of = inner if hasattr(inner, "__qualname__") else type(inner)
     form: ValueForm | None = None
     for owner in (inner, getattr(inner, "__self__", None)):  # An agent, or its method `run`.
-        # Of its class: a mock has whatever it is asked for.
+        # Ask its class: a mock has any attribute it is asked for.
         if hasattr(type(owner), "value_to_json") and hasattr(type(owner), "value_from_json"):
             form = owner
     return BatchIdentity(

@@ -1,13 +1,12 @@
-"""Say which item is next of those that a journal doesn't know as done.
+"""Say which item is next, of those a journal doesn't know as done.
 
-Every item that is pulled is looked up in the journal. What is done takes no slot and waits to be
-read; of the others an attempt is on disk before their functions start. Where items are so short
-that a wait for the disk would show, attempts are recorded ahead, as many as may be in flight.
+Every item pulled is looked up in the journal. What is done takes no slot and waits to be read; the
+others have an attempt on disk before their functions start. Where items are so short that waiting
+for the disk would show, attempts are recorded ahead, as many as may be in flight.
 
 A suspect, which may have killed its process before, waits until nothing else is in flight.
 
-The feed pulls when the clerk lets it (`look`), for many at a time; `next` only gives what has been
-begun.
+The feed pulls when the clerk calls `look`, many at a time; `next` only gives what has been begun.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from harness.fanout._source import Exhausted, Source, SyncSource, ended
 from harness.fanout._waiting_room import WaitingRoom
 
 LOOKED_UP_AT_ONCE = 128
-"""Items that are pulled and looked up in one step of trio's loop, in a millisecond or two. All else
+"""Items pulled and looked up in one step of trio's loop, in a millisecond or two. Everything else
 waits meanwhile."""
 
 SET_ASIDE = "SetAside"
-"""What stands as the type of error of an item that was ended without being run."""
+"""The error type recorded for an item that was ended without being run."""
 
 
 class JournalFeed:
@@ -56,21 +55,21 @@ class JournalFeed:
         self._content = content
         self.pulled = 0
         self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
-        """The items between their look-up and their start."""
+        """The items between look-up and start."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._room_at_most = plan.room
         self._end: Exception | None = None
-        """Why the source gives no more: `Exhausted`, or the error that it raised."""
+        """Why the source gives no more: `Exhausted`, or the error it raised."""
 
     @property
     def waiting(self) -> int:
-        """How many were looked up and wait."""
+        """How many were looked up and are waiting."""
         return self.room.count
 
     @property
     def is_dry(self) -> bool:
-        """Whether a plain source has ended and nothing waits, which `next` has still to tell."""
+        """Whether a plain source has ended and nothing waits, which `next` has yet to say."""
         return self._end is not None and not self.room.count and self._iterator is not None
 
     def next(self, room: Room) -> Job | None:
@@ -94,7 +93,7 @@ class JournalFeed:
         if not room.in_flight and waiting.to_begin >= room.limit:
             return False  # As many as there are slots: they don't wait for further look-ups.
         under_way = waiting.count + room.in_flight + room.unwritten + room.unread
-        # With priorities, what is read ahead counts towards the window: it is read to choose from.
+        # With priorities, what is read ahead counts towards the window: there is the choice.
         beside = 0 if waiting.chooses else waiting.depth
         return waiting.count < waiting.depth and under_way < room.window + beside
 
@@ -109,7 +108,7 @@ class JournalFeed:
             content = item if self._content is None else self._content(item)
             entry = self._records.batch.find(key, content)
         except Exception as error:
-            # Of any kind: an item that nobody waits for would be waited for without end.
+            # Whatever the error: an item left in the count would be awaited forever.
             self.room.count -= 1
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)
@@ -126,11 +125,11 @@ class JournalFeed:
             self.room.put(job)
 
     def came(self, room: Room) -> None:
-        """Let the clerk begin it."""
+        """Have the clerk begin it."""
         self._records.news.set()
 
     def ended(self, job: Job) -> None:
-        """Let the next one of its key go ahead."""
+        """Let the next one with its key go ahead."""
         self.room.ended(job.index)
 
     def end(self, why: Exception) -> None:
@@ -140,7 +139,7 @@ class JournalFeed:
     def look(self, room: Room) -> None:
         """Pull what there is room for, and record attempts at what is next.
 
-        To be called in the context that items start in.
+        Call in the context that items start in.
         """
         iterator = self._iterator
         if iterator is not None and self._end is None:
@@ -154,13 +153,13 @@ class JournalFeed:
             except StopIteration:
                 self._end = Exhausted()
             except Exception as error:
-                # It is told in its turn: what was read before it is still run.
+                # Its turn comes later: what was read before it still runs.
                 self._end = error
         if not room.over:
             self._begin(room)
 
     def take_waiting(self) -> list[JournaledJob]:
-        """Take out all that was looked up and not started, and give back what of it was begun."""
+        """Take out all that was looked up and not started; give back those that were begun."""
         suspect = self.room.suspect
         left = self.room.drain(suspect_started=suspect is not None and suspect.index in self.jobs)
         for job in left:
@@ -217,7 +216,7 @@ class JournalFeed:
         waiting.begin(chosen, self._records.begin(entries, begun, alone=alone))
 
     def _met(self, job: JournaledJob) -> JournaledJob:
-        """Return an item that is started now."""
+        """Return an item, now being started."""
         self.room.count -= 1
         job.alone = job is self.room.suspect
         job.attempts_before = job.entry.attempts - 1

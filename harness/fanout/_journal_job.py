@@ -1,7 +1,7 @@
 """One item of a journaled fan-out, with the attempts at it that are on disk.
 
-A recorded attempt is used up by a call of the function, whatever comes of it; except that one
-which only met a rate limit goes on with the next call, since that spends no attempt.
+A call of the function uses up a recorded attempt, whatever comes of it. The exception is a call
+that only met a rate limit: the attempt goes on with the next call, since a rate limit costs none.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from harness.fanout._result import ResultStatus
 
 @attrs.define(eq=False)
 class Encoded:
-    """A value as the journal has it."""
+    """A value in the form the journal keeps."""
 
     text: str
 
     value: Any
-    """What comes back from the text."""
+    """The value that comes back from the text."""
 
 
 @attrs.define(eq=False)
 class Recorded:
-    """An attempt that was recorded; also the meter of its run."""
+    """A recorded attempt; also the meter of its run."""
 
     number: int
     """Its number in the journal."""
@@ -45,7 +45,7 @@ class Recorded:
     cost_usd: float = 0.0
 
     def spent(self, tokens: int, cost_usd: float) -> None:
-        """Note what was used in the attempt's run, or below it."""
+        """Note what was used in the attempt's run or below it."""
         self.tokens += tokens
         self.cost_usd += cost_usd
 
@@ -55,7 +55,7 @@ class Recorded:
 
 
 class Verdict(NamedTuple):
-    """What the end of an item comes to in the journal."""
+    """What an item's end comes to in the journal."""
 
     done: bool
     """Whether the item is done: no later session runs it again."""
@@ -64,11 +64,11 @@ class Verdict(NamedTuple):
     """The attempt that decided; None if the function was never called."""
 
     text: str | None
-    """The value as the journal has it; for the status ok."""
+    """The value in the form the journal keeps; for the status ok."""
 
 
 class JournaledJob(Job):
-    """An item on its way, with what the journal has of it."""
+    """An item on its way, with what the journal knows of it."""
 
     __slots__ = (
         "alone",
@@ -98,41 +98,41 @@ class JournaledJob(Job):
     """Whether its first attempt of this session is on disk."""
 
     alone: bool
-    """Whether nothing else may be in flight beside it."""
+    """Whether nothing else may be in flight with it."""
 
     by_fallback: Recorded | None
     """The meter of the fallback, which is no attempt; None if it wasn't called."""
 
     open: list[Recorded]
-    """The attempts without an ending, oldest first."""
+    """The attempts with no ending, oldest first."""
 
     attempts_before: int
-    """Attempts of former processes."""
+    """Attempts in earlier processes."""
 
     verdict: Verdict | None
     """What its end comes to in the journal; None before that."""
 
     def spare(self) -> Recorded | None:
-        """Return an attempt that was recorded and that no call has used; None if there is none."""
+        """Return a recorded attempt that no call has used; None if there is none."""
         for one in self.open:
             if not one.called:
                 return one
         return None
 
     def counted(self) -> int:
-        """Return how many attempts will count once the try that has just failed is recorded.
+        """Return how many attempts will count once the try that just failed is recorded.
 
-        Of those that stood side by side in it, one does.
+        Of the attempts side by side in a try, one counts.
         """
         return self.entry.attempts - max(0, len(self.open) - 1)
 
     def take_open(self, status: ResultStatus) -> tuple[Recorded | None, list[Recorded]]:
-        """Take out the attempts without an ending: the one that decided, and those beside it.
+        """Take out the attempts with no ending: the one that decided, and those beside it.
 
         Args:
-          status: How the try ended that they were made in.
+          status: How their try ended.
         """
-        if len(self.open) == 1 and self.open[0].called:  # As with most.
+        if len(self.open) == 1 and self.open[0].called:  # The usual case.
             [only], self.open = self.open, []
             return only, []
         called = [one for one in self.open if one.called]

@@ -1,15 +1,16 @@
-"""Keep the record of a fan-out in a journal, which so knows which items are done.
+"""Keep the record of a fan-out in a journal, so that it knows which items are done.
 
-Between the source and the start every item is looked up (`harness.fanout._journal_feed`), and
-between its end and its result the ending is made durable (`harness.fanout._journal_records`). This
-file is the whole, and the clerk: the one task that acts on what the items and the journal have
-noted.
+Every item is looked up between the source and its start (`harness.fanout._journal_feed`), and its
+ending is made durable between its end and its result (`harness.fanout._journal_records`). This file
+puts these together and has the clerk: the one task that acts on what the items and the journal
+have noted.
 
 - An item that is done, or failed and kept, takes no slot: its result is read from the journal.
-- A slot is free when the function has ended, and the result is handed on once it is durable. The
+- A slot is free when the function has ended; the result is handed on once it is durable. The
   policy hears of it at once, so a failure stops the others without waiting for the disk.
-- The first attempt at an item is on disk before the item starts. Every other one, after a failure
-  or beside a late one, waits for the disk in its own run, just before the function is called.
+- The first attempt at an item is on disk before the item starts. Every other attempt, after a
+  failure or beside a late one, waits for the disk in its own run, just before the function is
+  called.
 
 Invariant: an item that was looked up waits (`WaitingRoom`), is in flight, or has ended and is not
 yet durable; then it has its result.
@@ -61,12 +62,12 @@ def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdent
 
 @attrs.define(eq=False)
 class Encoded:
-    """A value as the journal has it."""
+    """A value in the form the journal keeps."""
 
     text: str
 
     value: Any
-    """What comes back from the text."""
+    """The value that comes back from the text."""
 
 
 class JournalLedger:
@@ -81,16 +82,16 @@ class JournalLedger:
         self._feed = feed
         self._batch: FanOutBatch
         self._opening = trio.CancelScope()
-        """Around all that comes before the first item."""
+        """The scope around all that comes before the first item."""
         self._is_open = False
-        """Whether the batch is to be closed."""
+        """Whether the batch has to be closed."""
         self._epoch = 0.0
-        """What to add to trio's clock for seconds since the epoch."""
+        """What to add to trio's clock to get seconds since the epoch."""
 
     # The whole --------------------------------------------------------------------------------
 
     async def keep(self, host: Writing, drive: Callable[[], Awaitable[None]]) -> None:
-        """Run everything within a batch of the journal; in the end all is durable."""
+        """Run everything within a batch of the journal; at the end all is durable."""
         self._records.host = host
         self._epoch = time.time() - trio.current_time()
         try:
@@ -126,7 +127,7 @@ class JournalLedger:
             raise
 
     async def _charge_earlier_sessions(self) -> None:
-        """Have the budgets around this fan-out go on with what earlier sessions left of them."""
+        """Charge the budgets around this fan-out with what earlier sessions used."""
         accounts, _ = current_accounts()
         work = (self._journal.name, self._identity.name)
         if accounts.not_charged(work):
@@ -134,9 +135,9 @@ class JournalLedger:
             accounts.charge_earlier(Usage(totals.tokens, units(totals.cost_usd)), work)
 
     async def _close_books(self, host: Writing) -> None:
-        """Give back what was begun ahead, and hand on what there is once all is durable."""
+        """Give back what was begun ahead, and hand on the results once all is durable."""
         records = self._records
-        records.has_clerk = True  # This; and nothing that could end is in flight any more.
+        records.has_clerk = True  # This is the clerk now; nothing that could end is in flight.
         left = self._feed.take_waiting()
         records.record_ended()
         while records.under_way or records.has_durable:
@@ -150,7 +151,7 @@ class JournalLedger:
             host.hand_on(host.skip(job))
 
     def give_up(self) -> None:
-        """Stop opening the journal: nobody wants it any more."""
+        """Stop opening the journal: it is no longer wanted."""
         self._opening.cancel()
 
     # The clerk --------------------------------------------------------------------------------
@@ -161,11 +162,11 @@ class JournalLedger:
         host.nursery.start_soon(self._keep_books, host, name=f"journal of {self._identity.name}")
 
     def looked(self) -> None:
-        """Let the clerk look, too."""
+        """Have the clerk look too."""
         self._records.news.set()
 
     def is_over(self) -> None:
-        """Let the clerk look, and maybe end."""
+        """Have the clerk look, and perhaps end."""
         self._records.news.set()
 
     async def _keep_books(self, host: Writing) -> None:
@@ -191,8 +192,8 @@ class JournalLedger:
                 if host.over and idle:
                     return
                 await records.news.wait()
-                # Items that ended together have just been followed by others. These begin first:
-                # the books can be kept while they wait for something, and not before they do.
+                # Items that ended together have just been followed by others. Let these begin
+                # first: the books can be kept while they wait for something.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 # harness: shared (only the one task that keeps the books waits for news)
                 records.news = trio.Event()
@@ -202,7 +203,7 @@ class JournalLedger:
 
     async def _read_kept(self, host: Writing) -> None:
         """Read the results of items that are done, and hand them on."""
-        # More may be looked up meanwhile. Cancelled, these are still there.
+        # More may be looked up meanwhile. After a cancel these are still there.
         jobs = self._feed.room.to_read(host.places())
         stored = await self._batch.read([job.entry for job in jobs])
         self._feed.room.read()
@@ -230,7 +231,7 @@ class JournalLedger:
         )
 
     def in_words(self) -> str:
-        """Return what waits for the journal, to follow other words; empty if nothing does."""
+        """Return what waits for the journal, to append to other words; empty if nothing does."""
         words = ""
         if unwritten := self._records.host.unwritten:
             words += f", {unwritten:,} on their way to the journal"
@@ -242,7 +243,7 @@ class JournalLedger:
     # Before a start, and between its attempts ---------------------------------------------------
 
     def recorded(self, function: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
-        """Return what calls the function for an attempt that is on disk, and encodes its value."""
+        """Wrap the function: record the attempt on disk, call it, and encode its value."""
         return functools.partial(self._call, function)
 
     async def _call(self, function: Callable[[Any], Awaitable[Any]], item: Any) -> Encoded:
@@ -256,7 +257,7 @@ class JournalLedger:
         try:
             awaitable = function(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
-                # A mistake in the program, and no failure of the item that could be kept.
+                # A mistake in the program, not a failure of the item that could be kept.
                 self._records.fail(not_awaitable_error(function, awaitable))
                 await trio.sleep_forever()
             value = await awaitable
@@ -270,7 +271,7 @@ class JournalLedger:
         return encoded
 
     def metered(self, job: Job, fallback: Callable[[Any, Exception], Any]) -> Callable[..., Any]:
-        """Return the fallback; what it uses counts as used for the last attempt."""
+        """Return the fallback; its usage counts towards the last attempt."""
         assert isinstance(job, JournaledJob)
         meter = job.by_fallback = Recorded(0)
 
@@ -281,9 +282,9 @@ class JournalLedger:
         return call
 
     def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
-        """Have a run of an item tell what is used in it, and its effects keep their keys.
+        """Have an item's run report its usage, and give its effects their keys.
 
-        Those have to be the same in every process.
+        The keys have to be the same in every process.
         """
         add_meter(run, meter)
         assert run._locals is not None
@@ -293,12 +294,12 @@ class JournalLedger:
         """Return whether the item may have another attempt, over all processes."""
         assert isinstance(job, JournaledJob)
         if isinstance(error, JournalValueError):
-            return False  # The same function would return such a value again.
+            return False  # The function would only return such a value again.
         most = self._batch.max_attempts
         return most is None or is_rate_limit(error) or job.counted() < most
 
     def retries(self, job: Job, error: Exception) -> None:
-        """Record how a try ended that another one follows."""
+        """Record how a try ended, when another one follows."""
         assert isinstance(job, JournaledJob)
         if is_rate_limit(error) and job.open:
             # The attempt goes on with the next call.
@@ -326,7 +327,7 @@ class JournalLedger:
         text: str | None = None
         if status == "ok":
             try:
-                if type(value) is not Encoded:  # It is the fallback's.
+                if type(value) is not Encoded:  # It came from the fallback.
                     value = Encoded(*self._batch.encode(value))
                 text, value = value.text, value.value
             except JournalValueError as error:
@@ -334,17 +335,17 @@ class JournalLedger:
         decided, beside = job.take_open(status)
         if beside or job.failure is not None:
             self._records.end_beside(job.entry, beside)
-            self._records.record_ended()  # What is given back counts no more, below.
+            self._records.record_ended()  # What is given back no longer counts below.
         if decided is not None and job.by_fallback is not None:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         if status == "ok":
             job.owed = False
-        # What a function makes of a cancel says nothing about its item, whatever it raises.
+        # Whatever a function raises on a cancel says nothing about its item.
         done = status == "ok" or not (
             status == "cancelled" or job.owed or is_cancelled() or self._is_out_of_budget(value)
         )
         job.verdict = Verdict(done, decided, text)
-        # What was cancelled doesn't count in the journal; here it says what was done.
+        # A cancelled attempt doesn't count in the journal; here it shows what was done.
         return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
 
     def write(self, job: Job, result: Result[Any]) -> None:
@@ -354,7 +355,7 @@ class JournalLedger:
         done, decided, text = job.verdict
         status, value = result.status, result._ended_with
         assert status != "skipped"
-        # The whole item's, also if the attempt that decided was not its first.
+        # The whole item's, even if the attempt that decided was not its first.
         seconds = result.ended_at - result.started_at
         if not done:
             if decided is None:
@@ -375,16 +376,16 @@ class JournalLedger:
             error_type, message = told(value)
         used = decided or job.by_fallback
         tokens, cost_usd = (0, 0.0) if used is None else (used.tokens, used.cost_usd)
-        # By position: with names it takes twice as long, and there is one per item.
+        # By position: keywords take twice as long, and this happens once per item.
         ending = Ending(
             status, True, job.degraded, seconds, text, error_type, message, tokens, cost_usd
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 
     def _is_out_of_budget(self, value: Any) -> bool:
-        """Return whether an item found a budget used up that it shares with others.
+        """Return whether an item failed because a budget it shares with others was used up.
 
-        Then it isn't done: a later session may have a larger one.
+        Then it isn't done: a later session may have a larger budget.
         """
         if not isinstance(value, BudgetExceeded | BaseExceptionGroup):
             return False

@@ -1,12 +1,12 @@
 """What a journaled fan-out records, and how its results wait until that is durable.
 
-Attempts and their ends are written down by many at a time. An end is only noted where it happens;
-the clerk (`harness.fanout._journal_ledger`) hands all that was noted in one step of trio's loop to
-the journal together, and the journal calls back once for them. Per item this is nothing but a place
-in a list; at a thousand items a second more than that would show.
+Attempts and their ends are written down many at a time. An end is only noted where it happens; the
+clerk (`harness.fanout._journal_ledger`) hands everything noted in one step of trio's loop to the
+journal together, and the journal calls back once for all of it. Per item this costs only a place in
+a list; at a thousand items a second, more would show.
 
-The journal calls back between two steps of trio's loop, where no code of the user's may run. So
-callbacks only take notes, too.
+The journal calls back between two steps of trio's loop, where no user code may run. So callbacks
+only take notes too.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class Records:
 
     def __init__(self) -> None:
         self.batch: FanOutBatch
-        """The journal's part for this fan-out, once it is open."""
+        """This fan-out's part of the journal, once it is open."""
         self.host: Writing
         """The fan-out, once it begins."""
         self.under_way = 0
-        """Records that the journal has not called back for."""
+        """Records the journal has not called back for yet."""
         self.failure: Exception | None = None
-        """What ends everything: the journal can't be written, or an item can't be kept in it."""
+        """The error that ends everything: the journal, or an item in it, can't be written."""
         self.news = trio.Event()
-        """Set when there is something to do for the clerk."""
+        """Set when the clerk has something to do."""
         self.has_clerk = False
-        """Whether there is one. After a cut there is none, while items still end."""
+        """Whether there is a clerk. After a cut there is none, while items still end."""
         self._ended: list[tuple[Entry, int | None, Ending]] = []
-        """What has ended and is not on its way to the journal yet."""
+        """Endings not yet on their way to the journal."""
         self._decided: list[Result[Any]] = []
-        """The results among it: those of items that have ended for good."""
+        """The results among them: those of items that have ended for good."""
         self._durable: list[Result[Any]] = []
-        """Results that are to be handed on: they are durable, or have nothing that could be."""
+        """Results ready to be handed on: they are durable, or have nothing to record."""
 
     @property
     def has_durable(self) -> bool:
-        """Whether there are results to be handed on."""
+        """Whether there are results ready to be handed on."""
         return bool(self._durable)
 
     def fail(self, error: Exception) -> None:
@@ -83,11 +83,11 @@ class Records:
 
         Checkpoint: always.
 
-        Cancellation: the attempt is recorded all the same; it stays open, and was not called.
+        Cancellation: the attempt is recorded anyway; it stays open, and was not called.
         """
         _waiting_for = "its journal"
         durable = trio.Event()
-        self.record_ended()  # How the attempt before ended comes before this one.
+        self.record_ended()  # The end of the attempt before goes first.
         try:
             [number] = self.begin([job.entry], lambda error: durable.set(), alone=job.alone)
         except JournalError as error:
@@ -113,7 +113,7 @@ class Records:
         self.end(entry, number, ending)
 
     def pass_on(self, result: Result[Any]) -> None:
-        """Hand a result on, in its turn, that there is nothing to record of."""
+        """Hand on, in its turn, a result with nothing to record."""
         self._durable.append(result)
 
     def end(self, entry: Entry, number: int | None, ending: Ending) -> None:
@@ -154,7 +154,7 @@ class Records:
             self.host.hand_on(result)
 
     def _called_back(self, error: BaseException | None) -> None:
-        """Note that a record is durable, or can't be made so. Called outside of any task."""
+        """Note that a record is durable, or can't be made so. Called outside any task."""
         self.under_way -= 1
         if error is not None and self.failure is None:
             assert isinstance(error, Exception)
@@ -163,7 +163,7 @@ class Records:
 
 
 def told(error: BaseException) -> tuple[str, str]:
-    """Return the name and the words of an error, whatever its own ``__str__`` does."""
+    """Return the name and the words of an error, whatever its ``__str__`` does."""
     if isinstance(error, JournaledError):
         return error.type_name, error.message
     try:

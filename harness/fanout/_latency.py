@@ -1,9 +1,9 @@
 """Learn from attempts how long one takes: when it is late, and how much longer a late one takes.
 
-Only first attempts are learned from. A second one is started for those that are slow, and what it
-takes is no sample of what an attempt takes. And a first attempt that is cut, since the second had
-answered, counts as well: it would have taken longer than it had until then. Left out, the slow
-ones would be missing among what is learned, so that less and less would count as late.
+Only first attempts are learned from. A second one is started beside a slow one, so its time is no
+fair sample. A first attempt cut because the second had answered counts too: it would have taken
+longer than it had by then. Without these the slow ones would be missing from the sample, and
+attempts would count as late sooner and sooner.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SAMPLES_AT_LEAST = 20
 """Fewer say too little about a tail to act on."""
 
 SAMPLES_AT_MOST = 1_000
-"""The latest so many count: bounded, and a provider that slows down is noticed."""
+"""Only this many of the latest count: memory is bounded, and a slowing provider is noticed."""
 
 _Sample = tuple[float, bool]
-"""Seconds, and whether the attempt was cut then."""
+"""Seconds, and whether the attempt was cut at that point."""
 
 
 class Latencies:
@@ -33,11 +33,11 @@ class Latencies:
         self._sorted: list[_Sample] = []
 
     def add(self, seconds: float, *, cut: bool = False) -> bool:
-        """Note a duration; return whether with this one enough are known.
+        """Note a duration; return whether enough are now known.
 
         Args:
           seconds: How long the attempt took.
-          cut: Whether it had no answer by then, and was cut because another one had.
+          cut: Whether it had no answer by then and was cut because another one had.
         """
         if len(self._latest) == SAMPLES_AT_MOST:
             del self._sorted[bisect.bisect_left(self._sorted, self._latest.popleft())]
@@ -56,11 +56,10 @@ class Latencies:
         return self._sorted[rank - 1][0]
 
     def seconds_left(self, seconds: float) -> float:
-        """Return how much longer an attempt takes on average, given that it took ``seconds``.
+        """Return how much longer an attempt takes on average, once it has taken ``seconds``.
 
-        The area under the Kaplan-Meier curve, up to the longest duration that was seen. What would
-        have taken longer still is not in it, so this is rather too little; it is 0 if nothing was
-        seen to take longer.
+        The area under the Kaplan-Meier curve, up to the longest duration seen. Anything longer is
+        left out, so this tends to be too low; it is 0 if nothing was seen to take longer.
         """
         first = bisect.bisect_right(self._sorted, (seconds, True))
         still_going = len(self._sorted) - first

@@ -1,8 +1,7 @@
 """What an engine asks of whoever keeps a record of its items.
 
-A ledger is one of the parts that an engine may be given. Most engines have none; the only one
-there is writes to a journal (`harness.fanout._journal_ledger`), and a program without a journal
-never loads it.
+A ledger is one of the parts an engine may be given. Most engines have none. The only kind writes
+to a journal (`harness.fanout._journal_ledger`), and a program without a journal never loads it.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class Writing(Room, Protocol):
 
     @property
     def hand_on(self) -> Callable[[Result[Any]], None]:
-        """Gives a result to whoever asked for it."""
+        """Passes a result to whoever asked for it."""
         ...
 
     def kept(self, result: Result[Any]) -> None:
-        """Count an item that has its result without being run, and hear what the policy says."""
+        """Count an item that has its result without being run, and heed the policy."""
 
     def skip(self, job: Job) -> Result[Any]:
         """Return the result of an item that is never started."""
@@ -51,10 +50,10 @@ class Writing(Room, Protocol):
         """Start nothing more."""
 
     def start_nothing(self, why: str) -> None:
-        """Start nothing at all, and say of the items that this is why."""
+        """Start nothing at all, and give this as the items' reason."""
 
     def wake_owner(self) -> None:
-        """Let the owner of an async source look again whether there is room."""
+        """Have the owner of an async source check again for room."""
 
     def in_words(self) -> str:
         """Return how many items are where."""
@@ -70,24 +69,24 @@ class Ledger(Protocol):
         """Open the record, run everything with ``drive``, and close it once all is in it.
 
         Raises:
-          Exception: if it can't be opened or written. Then nothing more was started.
+          Exception: if it can't be opened or written. Nothing more is started then.
         """
 
     def begin(self, host: Writing) -> None:
         """Start what works beside the items, in the host's nursery."""
 
     def give_up(self) -> None:
-        """Stop opening the record: nobody wants it any more."""
+        """Stop opening the record: it is no longer wanted."""
 
     def looked(self) -> None:
-        """Hear that an item has ended or a result was read, after what could start was started."""
+        """Note that an item has ended or a result was read, and what could start was started."""
 
     def in_words(self) -> str:
-        """Return what waits for the record, to follow other words; empty if nothing does."""
+        """Return what waits for the record, to append to other words; empty if nothing does."""
         ...
 
     def is_over(self) -> None:
-        """Hear that nothing more is started. Called in any task, also while trio cancels."""
+        """Note that nothing more is started. Called in any task, even while trio cancels."""
 
     # Before a start, and between its attempts ---------------------------------------------------
 
@@ -96,7 +95,7 @@ class Ledger(Protocol):
         ...
 
     def metered(self, job: Job, fallback: Callable[[Any, Exception], Any]) -> Callable[..., Any]:
-        """Return what is called for a fallback, so that what it uses is counted."""
+        """Return what is called for a fallback, so that its usage is counted."""
         ...
 
     def may_retry(self, job: Job, error: Exception) -> bool:
@@ -104,12 +103,12 @@ class Ledger(Protocol):
         ...
 
     def retries(self, job: Job, error: Exception) -> None:
-        """Record how a try ended that another one follows."""
+        """Record how a try ended, when another one follows."""
 
     # After an end -----------------------------------------------------------------------------
 
     def decide(self, job: Job, status: ResultStatus, value: Any) -> tuple[ResultStatus, Any, int]:
-        """Return how an item ended, with its value as the record has it and its attempts."""
+        """Return how an item ended, its value as the record has it, and its attempts."""
         ...
 
     def write(self, job: Job, result: Result[Any]) -> None:

@@ -12,21 +12,21 @@ ADVICE = "say how many items may be in flight at once"
 
 @runtime_checkable
 class ChangingLimit(Protocol):
-    """How many items may be in flight now; such as a `harness.limits.AdaptiveCapacity`.
+    """How many items may be in flight now; for example a `harness.limits.AdaptiveCapacity`.
 
-    Looked at whenever an item ends or a result is read.
+    Read whenever an item ends or a result is read.
     """
 
     @property
     def limit(self) -> int:
-        """The limit as of now."""
+        """The current limit."""
         ...
 
 
 class Limit:
     """A limit that you change by hand: ``limit=Limit(100)``, then ``limit.change(20)``.
 
-    Several fan-outs may be given the same one; each may then have so many items in flight.
+    Several fan-outs may share one; each may then have that many items in flight.
     """
 
     __slots__ = ("_limit", "_notices")
@@ -41,16 +41,16 @@ class Limit:
         return self._limit
 
     def change(self, limit: int) -> None:
-        """Let so many items be in flight from now on.
+        """Change how many items may be in flight from now on.
 
-        More are started at once. With fewer, nothing is cancelled: what is in flight ends, and
-        nothing is started until there is room. To be called in trio's thread.
+        If it grows, more are started at once. If it shrinks, nothing is cancelled: what is in
+        flight ends, and nothing is started until there is room. Call in trio's thread.
 
         Args:
           limit: The new limit; 0 starts nothing more until it is changed again.
 
         Raises:
-          TypeError: if it is no whole number.
+          TypeError: if it isn't a whole number.
           ValueError: if it is negative.
         """
         self._limit = check_count("Limit.change(limit)", limit, advice=ADVICE, least=0)
@@ -62,7 +62,7 @@ class Limit:
         self._notices[notice] = None
 
     def _unwatch(self, notice: Callable[[], None]) -> None:
-        """Have it called no more."""
+        """Stop calling it."""
         self._notices.pop(notice, None)
 
     def __repr__(self) -> str:

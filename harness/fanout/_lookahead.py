@@ -1,18 +1,18 @@
-"""Hold the items that were read and not yet started, and say which is the next.
+"""Hold the items that were read and not yet started, and say which is next.
 
-Plain bookkeeping, without a clock or an `await`. The largest priority is next, of two equal ones
-the item that came first. So that nothing starves, an item that was overtaken by as many later
-items as the look-ahead is deep is next whatever its priority.
+Plain bookkeeping, without a clock or an `await`. The largest priority is next; of two equal ones,
+the item that came first. So that nothing starves, an item overtaken by as many later items as the
+look-ahead is deep is next whatever its priority.
 
-Why that is cheap: all items before the oldest that waits have been started, so the number of
-those that overtook it is a subtraction, and none that waits was overtaken more often than the
-oldest. Nothing has to be counted per item, and no priority has to grow with time.
+This is cheap: all items before the oldest one waiting have been started, so the number that
+overtook it is a subtraction, and no waiting item was overtaken more often than the oldest. Nothing
+is counted per item, and no priority has to grow with time.
 
-Where items of one key are to run one after the other, only the first that waits of a key may be
-next, and that once the one before it has ended. Such a candidate counts as overtaken by all that
+If items with the same key run one after the other, only the first one waiting with a key may be
+next, and only once the one before it has ended. Such a candidate counts as overtaken by everything
 started since it became one.
 
-Invariant: of each key in `Lookahead._behind`, either one item is a candidate, or one is running.
+Invariant: for each key in `Lookahead._behind`, either one item is a candidate or one is running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.policies import Priority
 
 
 class Waiting:
-    """An item that waits for its turn."""
+    """An item waiting for its turn."""
 
     __slots__ = ("index", "item", "key", "priority", "problem", "since")
 
@@ -38,9 +38,9 @@ class Waiting:
         self.item = item
         self.priority = priority
         self.problem = problem
-        """What the priority's function raised for it, if it did."""
+        """What the priority's function raised for it, if anything."""
         self.key: Hashable = _NO_KEY
-        """What it may not run beside another one of."""
+        """No other item with this key may run beside it."""
         self.since = 0
         """How many had been started when it became a candidate; counted only with keys."""
 
@@ -49,33 +49,33 @@ _NO_KEY = object()
 
 
 class Lookahead:
-    """The items that wait. They are numbered as they are put in, from 0."""
+    """The waiting items, numbered from 0 as they are put in."""
 
     def __init__(self, priority: Priority) -> None:
         self._function = priority.function
         self._serial_by = priority.serial_by
         self._behind: dict[Hashable, deque[int]] = {}
-        """For each key with a candidate or a running item, those that wait behind it."""
+        """For each key with a candidate or a running item, the items waiting behind it."""
         self._running: dict[int, Hashable] = {}
-        """The keys of those that were taken and have not ended, by index."""
+        """The keys of items taken and not yet ended, by index."""
         self.depth = priority.lookahead
-        """How many may wait at most; whoever puts items in sees to it."""
+        """How many may wait at most; up to whoever puts items in."""
         self.pulled = 0
-        """How many items were put in, ever."""
+        """How many items were ever put in."""
         self.waiting: dict[int, Waiting] = {}
-        """Those that wait, by index and in input order; to be looked at."""
+        """The waiting items, by index and in input order; read-only."""
         self._best: list[tuple[float, int]] = []
-        """A heap of (minus the priority, index) of the candidates; may hold some that don't wait
-        any more."""
+        """A heap of the candidates' (minus the priority, index); may hold some that no longer
+        wait."""
         self._oldest: deque[int] = deque()
-        """The candidates in the order in which they became that; may begin with some that don't
-        wait any more."""
+        """The candidates in the order in which they became one; may start with some that no longer
+        wait."""
 
     def put(self, item: Any) -> None:
         """Add an item, and ask for its priority.
 
-        One for which there is none goes first: it is going to fail, and the sooner that is seen
-        the less was done in vain.
+        One whose priority can't be had goes first: it is going to fail, and the sooner it does, the
+        less work is wasted.
         """
         index = self.pulled
         self.pulled += 1
@@ -98,14 +98,14 @@ class Lookahead:
 
     @property
     def ready(self) -> bool:
-        """Whether one may be next. Without keys any may that waits."""
+        """Whether an item may be next. Without keys any waiting item may."""
         waiting = self.waiting
         while self._oldest and self._oldest[0] not in waiting:
             self._oldest.popleft()
         return bool(self._oldest)
 
     def take(self) -> Waiting:
-        """Return the item that is next, which then waits no more. One must be `ready`."""
+        """Remove and return the next item. One must be `ready`."""
         waiting = self.waiting
         while self._oldest[0] not in waiting:
             self._oldest.popleft()
@@ -120,7 +120,7 @@ class Lookahead:
                 return self._run(index)
 
     def ended(self, index: int) -> None:
-        """Hear that an item which was taken has ended: the next one of its key may be next."""
+        """Note that a taken item has ended: the following one with its key may be next."""
         key = self._running.pop(index, _NO_KEY)
         if key is _NO_KEY:
             return
@@ -155,8 +155,8 @@ class Lookahead:
 
     def _out(self, index: int) -> Waiting:
         one = self.waiting.pop(index)
-        # Those that went by age are still in the heap. Without this, they would gather at its
-        # bottom as long as more urgent items keep coming.
+        # Items taken by age are still in the heap. Without this they would collect at the bottom
+        # for as long as more urgent items keep coming.
         if len(self._best) > 2 * len(self.waiting) + 8:
             self._best = [entry for entry in self._best if entry[1] in self.waiting]
             heapq.heapify(self._best)

@@ -1,7 +1,7 @@
 """The results of items that were never started: made when somebody looks at them.
 
-A fan-out that is decided early may leave a million of them behind. Each is the same but for its
-item, so all that is kept is where the items are.
+A fan-out decided early may leave a million of them. They differ only in their items, so all that
+is kept is where the items are.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class NeverStarted:
         """Keep them.
 
         Args:
-          items: All items of the fan-out. A list is copied from ``first`` on, as its owner may go
-            on to change it.
+          items: All items of the fan-out. A list is copied from ``first`` on, as its owner may
+            change it later.
           first: The index of the first that was never started.
           key: Returns the key of an item; None: its index is its key.
           why: Why none was started, in words.
-          at: When that was certain, as `trio.current_time`.
+          at: When that became certain, as `trio.current_time`.
         """
-        # What can't change is kept as it is: a range of a million takes no memory.
+        # Anything else is kept as it is: a range of a million takes no memory.
         self._items = items[first:] if isinstance(items, list) else _Tail(items, first)
         self._first = first
         self._key = key
@@ -60,7 +60,7 @@ class NeverStarted:
             try:
                 key = self._key(item)
             except Exception:
-                pass  # It has no key then; its index says which it is.
+                pass  # It has no key then; its index identifies it.
         return Result(index, key, item, None, "skipped", self._why, 0, self._at, self._at)
 
 

@@ -1,8 +1,8 @@
-"""Everything that a fan-out, a pipeline or a router was asked for: one frozen value.
+"""Everything a fan-out, a pipeline or a router was asked for: one frozen value.
 
-It is made at the door, by the public call, and checked there, before anything runs. All that is
-below takes it as it is. So an option has its type, its default and its check in this file, and a
-name that is wrong is found by a type checker wherever it stands.
+The public call makes it and checks it, before anything runs. Everything below takes it as it is.
+So an option has its type, its default and its check in this file, and a type checker finds a wrong
+name wherever it is used.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from harness.runs._functions import check_callable, name_of, refuse_mismatch
 
 FAIL_FAST = FailFast()
 LIMIT = 100
-"""Items in flight unless told otherwise: many for a provider, few for a machine."""
+"""Items in flight by default: many for a provider, few for a machine."""
 
 
 class Books(NamedTuple):
     """The parts of an engine that know a journal."""
 
     feed: Feed
-    """Which item is next, of those that aren't done."""
+    """Which item is next, of those not yet done."""
 
     ledger: Ledger
     """What is recorded of each."""
@@ -45,7 +45,7 @@ class FanOutJournal(Protocol):
     def books(self, plan: Plan, source: Source) -> Books:
         """Return what an engine needs to write here.
 
-        Asked of the journal, so that a program without one never loads any of it.
+        The journal is asked, so that a program without one never loads any of this.
 
         Args:
           plan: What the fan-out was asked for.
@@ -70,10 +70,10 @@ class Plan:
     """What is called with each item."""
 
     name: str | None = None
-    """The name of its run; None for `named`."""
+    """The name of its run; None: use `named`."""
 
     named: str = ""
-    """What it is called for want of a name; by default after the function."""
+    """What it is called if it has no name; by default after the function."""
 
     policy: JoinPolicy = FAIL_FAST
 
@@ -97,7 +97,7 @@ class Plan:
     """As given; see `room`."""
 
     streamed: bool = False
-    """Whether results are read as they come. Else all of them are gathered."""
+    """Whether results are read as they come. Otherwise all are gathered."""
 
     usual_room: int | None = None
     """The room of a stream without ``window``; None: as much as its limit needs."""
@@ -105,7 +105,7 @@ class Plan:
     keep: bool = False
 
     order: Priority | None = attrs.field(init=False)
-    """Which of the items read ahead is next; None: they are taken in input order."""
+    """Which of the items read ahead is next; None: input order."""
 
     def __attrs_post_init__(self) -> None:
         self._check_counts()
@@ -129,26 +129,26 @@ class Plan:
 
     @property
     def attempt(self) -> Attempt | None:
-        """What happens to every item; None if a function is asked about each, or has its key."""
+        """What happens to every item; None if each needs a call, for its attempt or its key."""
         return self.each if self.key is None and isinstance(self.each, Attempt) else None
 
     @property
     def first_limit(self) -> int:
-        """How many items may be in flight when it begins."""
+        """How many items may be in flight at the start."""
         return self.limit if isinstance(self.limit, int) else self.limit.limit
 
     @property
     def changing_limit(self) -> ChangingLimit | None:
-        """What says how many there may be later; None if that stays as it is."""
+        """What says how many there may be later; None if that never changes."""
         return None if isinstance(self.limit, int) else self.limit
 
     @property
     def room(self) -> float:
-        """How many items may be pulled whose results nobody has read, with its first limit."""
+        """How many items may be pulled and not yet read, with the first limit."""
         return self.room_for(self.first_limit)
 
     def room_for(self, limit: int) -> float:
-        """Return how many items may be pulled whose results nobody has read, with this limit."""
+        """Return how many items may be pulled and not yet read, with this limit."""
         if self.window is not None:
             return self.window
         if not self.streamed:
@@ -217,7 +217,7 @@ class Plan:
 
 
 def check_function(call: str, fn: Any, *, items: int = 1) -> None:
-    """Refuse what can't be called with so many items (one, or none), before anything runs.
+    """Refuse what can't be called with this many items (one or none), before anything runs.
 
     Raises:
       TypeError: if ``fn`` is a coroutine, an async generator, not callable, or takes no argument.

@@ -1,4 +1,4 @@
-"""Several ways to get one answer; the first that succeeds wins."""
+"""Try several ways to get one answer; the first that succeeds wins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
     """Call every function at once, and return the first success; the others are cancelled.
 
-    A failure doesn't end the race as long as somebody is still running.
+    A failure doesn't end the race while another function is still running.
 
     Args:
       fns: Async functions without arguments; use `functools.partial` to give them some.
@@ -30,7 +30,7 @@ async def race(*fns: Callable[[], Awaitable[T]], name: str | None = None) -> T:
       The value of the first that succeeded.
 
     Raises:
-      FanOutError: if all failed; one group with the error of each. If the race's own run was
+      FanOutError: if all failed: one group, with the error of each. If the race's own run was
         cancelled or stopped before one succeeded there may be none, and a `QuorumError` says so.
       ValueError: if there is no function.
       TypeError: if one is not a function, or takes an argument.

@@ -1,4 +1,4 @@
-"""What came of each item, and of all of them.
+"""The result of each item, and of all of them.
 
 A `Result` is what one item ended as; `Results` is the sequence of them in input order. Both hold
 plain facts: no run, no agent, and never a stored `trio.Cancelled`.
@@ -30,9 +30,9 @@ FAILURES: frozenset[ResultStatus] = frozenset({"failed", "timed_out"})
 class Result(Generic[T_co]):
     """What one item of a fan-out ended as. Read-only.
 
-    Properties over private fields, and not a frozen class: one is made per item, and attrs takes
-    twice as long to fill a frozen one. Hashed by value all the same, as a frozen one would be: that
-    asks for an item and a value that can be hashed.
+    Properties over private fields, not a frozen class: one is made per item, and attrs takes twice
+    as long to fill a frozen one. Still hashed by value, as a frozen one would be: that needs an
+    item and a value that can be hashed.
     """
 
     _index: int
@@ -41,7 +41,7 @@ class Result(Generic[T_co]):
     _run_id: str | None
     _status: ResultStatus
     _ended_with: Any
-    """The value if the status is ok, else the error; an outcome is made of it when asked for."""
+    """The value if the status is ok, else the error; made into an outcome on demand."""
     _attempts: int
     _started_at: float
     _ended_at: float
@@ -64,8 +64,8 @@ class Result(Generic[T_co]):
 
     @property
     def run_id(self) -> str | None:
-        """The run of the attempt that decided; None if the item was never started, or if its result
-        is from a journal."""
+        """The run of the attempt that decided; None if the item was never started, or its result
+        came from a journal."""
         return self._run_id
 
     @property
@@ -75,8 +75,8 @@ class Result(Generic[T_co]):
 
     @property
     def attempts(self) -> int:
-        """Attempts made, hedges included. Those that only met a rate limit don't count. With a
-        journal: over all processes, and without hedges that lost."""
+        """Attempts made, including hedges. Those that only met a rate limit don't count. With a
+        journal: over all processes, without hedges that lost."""
         return self._attempts
 
     @property
@@ -96,12 +96,12 @@ class Result(Generic[T_co]):
 
     @property
     def outcome(self) -> Outcome[T_co]:
-        """`outcome.Value` or `outcome.Error`; for reading see `value` and `error`."""
+        """`outcome.Value` or `outcome.Error`; to read it, use `value` and `error`."""
         return Value(self._ended_with) if self.status == "ok" else Error(self._ended_with)
 
     @property
     def value(self) -> T_co:
-        """The value of an item that is ok; for any other this raises `error`."""
+        """The value of an item that is ok; any other raises `error`."""
         if self._status == "ok":
             value: T_co = self._ended_with
             return value
@@ -121,12 +121,12 @@ class Result(Generic[T_co]):
 
     @property
     def dropped(self) -> bool:
-        """Whether the value is `DROP`, so that the item is ok and there is nothing to keep."""
+        """Whether the value is `DROP`: the item is ok, with nothing to keep."""
         return self._ended_with is DROP
 
     @property
     def failed(self) -> bool:
-        """Whether it failed or timed out. Cancelled and skipped items did not fail."""
+        """Whether it failed or timed out. Cancelled and skipped items didn't fail."""
         return self.status in FAILURES
 
     @property
@@ -139,16 +139,16 @@ class Result(Generic[T_co]):
 
 
 class Hedges(NamedTuple):
-    """What second attempts, started beside late ones, cost and brought."""
+    """What second attempts, started beside late ones, cost and gained."""
 
     started: int = 0
     """How many there were."""
 
     won: int = 0
-    """How many answered before the attempt that they were started beside."""
+    """How many answered before the attempt they were started beside."""
 
     seconds_saved: float = 0.0
-    """About how much longer the items of those would have taken; see `Summary`."""
+    """Roughly how much longer their items would have taken; see `Summary`."""
 
 
 NO_HEDGES = Hedges()
@@ -156,13 +156,13 @@ NO_HEDGES = Hedges()
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """How many items ended as what. Reads well as text: ``print(results.summary())``."""
+    """How many items ended as what. Readable as text: ``print(results.summary())``."""
 
     total: int
     """Items that have a result."""
 
     ok: int
-    """Items with a value, degraded ones included."""
+    """Items with a value, including degraded ones."""
 
     failed: int
     """Items whose last attempt raised."""
@@ -183,24 +183,24 @@ class Summary:
     """Attempts over all items."""
 
     hedges: int
-    """Attempts that were started beside another one."""
+    """Attempts started beside another one."""
 
     hedges_won: int = 0
     """Hedges that answered before the attempt that was late."""
 
     hedge_seconds_saved: float = 0.0
-    """About how much longer the items of those would have taken without, summed over the items.
+    """Roughly how much longer their items would have taken without hedges, summed over the items.
 
-    An estimate, since the late attempt was cancelled. It is what attempts that had taken as long
-    took further, on average, as far as this fan-out saw it: those that ended, and those that were
-    cut, which had taken at least so long (Kaplan-Meier). What takes longer than anything that was
-    seen to end isn't counted, so it is rather too low, and 0 as long as nothing was seen."""
+    An estimate, since the late attempt was cancelled: how much longer attempts that had already
+    taken as long went on to take, on average, in this fan-out. It draws on those that ended and
+    those that were cut, which had taken at least that long (Kaplan-Meier). Time beyond the longest
+    attempt seen to end isn't counted, so it tends to be too low, and is 0 if none was seen."""
 
     seconds: float
     """From the first start to the last end."""
 
     run_seconds: float
-    """The sum over all items; against `seconds` it says how much ran side by side."""
+    """The sum over all items; compared with `seconds` it shows how much ran side by side."""
 
     def __str__(self) -> str:
         parts = [f"{self.ok:,} of {self.total:,} ok"]
@@ -217,7 +217,7 @@ class Summary:
 
 
 class Tally:
-    """Counts results as they come; flat, however many."""
+    """Counts results as they come, in constant memory."""
 
     def __init__(self) -> None:
         self.counts: dict[ResultStatus, int] = {}
@@ -242,11 +242,11 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """How many were counted."""
+        """How many have been counted."""
         return sum(self.counts.values())
 
     def summary(self, *, hedges: Hedges = NO_HEDGES, never_started: int = 0) -> Summary:
-        """Return what was counted so far, and so many more that were never started."""
+        """Return what has been counted so far, plus ``never_started`` more items."""
         counts = self.counts
         return Summary(
             total=self.ended + never_started,
@@ -302,7 +302,7 @@ class Results(Sequence[Result[T_co]]):
     ) -> None:
         self._results = tuple(results)
         self._tail = never_started
-        """The results of items that were never started, which come last; made when looked at."""
+        """The results of items never started, which come last; made when looked at."""
         self._hedges = hedges
         self.name = name
         self.status: RunStatus = status
@@ -353,7 +353,7 @@ class Results(Sequence[Result[T_co]]):
         return _rebuild, (tuple(self), self.name, self.status, self._hedges)
 
     def values(self) -> list[T_co]:
-        """Return the values of the items that are ok, in input order; without dropped ones."""
+        """Return the values of the items that are ok, in input order, without dropped ones."""
         return [
             result.value for result in self._results if result.status == "ok" and not result.dropped
         ]
@@ -375,7 +375,7 @@ class Results(Sequence[Result[T_co]]):
 
     @property
     def hedges(self) -> Hedges:
-        """What second attempts cost and brought; nothing for a part of the results."""
+        """What second attempts cost and gained; zero for a part of the results."""
         return self._hedges
 
     def summary(self) -> Summary:
@@ -400,7 +400,7 @@ class Results(Sequence[Result[T_co]]):
             )
 
     def _part(self, results: Iterable[Result[T_co]]) -> Results[T_co]:
-        # Without the hedges: how many belong to these items isn't known.
+        # Without the hedges: it isn't known how many belong to these items.
         return Results(results, name=self.name, status=self.status)
 
 
@@ -417,7 +417,7 @@ def fan_out_error(
     *,
     others: Sequence[Exception] = (),
 ) -> FanOutError[Exception]:
-    """Return one flat error with an entry per gap, its message naming the first."""
+    """Return one flat error with an entry per gap; its message names the first."""
     failures = [(gap, gap.error) for gap in gaps if isinstance(gap.error, Exception)]
     message = what
     if failures:

@@ -16,10 +16,10 @@ class FanOutStatistics:
     """Items that have been started and have not ended."""
 
     unread: int
-    """Results that wait for their reader."""
+    """Results waiting for their reader."""
 
     waiting: int = 0
-    """Items that were read ahead and wait for their turn; 0 without ``priority=``."""
+    """Items read ahead and waiting for their turn; 0 without ``priority=``."""
 
     waiting_by_priority: Mapping[float, int] = MappingProxyType({})
     """How many of those wait by priority, the largest first."""

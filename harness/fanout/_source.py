@@ -1,7 +1,7 @@
 """Where the items of a fan-out come from: any iterable or async iterable.
 
-A source is read lazily, by the engine only, and closed when the fan-out ends early: generators
-always, and of async iterators whatever has an ``aclose``. Files and other plain iterators, memory
+Only the engine reads a source, lazily, and closes it when the fan-out ends early: generators
+always, and async iterators that have an ``aclose``. Files and other plain iterators, memory
 channels and trio's other resources belong to whoever opened them, and are left open.
 """
 
@@ -23,7 +23,7 @@ import trio
 from trio.lowlevel import disable_ki_protection
 
 LASTING = (list, tuple, range, str, bytes)
-"""Sequences whose items are there at any time, and can be looked at by their index."""
+"""Sequences whose items can be looked at by index at any time."""
 
 
 class Exhausted(Exception):
@@ -31,9 +31,9 @@ class Exhausted(Exception):
 
 
 def ended(why: Exception) -> Exception:
-    """Return what to raise for the end of a source that was noted before.
+    """Return what to raise for the end of a source that was noted earlier.
 
-    A fresh `Exhausted`: one that is kept would keep the frames that it was raised in, and they it.
+    A fresh `Exhausted`: a stored one and the frames it was raised in would keep each other alive.
     """
     return Exhausted() if isinstance(why, Exhausted) else why
 
@@ -45,15 +45,15 @@ class SyncSource:
         self.size: int | None = _size_of(items)
         self.iterator: Iterator[Any] = iter(items)
         self.sequence: Sequence[Any] | None = None
-        """The items, if any of them can be looked at later on."""
+        """The items, if any of them can be looked at later."""
         if isinstance(items, Sequence) and type(items) in LASTING:
             self.sequence = items
             self.iterator = islice(self.iterator, self.size)
 
     def changed(self) -> RuntimeError | None:
-        """Return the error that says that the items became more or fewer meanwhile; else None.
+        """Return an error if the number of items has changed; else None.
 
-        How many there are is fixed at the start, whatever the limit: a policy counts on it.
+        The number is fixed at the start, whatever the limit: a policy counts on it.
         """
         if self.sequence is None or len(self.sequence) == self.size:
             return None
@@ -71,7 +71,7 @@ class SyncSource:
 
 
 class AsyncSource:
-    """Items of an async iterable. All methods are to be called by one task."""
+    """Items of an async iterable. One task must make all the calls."""
 
     def __init__(self, items: AsyncIterable[Any]) -> None:
         self.size: int | None = _size_of(items)
@@ -92,8 +92,8 @@ class AsyncSource:
 
     @disable_ki_protection
     async def close(self) -> None:
-        """Let the source clean up. The caller says for how long, with a scope from before the first
-        pull: one that is entered here would not nest with those a generator holds open."""
+        """Let the source clean up. The caller bounds it, with a scope from before the first pull:
+        one entered here would not nest with those a generator holds open."""
         if isinstance(self._iterator, trio.abc.AsyncResource):
             return  # It belongs to whoever opened it, and ``async for`` leaves it open too.
         close = getattr(self._iterator, "aclose", None)
@@ -104,7 +104,7 @@ class AsyncSource:
 def _size_of(items: object) -> int | None:
     try:
         return len(items) if isinstance(items, Sized) else None
-    except OverflowError:  # range(10**20) has a length that can't be told.
+    except OverflowError:  # range(10**20) has a length that `len` can't return.
         return None
 
 
@@ -119,7 +119,7 @@ def open_source(call: str, items: Any) -> Source:
     """
     if isinstance(items, AsyncIterable):
         return AsyncSource(items)
-    # Asked beforehand: a TypeError of the caller's own ``__iter__`` is not about what may be given.
+    # Checked first: a TypeError from the caller's ``__iter__`` is not about what may be given.
     if isinstance(items, Iterable) or hasattr(type(items), "__getitem__"):
         return SyncSource(items)
     advice = "call it" if callable(items) else "for a single item write [item]"

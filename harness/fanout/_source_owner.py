@@ -1,6 +1,6 @@
 """Pull an async source, and close it, in one task: its owner.
 
-The cancel scopes of a generator belong to the task that entered them, so no other may resume it.
+A generator's cancel scopes belong to the task that entered them, so no other task may resume it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.runs._cleanup import cleanup_deadline
 
 
 class Pulling(Room, Protocol):
-    """The fan-out that a source is pulled for."""
+    """The fan-out a source is pulled for."""
 
     def no_more_items(self) -> None:
         """Note that the source has been read to its end."""
@@ -40,16 +40,16 @@ class SourceOwner:
         self._parked: trio.lowlevel.Task | None = None
         """The task that pulls, while it waits for room."""
         self._pulling: trio.CancelScope | None = None
-        """Its scope while it waits for an item, for a stop to cancel."""
+        """Its scope while it waits for an item, so that a stop can cancel it."""
 
     def wake(self) -> None:
-        """Look again whether there is room."""
+        """Check again for room."""
         task, self._parked = self._parked, None
         if task is not None:
             trio.lowlevel.reschedule(task)
 
     def interrupt(self) -> None:
-        """Wait for no further item: the fan-out is over."""
+        """Stop waiting for items: the fan-out is over."""
         if self._pulling is not None:
             self._pulling.cancel()
         self.wake()
@@ -58,9 +58,9 @@ class SourceOwner:
     async def own(self, host: Pulling) -> None:
         """Pull items one after another, as there is room, and close the source at the end.
 
-        One scope around it all, and none around a single pull: a generator may hold scopes of its
-        own open while it yields, and scopes have to nest. For the same reason it is closed inside
-        that scope; unless a stop has cancelled the scope, and a generator has ended with that.
+        One scope surrounds it all, none a single pull: a generator may hold its own scopes open
+        while it yields, and scopes have to nest. For the same reason it is closed inside that
+        scope, unless a stop has cancelled the scope and so ended the generator.
         """
         interrupted = False
         try:
@@ -84,7 +84,7 @@ class SourceOwner:
                     await self._close(host)
 
     async def _pull_all(self, host: Pulling, scope: trio.CancelScope) -> None:
-        """Pull items until none is wanted, or all that came has been started.
+        """Pull items until none is wanted, or all that came have been started.
 
         Raises:
           Exhausted: if there are no more.

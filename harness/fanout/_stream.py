@@ -1,7 +1,7 @@
 """Read the results of a fan-out as they come, however many there are.
 
-The reader's code is the body of a block; the items run beside it in a task of their own, so a
-policy that ends the fan-out never cancels the reader. What was not read isn't lost: it is in
+The reader's code is the body of a block. The items run beside it in their own task, so a policy
+that ends the fan-out never cancels the reader. What was not read isn't lost: it is in
 `FanOutStream.results` after the block.
 """
 
@@ -38,7 +38,7 @@ ItemT = TypeVar("ItemT")
 T = TypeVar("T")
 
 READS_PER_CHECKPOINT = 64
-"""A reader that always finds a result ready still lets others run once in so many."""
+"""A reader that always finds a result ready still lets other tasks run once in this many."""
 
 
 def open_fan_out(
@@ -57,7 +57,7 @@ def open_fan_out(
     window: int | None = None,
     keep: bool = False,
 ) -> FanOutStream[T]:
-    """Like `fan_out`, with the results to be read one by one as they come::
+    """Like `fan_out`, but read the results one by one as they come::
 
         async with harness.open_fan_out(classify, tickets, limit=50) as stream:
             async for result in stream:
@@ -65,20 +65,20 @@ def open_fan_out(
 
     Args:
       fn, items, policy, limit, within, each, key, priority, journal, name: As for `fan_out`.
-      ordered: Whether to yield in input order; by default as the items end. Not together with
+      ordered: Whether to yield in input order; by default as the items end. Not allowed with
         ``priority``, which starts them in another order.
-      window: How many items may be pulled and not yet read: in flight, waiting to be read, or with
-        ``priority`` read ahead. By default twice ``limit``, and with ``priority`` at least
-        ``limit`` and the look-ahead. A reader that falls behind stops the pulling, so memory
+      window: How many items may be pulled and not yet read: in flight, waiting to be read or, with
+        ``priority``, read ahead. By default twice ``limit``, and with ``priority`` at least
+        ``limit`` plus the look-ahead. A reader that falls behind stops the pulling, so memory use
         stays flat.
-      keep: Whether `FanOutStream.results` has all results in the end, or what was not read.
+      keep: Whether `FanOutStream.results` ends up with all results, or only those not read.
 
     Raises:
       TypeError: if an argument has the wrong type.
       ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
       FanOutError: from the iteration if the policy is broken, or the items can't be read further;
         at the end of the block if nobody was reading.
-      JournalError: in the same way, if the journal can't be opened or written.
+      JournalError: likewise, if the journal can't be opened or written.
 
     Cancellation: leaving the block cancels what is in flight and waits for it.
     """
@@ -138,7 +138,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     @property
     def run(self) -> Run:
-        """The run of the fan-out: to cancel or stop it, or to listen to its events."""
+        """The fan-out's run: cancel it, stop it, or listen to its events."""
         if self._run is None:
             raise self._not_entered()
         return self._run
@@ -150,8 +150,8 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     @property
     def results(self) -> Results[T]:
-        """What was not read, in input order; with ``keep=True`` everything. Final after the block,
-        which then has a result for every item whose number was known beforehand.
+        """What was not read, in input order; with ``keep=True``, everything. Final after the block;
+        then there is a result for every item if the number of items was known beforehand.
 
         Raises:
           RuntimeError: before the block.
@@ -170,16 +170,16 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         )
 
     def cancel(self, key: Any, reason: str | None = None) -> bool:
-        """Cancel the item of this key alone, whatever it is doing; the others go on.
+        """Cancel only the item with this key, whatever it is doing; the others go on.
 
-        One in flight, or waiting for its next attempt, ends as cancelled, and no retry and no
-        fallback follows. One that was not started is skipped when its turn comes, and with a
-        journal is cancelled then: another session starts it. Several items of one key count as
-        one. What has ended stays as it is.
+        One in flight, or waiting for its next attempt, ends as cancelled, with no retry and no
+        fallback. One not yet started is skipped when its turn comes; with a journal it is cancelled
+        then, and another session starts it. Several items with one key count as one. What has
+        ended stays as it is.
 
         Args:
           key: The item's key: what ``key=`` returns for it, by default its index.
-          reason: In words, for its error and for dumps.
+          reason: Why, in words, for its error and for dumps.
 
         Returns:
           Whether it was in flight.
@@ -196,7 +196,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         return self._engine.call_off(key, reason or f"item {repr_of(key)} was called off")
 
     def summary(self) -> Summary:
-        """Return how many items ended as what so far, read or not; after the block, of all.
+        """Return how many items ended as what so far, read or not; after the block, for all.
 
         Raises:
           RuntimeError: before the block.
@@ -208,7 +208,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         )
 
     def statistics(self) -> FanOutStatistics:
-        """Return how many items are in flight, wait to be read, or wait for their turn.
+        """Return how many items are in flight, waiting to be read, or waiting for their turn.
 
         Raises:
           RuntimeError: before the block.
@@ -251,7 +251,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
     ) -> None:
         """Cancel what is in flight, and wait for it."""
         assert self._nursery_block is not None
-        # Then the items are cancelled from outside, too, and what they raise is told as by any
+        # Then the items are cancelled from outside too, and what they raise comes out as from any
         # nursery.
         cancelled = exc is not None and is_only_cancelled(exc)
         if not self._finished and not cancelled:
@@ -264,7 +264,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
                 raise telling from exc
         finally:
             self._closed = True
-            self._engine.hand_on = _nowhere  # Or each would keep the other alive.
+            self._engine.hand_on = _nowhere  # Else each would keep the other alive.
         if self._error is None or self._raised:
             return
         if exc is None or cancelled:
@@ -280,14 +280,14 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         """Return the next result, waiting for one.
 
         Raises:
-          StopAsyncIteration: if all were read.
+          StopAsyncIteration: if all have been read.
           FanOutError: once, if the policy is broken or the items can't be read further.
           JournalError: once, if the journal can't be opened or written.
           trio.BusyResourceError: if another task is waiting for a result of this stream.
           trio.ClosedResourceError: if the block has been left.
-          RuntimeError: if the block was not entered.
+          RuntimeError: if the block has not been entered.
 
-        Checkpoint: if no result is ready; and once in 64 that were.
+        Checkpoint: if no result is ready, and once in 64 results that are.
 
         Cancellation: no result is lost.
         """
@@ -347,7 +347,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
             self._wake_reader()
 
     def _skipped(self) -> list[Result[T]]:
-        """Return a result for each item that was never started; none before that is certain.
+        """Return a result for each item that was never started; none until that is certain.
 
         Made when asked for: a reader who leaves early seldom wants a million of them.
         """
@@ -378,7 +378,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     def _is_ready(self) -> bool:
         if self._join.broken and not self._raised:
-            return False  # The reader hears of a broken policy before anything else.
+            return False  # A broken policy comes before any result.
         unread = self._unread
         return self._next_index in unread if isinstance(unread, dict) else bool(unread)
 
@@ -404,4 +404,4 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
 
 def _nowhere(result: Result[Any]) -> None:
-    """Take a result of an engine that has none any more."""
+    """Discard a result that nobody is left to take."""

@@ -1,7 +1,7 @@
 """Hold the items between their look-up in a journal and their start, and say which is next.
 
-Plain bookkeeping for `JournalFeed`, without an `await`. Some leave without a start: what is
-done already waits here only until its result has been read.
+Plain bookkeeping for `JournalFeed`, without an `await`. Some leave without being started: an item
+already done waits here only until its result has been read.
 
 Invariant: an item is in exactly one place (to be read, being read, to be begun, being begun, begun,
 or suspected), and `count` is how many there are in all.
@@ -22,21 +22,21 @@ READ_AHEAD_AT_LEAST = 64
 """Items that may be looked up before their turn, so that what is done is read many at a time."""
 
 AHEAD_AT_MOST = 4
-"""Items that may be looked up, and begun, before their turn: so many times those in flight."""
+"""Items that may be looked up and begun before their turn, as a multiple of those in flight."""
 
 WORTH_BEGINNING_AHEAD = 1 / 50
-"""Attempts are recorded ahead if a record takes more than this part of an item's time. One that was
+"""Attempts are recorded ahead if a record takes more than this share of an item's time. One
 recorded ahead counts if the process dies, so it isn't done where it gains nothing."""
 
 AHEAD_OF_AN_EMPTY_SLOT = 32
 """Attempts recorded ahead along with those that slots wait for; more would hold these up."""
 
 RECORDS_AHEAD = 3
-"""How many records' time is covered by what is begun ahead: one may be under way when an attempt is
-added to the queue, and takes as long as its own; and some are slower than the mean."""
+"""How many records' time the attempts begun ahead cover: one record may be under way when an
+attempt joins the queue, its own takes as long again, and some are slower than the mean."""
 
 READ_AT_ONCE = 1_000
-"""Results that are read from the journal, and handed on, in one step."""
+"""Results read from the journal and handed on in one step."""
 
 
 class WaitingRoom:
@@ -49,27 +49,27 @@ class WaitingRoom:
         self._lookahead = None if priority is None else Lookahead(_of_met(priority))
         self._serial = priority is not None and priority.serial_by is not None
         self._numbers: dict[int, int] = {}
-        """What the look-ahead calls those that were taken from it, by index; with keys only."""
+        """What the look-ahead calls those taken from it, by index; with keys only."""
         self._beginning = 0
         self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
-        """How many may wait at most; without priorities, beside the window."""
+        """How many may wait at most; without priorities, on top of the window."""
         if priority is not None:
             self.depth = priority.lookahead
         self.count = 0
         """How many wait."""
         self.kept: deque[JournaledJob] = deque()
-        """Those that are done: their results are to be read."""
+        """Those that are done: their results have still to be read."""
         self.begun: deque[JournaledJob] = deque()
         """Those whose attempts are on disk."""
         self.suspects: deque[JournaledJob] = deque()
-        """Those that are to run with nothing else in flight."""
+        """Those that must run with nothing else in flight."""
         self.suspect: JournaledJob | None = None
-        """The one of them whose turn it is: it is being begun, or begun, or in flight."""
+        """The suspect whose turn it is: being begun, begun, or in flight."""
         self.item_seconds = Mean()
         """How long an item takes."""
         self.record_seconds = Mean()
-        """How long it takes until an attempt is on disk."""
+        """How long it takes to get an attempt on disk."""
 
     @property
     def chooses(self) -> bool:
@@ -88,7 +88,7 @@ class WaitingRoom:
     # What is done -----------------------------------------------------------------------------
 
     def to_read(self, places: float) -> list[JournaledJob]:
-        """Take those whose results are to be read next, for so many places.
+        """Take those whose results should be read next, for this many places.
 
         They count as waiting until `read`.
         """
@@ -97,28 +97,28 @@ class WaitingRoom:
         return self._reading
 
     def read(self) -> None:
-        """Let go of those that were read."""
+        """Let go of those that have been read."""
         self.count -= len(self._reading)
         self._reading = []
 
     # What is to run ---------------------------------------------------------------------------
 
     def put(self, job: JournaledJob) -> None:
-        """Add an item that is to run; it has been counted."""
+        """Add an item that is to run; it is already counted."""
         if self._lookahead is None:
             self._to_begin.append(job)
         else:
             self._lookahead.put(job)
 
     def next_to_begin(self, *, in_flight: int, places: float) -> list[JournaledJob]:
-        """Take the items that an attempt is to be recorded of now.
+        """Take the items whose attempts should be recorded now.
 
         For the free slots, and ahead where that is worth it; or a suspect, if it is the turn of
         one: `suspect` says so.
 
         Args:
           in_flight: How many items are in flight.
-          places: How many more there may be in flight or unread.
+          places: How many more may be in flight or unread.
         """
         if self.suspect is not None:
             return []
@@ -156,7 +156,7 @@ class WaitingRoom:
             self._lookahead.ended(self._numbers.pop(index))
 
     def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
-        """Take out all that wait, but for what is being begun.
+        """Take out all that wait, except what is being begun.
 
         Args:
           suspect_started: Whether the suspect, if it is the turn of one, has been started.
@@ -187,17 +187,17 @@ class WaitingRoom:
 
     def _ahead(self) -> int:
         """Return how many attempts to record before there is a slot for them."""
-        # With priorities the choice is made when an attempt is recorded, so that is made late.
+        # With priorities, recording an attempt makes the choice, so it is done late.
         if self._lookahead is not None:
             return 0
         item, record = self.item_seconds.value, self.record_seconds.value
-        if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended, and it is nan.
+        if not record > item * WORTH_BEGINNING_AHEAD:  # Also if nothing has ended and it is nan.
             return 0
         return math.ceil(min(AHEAD_AT_MOST, RECORDS_AHEAD * record / max(item, 1e-6)) * self.limit)
 
 
 class Mean:
-    """A mean that forgets: of late values, the latest counting most."""
+    """A mean that forgets: the latest values weigh most."""
 
     def __init__(self) -> None:
         self.value = math.nan
@@ -208,7 +208,7 @@ class Mean:
 
 
 def _of_met(priority: Priority) -> Priority:
-    """Return the priority of items for what was met of them."""
+    """Return a priority of items as one of the jobs made of them."""
     function, serial_by = priority.function, priority.serial_by
     return attrs.evolve(
         priority,

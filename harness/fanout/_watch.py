@@ -1,11 +1,11 @@
-"""Let something outside see how far fan-outs have come, without a word from them for each item.
+"""Let outside code see how far fan-outs have come, without a call per item.
 
-A fan-out that begins tells the watch of its context, if there is one, and again when it is over.
-In between the watch reads off counts that the engine has anyway, whenever it likes and from any
-thread. So nobody pays for a display that nobody looks at, and an item never pays for one.
+A fan-out tells the watch of its context, if there is one, when it begins and when it is over. In
+between, the watch reads counts that the engine keeps anyway, whenever it likes and from any thread.
+So a display that nobody looks at costs nothing, and no display costs anything per item.
 
-Fan-outs below a watched one aren't told: there may be thousands of them, and their work is that of
-an item which the watched one counts.
+Fan-outs below a watched one tell nothing: there may be thousands, and their work belongs to an item
+that the watched one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 
 class Counts(NamedTuple):
-    """How far a fan-out has come. Not made by attrs, which shows in ``import harness``."""
+    """How far a fan-out has come. Not an attrs class, which would slow ``import harness``."""
 
     total: int | None
     """How many items there are; None if that isn't known."""
@@ -41,7 +41,7 @@ class Watched(Protocol):
 
 
 class Watch(Protocol):
-    """What watches. Called by the fan-outs, in trio's thread."""
+    """Something that watches. The fan-outs call it, in trio's thread."""
 
     def begun(self, name: str, fan_out: Watched) -> None:
         """Hear that a fan-out begins."""
@@ -61,7 +61,7 @@ class _Nobody:
 
 
 NOBODY: Watch = _Nobody()
-"""Hides what is below from every watch. One is there, so nobody starts another."""
+"""Hides what is below from every watch. As there is one, nobody starts another."""
 
 watching: ContextVar[Watch | None] = ContextVar("harness.fanout.watching", default=None)
 """What watches the fan-outs that begin in this context."""
@@ -69,7 +69,7 @@ watching: ContextVar[Watch | None] = ContextVar("harness.fanout.watching", defau
 
 @contextmanager
 def watched_by(watch: Watch) -> Iterator[None]:
-    """Have ``watch`` told of the fan-outs that begin in the block, in tasks started there too."""
+    """Tell ``watch`` of the fan-outs that begin in the block, or in tasks started there."""
     token = watching.set(watch)
     try:
         yield

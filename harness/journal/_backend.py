@@ -1,8 +1,8 @@
 """What a database does for a journal. Plain synchronous code, for one thread at a time.
 
-What both databases share stands here: one transaction per group of records, the token that is
-looked for in each, the tables and their migrations. A database adds how it is opened, what its
-errors mean, and where its dialect differs. Statements are written with ``?``.
+Both databases share this: one transaction per group of records, the token checked in each, the
+tables and their migrations. A database adds how it is opened, what its errors mean, and where its
+dialect differs. Statements are written with ``?``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 Rows = Mapping[str, list[Any]]
-"""Rows for tables: of each the values, one row after the other. Not a tuple per row, since a
-hundred thousand of those a second keep Python's garbage collector busy."""
+"""Rows for tables: for each table the values, row after row. Not a tuple per row, since a hundred
+thousand of those a second keep Python's garbage collector busy."""
 
 
 class Backend(ABC):
-    """An opened journal file, or database on a server."""
+    """An open journal file, or database on a server."""
 
     types: ClassVar[Mapping[str, str]]
     begin_statement: ClassVar[str]
@@ -35,25 +35,25 @@ class Backend(ABC):
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        """What it is called in messages; no password in it."""
+        """Its name in messages, without a password."""
         self._owner: Owner | None = None
 
     # What a database adds ---------------------------------------------------------------------
 
     @abstractmethod
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the journal if there is none; to be closed if it fails.
+        """Open for writing, and create the journal if there is none; close it even if this fails.
 
         Raises:
-          JournalError: if that is not possible; nothing was changed then.
+          JournalError: if that is not possible; nothing has changed then.
         """
 
     @abstractmethod
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes; to be closed if it fails.
+        """Open for reading, even while another process writes; close it even if this fails.
 
         Raises:
-          JournalError: if there is no journal to be read.
+          JournalError: if there is no journal to read.
         """
 
     @abstractmethod
@@ -74,11 +74,11 @@ class Backend(ABC):
 
     @abstractmethod
     def vacuum(self) -> int:
-        """Give the room of deleted rows back to the disk; return how many bytes that was."""
+        """Give the space of deleted rows back to the disk; return how many bytes that was."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held; a second time does nothing."""
+        """Release what is held; a second call does nothing."""
 
     @abstractmethod
     def translate(self, error: Exception) -> Exception:
@@ -90,7 +90,7 @@ class Backend(ABC):
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Raise what an error of the database means for a journal in its place."""
+        """Raise, in place of a database error, what it means for a journal."""
         try:
             yield
         except Exception as error:
@@ -101,7 +101,7 @@ class Backend(ABC):
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Roll back if the block raises; as `translating` besides."""
+        """Roll back if the block raises; otherwise like `translating`."""
         with self.translating():
             try:
                 yield
@@ -124,7 +124,7 @@ class Backend(ABC):
     def transaction(self, work: Callable[[], T]) -> T:
         """Do some work, all of it or nothing: what it changes is durable when this returns.
 
-        What is changed must be the same if it is changed twice.
+        Making the changes twice must have the same effect as making them once.
         """
 
         def once() -> T:
@@ -143,7 +143,7 @@ class Backend(ABC):
             return rows
 
     def begin(self) -> None:
-        """Start a transaction that nobody else can write in, and look for our token.
+        """Start a transaction that nobody else can write in, and check for our token.
 
         Raises:
           JournalLockedError: if another process has put its own there.
@@ -157,7 +157,7 @@ class Backend(ABC):
             raise self.taken_over(text)
 
     def taken_over(self, text: str | None) -> JournalLockedError:
-        """Return the error for somebody else's token, or none, where ours should be."""
+        """Return the error for a foreign or missing token where ours should be."""
         return JournalLockedError(
             f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
             f"process ({self._owner}) was stopped or its lock was removed; nothing more is "
@@ -170,14 +170,14 @@ class Backend(ABC):
 
     def roll_back(self) -> None:
         """Undo the transaction, if there is one."""
-        # There may be no transaction, or no database any more; the first error is told.
+        # There may be no transaction, or no database any more; the first error is what counts.
         with suppress(Exception):
             self.execute("ROLLBACK")
 
     # The tables -------------------------------------------------------------------------------
 
     def prepare(self, owner: Owner) -> None:
-        """Make or migrate the tables if that is needed, and leave the owner's name in them."""
+        """Create or migrate the tables if needed, and leave the owner's name in them."""
         version = self.version()
         newest = len(_schema.MIGRATIONS)
         self.check_version(version, migrates=True)
@@ -200,7 +200,7 @@ class Backend(ABC):
         self.execute("INSERT INTO harness_meta VALUES ('version', ?)", (str(version),))
 
     def check_version(self, version: int | None, *, migrates: bool) -> None:
-        """Refuse what is no journal, or one of another version than can be used.
+        """Refuse what is no journal, or a journal whose version can't be used.
 
         Raises:
           JournalFormatError: if it is.

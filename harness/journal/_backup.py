@@ -1,7 +1,7 @@
-"""Copy a journal whole, also while a batch writes to it.
+"""Copy a whole journal, even while a batch writes to it.
 
-A copy by other means has to take the file and its WAL in the same moment. SQLite's own copying sees
-one state of both, and holds no writer up meanwhile.
+Any other way of copying has to take the file and its WAL at the same moment. SQLite's own copying
+sees one state of both, and doesn't hold up writers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from harness.journal._open import open_for_reading
 from harness.journal._sqlite import MARK, SqliteBackend
 
 BESIDE = ("", "-wal", "-journal", "-lock")
-"""What a journal of that name would have; ``-shm`` is nothing without a WAL."""
+"""Files a journal of that name would have; ``-shm`` means nothing without a WAL."""
 
 
 def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str]) -> int:
-    """Copy a journal file to a new one, as it is at one moment, also while a batch writes to it.
+    """Copy a journal file to a new one, as of one moment, even while a batch writes to it.
 
-    The copy is complete in one file. It appears under its name once it is on the disk.
+    The copy is complete in one file. It appears under its name once it is on disk.
 
     Args:
       source: The journal's file.
-      dest: The file to be made. Nothing may have that name.
+      dest: The file to create. Nothing may have that name.
 
     Returns:
       How large the copy is, in bytes.
@@ -36,7 +36,7 @@ def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str])
     Raises:
       JournalMissingError: if there is no journal ``source``.
       JournalFormatError: if it is no journal, or damaged.
-      JournalError: if ``dest`` is there already or can't be written, or ``source`` is on a server.
+      JournalError: if ``dest`` already exists or can't be written, or ``source`` is on a server.
     """
     copy = Path(os.path.abspath(dest))
     _refuse_existing(copy)
@@ -48,7 +48,7 @@ def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str])
             )
         part = copy.with_name(f"{copy.name}.{os.getpid()}.part")
         try:
-            # By hand, with the rights of the source: what is in it isn't everybody's.
+            # Created here with the source's permissions: its content isn't for everybody.
             mode = os.stat(source).st_mode & 0o777
             os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         except OSError as error:
@@ -66,7 +66,7 @@ def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str])
 
 
 def _copy(backend: SqliteBackend, part: Path) -> None:
-    # Not synced page by page: it has no name yet, and is synced once, as a whole.
+    # Not synced page by page: it has no name yet, and is synced once as a whole.
     address = f"file:{quote(str(part))}?mode=rw"
     with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
@@ -80,13 +80,13 @@ def _give_name(part: Path, copy: Path) -> None:
     """Move the file, never over another one."""
     _refuse_existing(copy)
     try:
-        os.link(part, copy)  # Which fails if there is one by now, as renaming wouldn't everywhere.
+        os.link(part, copy)  # Fails if one exists by now; renaming wouldn't everywhere.
     except FileExistsError:
         _refuse_existing(copy)
         raise
     except OSError:  # No hard links on that disk.
         os.rename(part, copy)
-    with contextlib.suppress(OSError):  # A folder can't be opened everywhere.
+    with contextlib.suppress(OSError):  # Not every system can open a folder.
         folder = os.open(copy.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,7 +1,7 @@
 """One fan-out's part of a journal: which items it has, and what is recorded of them.
 
-Items get their numbers here, in trio's thread: there is one writer, so nothing has to be asked of
-the database. Their rows are written with their first attempt.
+Items get their numbers here, in trio's thread: there is one writer, so the database needn't be
+asked. Their rows are written with their first attempt.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Write
 from harness.runs._keys import item_key
 
 READ_AT_ONCE = 200
-"""Endings that are asked for in one query."""
+"""Endings fetched in one query."""
 
 
 _TOKENS_AT_MOST = 10**15
-"""More are a mistake, and the sum of some such would be more than a database counts to."""
+"""More is a mistake, and the sum of a few such would be more than a database can count to."""
 
 _GIVEN_BACK = ("cancelled", "unstarted")
 
@@ -41,12 +41,12 @@ Ended = tuple[Entry, int | None, Ending]
 @attrs.define(eq=False)
 class _Entry(Entry):
     row: Row | None = None
-    """Its row, as long as it is not written."""
+    """Its row, until it is written."""
 
 
 @attrs.define(eq=False)
 class Numbers:
-    """Gives out the numbers of items and of events, which grow."""
+    """Gives out the growing numbers of items and events."""
 
     last_event: int
     last_item: int
@@ -68,7 +68,7 @@ class JournalBatch:
 
     name: str
     max_attempts: int | None
-    """Attempts that an item may have over all processes; None without a limit."""
+    """How many attempts an item may have over all processes; None without a limit."""
     _writer: Writer = attrs.field(alias="writer")
     _codec: Codec = attrs.field(alias="codec")
     _numbers: Numbers = attrs.field(alias="numbers")
@@ -78,26 +78,26 @@ class JournalBatch:
     _retry_failed: bool = attrs.field(alias="retry_failed")
     _clock: SteadyClock = attrs.field(alias="clock")
     _last_event: int = attrs.field(alias="last_event")
-    """The last number of an event before the journal was opened."""
+    """The last event number before the journal was opened."""
     _closed: Callable[[], None] | None = attrs.field(alias="closed")
     _origin: str = attrs.field(alias="origin")
-    """What the journal is called in every session, and in every copy."""
+    """The journal's name, the same in every session and every copy."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
-    """For items that were forgotten, by `forgotten_name`, how often."""
+    """How often items were forgotten, by `forgotten_name`."""
 
     @property
     def items(self) -> int:
-        """How many items there are from former sessions."""
+        """How many items earlier sessions left."""
         return self._index.items
 
     # What is known ----------------------------------------------------------------------------
 
     def find(self, key: Any, item: Any) -> Entry:
-        """Look an item up, and from then on refuse another one with its key.
+        """Look an item up, and refuse any later item with its key.
 
         Raises:
-          JournalKeyError: if the key is neither text nor a whole number, or is empty, or was found
-            before in this session.
+          JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
+            used in this session.
           JournalValueError: if the item has no content that can be compared with an earlier one.
           JournalClosedError: if the batch is closed.
         """
@@ -127,7 +127,7 @@ class JournalBatch:
         elif known.lost:
             entry.state = "in_flight"
             entry.alone = bool(known.alone)
-        # Else what is tried again is as open as if it had been cut short.
+        # Otherwise an item to be tried again is as open as if it had been cut short.
         if entry.state not in ("done", "failed"):
             entry.effects_key = self._effects_key(key_json, input_hash)
         return entry
@@ -135,11 +135,11 @@ class JournalBatch:
     def _effects_key(self, key_json: str, input_hash: bytes) -> str:
         """Return the idempotency key of an item that is going to run.
 
-        It is made of nothing that counts, so it is the same in a copy of the journal that an older
-        session left. An item that was forgotten begins another life, with another key.
+        It contains no counter, so it is the same in a copy of the journal that an older session
+        left. A forgotten item starts a new life, with a new key.
         """
         times = ""
-        if self._forgotten:  # As good as never.
+        if self._forgotten:  # Almost never.
             whole = self._forgotten.get(forgotten_name(self.name), "0")
             alone = self._forgotten.get(forgotten_name(self.name, key_json), "0")
             times = "" if whole == alone == "0" else f" {whole} {alone}"
@@ -184,7 +184,7 @@ class JournalBatch:
             )
         status, text, error_type, error_message, degraded, ended_at, seconds, begun_at = row
         if entry.ending is not None and entry.ending <= self._last_event:
-            # Of an earlier session, whatever the clock of its machine said.
+            # From an earlier session, whatever its machine's clock said.
             ended_at = min(ended_at, self._clock.made_at)
             begun_at = min(begun_at, ended_at)
         return Stored(
@@ -209,7 +209,7 @@ class JournalBatch:
 
         Checkpoint: always.
 
-        Cancellation: the attempts are recorded nevertheless, and count until they are ended.
+        Cancellation: the attempts are recorded anyway, and count until they are ended.
         """
         rows, numbers = self._begin(entries, alone)
         await self._writer.recorded(rows)
@@ -242,7 +242,7 @@ class JournalBatch:
 
         Checkpoint: always.
 
-        Cancellation: the ending is recorded nevertheless; only the wait ends.
+        Cancellation: the ending is recorded anyway; only the wait ends.
         """
         await self._writer.recorded(self._end([(entry, attempt, ending)]))
 
@@ -250,7 +250,7 @@ class JournalBatch:
         """Record how attempts ended; ``then`` is called in trio's thread once that is durable.
 
         Args:
-          ended: For each what `end` takes.
+          ended: For each, what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
         """
         part: list[Ended] = []
@@ -267,10 +267,10 @@ class JournalBatch:
         self._writer.record(self._end(part), then)
 
     async def flush(self) -> None:
-        """Wait until all that was recorded before is durable.
+        """Wait until everything recorded before is durable.
 
         Raises:
-          JournalError: if it can't be made so.
+          JournalError: if it can't be made durable.
 
         Checkpoint: always.
 
@@ -288,14 +288,14 @@ class JournalBatch:
         return await self._writer.ask(lambda backend: totals_of(backend, self._batch))
 
     async def close(self) -> None:
-        """Let another fan-out open the batch; waits until all that was recorded is durable.
+        """Wait until all that was recorded is durable, and let another fan-out open the batch.
 
         Raises:
-          JournalError: if it can't be made so.
+          JournalError: if it can't be made durable.
 
         Checkpoint: always.
 
-        Cancellation: the batch is closed nevertheless; only the wait ends.
+        Cancellation: the batch is closed anyway; only the wait ends.
         """
         closed, self._closed = self._closed, None
         if closed is not None:
@@ -342,7 +342,7 @@ class JournalBatch:
                 words_to_text(ending.error_type),
                 words_to_text(ending.error_message),
                 min(ending.tokens, _TOKENS_AT_MOST),
-                # Nan is no number to a database, and one item's must not cost the journal.
+                # Databases don't take nan as a number, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
             )
             if is_final:

@@ -1,8 +1,8 @@
 """How keys, inputs and values become text and hashes.
 
 Keys are kept as JSON, so that ``1`` and ``"1"`` differ. Values are JSON too, unless the caller
-brings ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json``
-writes and reads them: an answer that was paid for isn't lost over one.
+gives ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json`` writes
+and reads them: an answer that was paid for isn't lost over one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from harness._words import error_in_words, repr_of
 from harness.errors import JournalKeyError, JournalValueError
 
 DIGEST_BYTES = 16
-"""Of a billion keys two are mistaken for each other once in 10 ** 20 times."""
+"""Among a billion keys, the chance of mistaking one for another is 1 in 10 ** 20."""
 
 VALUE_BYTES_AT_MOST = 500_000_000
-"""SQLite and PostgreSQL hold a billion; of which a row and a message need some, too."""
+"""SQLite and PostgreSQL hold a billion, and the row and the message need some of those."""
 
 WORDS_AT_MOST = 1 << 20
-"""Characters of what an error says. Some quote all that they were given."""
+"""Characters kept of an error's words. Some errors quote all they were given."""
 
 
 def _to_text(encoder: json.JSONEncoder) -> Callable[[Any], str]:
-    """Return what does the same as ``encoder.encode``, which makes a new C encoder for each value.
+    """Return a function like ``encoder.encode``, which makes a new C encoder for each value.
 
-    That takes as long as to encode a small one, and there are two per item.
+    Making one takes as long as encoding a small value, and there are two values per item.
     """
     write_string = encode_basestring_ascii if encoder.ensure_ascii else encode_basestring
     try:
@@ -40,13 +40,13 @@ def _to_text(encoder: json.JSONEncoder) -> Callable[[Any], str]:
         sample = {"b": [1.5, None], "a": "\u00e9"}
         if "".join(encode(sample, 0)) != encoder.encode(sample):
             raise TypeError
-    except (AttributeError, TypeError):  # Another Python than CPython, or one that has changed.
+    except (AttributeError, TypeError):  # Not CPython, or a version that differs.
         return encoder.encode
     return lambda value: "".join(encode(value, 0))
 
 
-# What contains itself ends in a RecursionError: a table of what is being encoded would keep what
-# an error left in it.
+# A value that contains itself ends in a RecursionError: a table of what is being encoded would keep
+# what an error left in it.
 _to_canonical_json = _to_text(
     json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 )
@@ -72,7 +72,7 @@ def key_to_json(key: Any) -> str:
     Raises:
       JournalKeyError: if it can't be one.
     """
-    # Most keys by far, and there is one per item.
+    # By far most keys, and there is one per item.
     if type(key) is str and key:
         return encode_basestring_ascii(key)
     if type(key) is int:
@@ -89,7 +89,7 @@ def key_to_json(key: Any) -> str:
 def _digits(key: int) -> str:
     try:
         return repr(key)
-    except ValueError as error:  # Python doesn't write numbers of thousands of digits.
+    except ValueError as error:  # Python won't write numbers with thousands of digits.
         raise JournalKeyError(
             f"key= returned a number that is too long to be written ({error}); with a journal a "
             "key is a text or a whole number, the same in every session: take a hash of it"
@@ -108,7 +108,7 @@ def digest_of_key(batch: int, key_json: str) -> bytes:
 
 
 def words_to_text(words: str | None) -> str | None:
-    """Return an error's words as every database takes them, whatever an exception quotes."""
+    """Return an error's words in a form every database takes, whatever an exception quotes."""
     if words is None:
         return None
     if len(words) > WORDS_AT_MOST:
@@ -123,7 +123,7 @@ def _size(text: str) -> int:
 
 
 class Codec:
-    """Writes values as text and reads them again."""
+    """Writes values as text and reads them back."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Codec:
 
     @property
     def is_own(self) -> bool:
-        """Whether the caller brought ``encode`` and ``decode``."""
+        """Whether the caller gave ``encode`` and ``decode``."""
         return self._own
 
     def encode(self, value: Any) -> tuple[str, Any]:
@@ -149,7 +149,7 @@ class Codec:
         try:
             text = self._to_text(value)
             if not self._own and isinstance(text, str) and text.isascii():
-                # Most values by far: what comes back is the same, so nothing can be lost.
+                # By far most values: what comes back is the same, so nothing can be lost.
                 decoded = _from_json(text)[0]
                 if decoded == value and len(text) <= VALUE_BYTES_AT_MOST:
                     return text, decoded
@@ -162,7 +162,7 @@ class Codec:
             if not text.isascii():
                 try:
                     text.encode()
-                except UnicodeEncodeError:  # Half of a surrogate pair, as broken input brings.
+                except UnicodeEncodeError:  # Half a surrogate pair, from broken input.
                     if self._own:
                         raise
                     text = json.dumps(value)
@@ -194,20 +194,20 @@ class Codec:
     def hash_input(self, item: Any) -> bytes:
         """Return a hash of the item's content, the same in every process.
 
-        Plain data is hashed as JSON with its fields in order; what JSON would take for something
-        else, such as a tuple or a dict of numbers, and dataclasses and the like by
-        `harness.fanin.content_hash`, which takes ten times as long; the rest as ``encode``
+        Plain data is hashed as JSON with its fields in order. What JSON would take for something
+        else, such as a tuple or a dict of numbers, is hashed by `harness.fanin.content_hash`, which
+        takes ten times as long; so are dataclasses and the like. The rest is hashed as ``encode``
         writes it. So two items that ``==`` tells apart have two hashes.
 
         Raises:
-          JournalValueError: if there is no content to be seen.
+          JournalValueError: if there is no visible content.
         """
         text = ""
         is_plain: object = False
         try:
             text = _to_canonical_json(item)
             is_plain = _from_json(text)[0] == item
-        except Exception:  # Of whatever class: an item may be anybody's own.
+        except Exception:  # Any class: an item may be of anybody's type.
             is_plain = False
         if is_plain is not True:
             text = "content " + self._content_of(item)
@@ -218,7 +218,7 @@ class Codec:
             return content_hash(item, exact=True)
         except Exception as error:
             if not self._own:
-                # The advice of `content_hash` is for those who merge values.
+                # The advice of `content_hash` is for people merging values.
                 known = type(error) is TypeError
                 why = str(error).split(";")[0] if known else error_in_words(error)
                 raise JournalValueError(

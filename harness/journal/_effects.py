@@ -1,11 +1,11 @@
 """The journal's record of effects: what was intended, and what came back.
 
 Implements `harness.shared.EffectStore`. An effect is *intended* on disk before it begins, and
-*done* or *failed* after it came back. What is intended without an ending is unknown: its process
-died in between, or the record of its ending was lost.
+*done* or *failed* after it came back. If it is intended and has no ending, its outcome is unknown:
+its process died in between, or the record of its ending was lost.
 
-One row per effect, updated in place. What is asked while a commit is under way is looked up, and
-recorded, by one statement each for all of it, and shares the next commit.
+One row per effect, updated in place. All questions that arrive during a commit are looked up with
+one statement, recorded with another, and share the next commit.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class JournalEffects:
     _writer: Writer = attrs.field(alias="writer")
     _codec: Codec = attrs.field(alias="codec")
     effects_under_way: dict[Hashable, object] = attrs.field(factory=dict, init=False)
-    """For each effect that goes on now, which `Once` has it; see `EffectStore`."""
+    """For each effect under way, which `Once` has it; see `EffectStore`."""
     _taken: set[int] | None = attrs.field(default=None, init=False)
-    """Hashes of all idempotency keys, since the first new effect. For the writer's thread."""
+    """Hashes of all idempotency keys, from the first new effect on. For the writer's thread."""
     _last_effect: int = attrs.field(default=0, init=False)
-    """The number of the latest effect; known together with those."""
+    """The number of the latest effect; known when the hashes are."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
         """Record that the effect is about to begin, and return what was known of it before.
 
         Args:
           key: Names the effect.
-          idempotency_key: What it is to have if it is new. If it is a `DefaultKey`, and another
-            effect has it, one is made from it.
+          idempotency_key: The key it gets if it is new. If this is a `DefaultKey` that another
+            effect has, a new one is made from it.
 
         Raises:
-          JournalKeyError: if ``key`` is none that stays the same from process to process.
+          JournalKeyError: if ``key`` would not stay the same from process to process.
           JournalError: if the intention can't be made durable.
 
         Checkpoint: always.
@@ -109,7 +109,7 @@ class JournalEffects:
     def _answer(
         self, backend: Backend, asked: list[_Intention | _End]
     ) -> list[outcome.Outcome[Any]]:
-        """Answer each with what is now known of its effect, and record all in one transaction."""
+        """Answer each with what is now known of its effect; record all in one transaction."""
         if self._taken is None:
             rows = backend.fetch("SELECT id, idempotency_key FROM harness_effects")
             self._last_effect = max((int(number) for number, _ in rows), default=0)
@@ -127,7 +127,7 @@ class JournalEffects:
                 for row in backend.execute(_look_up(len(part)), part).fetchall():
                     book.known[row[1]] = tuple(row)
             if before and before.items() <= book.known.items():
-                # A server had it, and its connection was lost before it could say so.
+                # A server had it, but the connection was lost before it could say so.
                 book.offered = {hash(row[2]) for row in before.values()}
                 book.last = max(book.last, *(row[0] for row in before.values()))
                 return answers
@@ -145,7 +145,7 @@ class JournalEffects:
 
 
 class _Book:
-    """What is known of some effects, and which of that has changed."""
+    """What is known of some effects, and what of it has changed."""
 
     def __init__(self, taken: set[int], last: int) -> None:
         self._taken = taken
@@ -153,9 +153,9 @@ class _Book:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was changed; a transaction may be begun a second time."""
+        """Forget what was changed; a transaction may begin a second time."""
         self.known: dict[str, Row] = {}
-        """By key, the rows in the order of `COLUMNS`."""
+        """The rows by key, in the order of `COLUMNS`."""
         self.changed: dict[str, None] = {}
         self.offered: set[int] = set()
         """Hashes of the idempotency keys of new effects."""
@@ -168,7 +168,7 @@ class _Book:
         return hashed in self._taken or hashed in self.offered
 
     def put(self, row: Row) -> None:
-        """Note how a row is from now on."""
+        """Note the new state of a row."""
         self.known[row[1]] = row
         self.changed[row[1]] = None
 
@@ -181,7 +181,7 @@ class _Intention:
     offered: str
 
     def answer(self, book: _Book) -> tuple[Any, str, Any]:
-        """Return the state that was there, its idempotency key, and the text of its value."""
+        """Return the earlier state, its idempotency key, and the text of its value."""
         if self.key in book.known:
             number, key, idempotency_key, state, value, _, _ = book.known[self.key]
             if state == "intended":
@@ -192,8 +192,8 @@ class _Intention:
             return "done", idempotency_key, value
         idempotency_key = str(self.offered)
         if isinstance(self.offered, DefaultKey) and book.is_taken(idempotency_key):
-            # The effect of an item that asks first gets the item's own key. Another one asked
-            # first in a process that has ended: to the receiver this would be a repetition of that.
+            # An item's first effect to ask gets the item's own key. Another one asked first in a
+            # process that has ended; with its key this would look like a repeat to the receiver.
             idempotency_key += f":{blake2b(self.key.encode(), digest_size=4).hexdigest()}"
         book.last += 1
         book.offered.add(hash(idempotency_key))
@@ -243,10 +243,10 @@ def _put(rows: int) -> str:
 
 
 def effect_key_to_json(key: Any) -> str:
-    """Return the text of an effect's key: of plain data, such as a text or a tuple of texts.
+    """Return the text of an effect's key: plain data, such as a text or a tuple of texts.
 
     Raises:
-      JournalKeyError: if it is none.
+      JournalKeyError: if it is anything else.
     """
     try:
         text = json.dumps(key, sort_keys=True, allow_nan=False)

@@ -1,8 +1,8 @@
 """The one statement that appends a group of records to several tables of SQLite.
 
-A statement inserts into one table; so these insert into a view of no rows, and triggers pass each
-row on to the table that it is for. Both are the connection's own and not in the file. The token of
-the writer is looked for on the way: without it a trigger fails, and with it the whole statement.
+A statement inserts into one table only, so these insert into a view with no rows, and triggers pass
+each row on to its table. Both belong to the connection and are not in the file. The writer's token
+is checked on the way: without it a trigger fails, and with the trigger the whole statement.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from harness.journal._backend import Rows
 from harness.journal._schema import COLUMNS
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Rows of each table that a statement can take; it is padded up to the next of these with rows of
-nothing. Each is prepared once."""
+"""Rows of each table that a statement can take; it is padded to the next of these sizes with empty
+rows. Each is prepared once."""
 
 _WIDTH = max(len(columns) for columns in COLUMNS.values())
 _VALUES = [f"v{number}" for number in range(1, _WIDTH + 1)]
@@ -51,15 +51,15 @@ class Append(NamedTuple):
     statement: str
     values: list[Any]
     rows: int | None
-    """How many rows it inserts if the token is ours; None if it fails by itself if it isn't."""
+    """How many rows it inserts if the token is ours; None if it fails by itself otherwise."""
 
 
 def appends(rows: Rows, token: str) -> list[Append]:
-    """Return the statements that append rows; mostly one.
+    """Return the statements that append rows; usually one.
 
     Args:
       rows: The rows.
-      token: What has to stand in the journal as its owner.
+      token: What the journal must have as its owner.
     """
     found: list[Append] = []
     start = 0
@@ -92,7 +92,7 @@ def appends(rows: Rows, token: str) -> list[Append]:
 
 @cache
 def _insert(table: str, size: int) -> str:
-    """Return the statement that takes so many rows of one table, and a token."""
+    """Return the statement that takes this many rows of one table, and a token."""
     columns = COLUMNS[table]
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM {_rows(len(columns), size)} AND "
@@ -102,7 +102,7 @@ def _insert(table: str, size: int) -> str:
 
 @cache
 def _insert_group(tables: tuple[str, ...], size: int) -> str:
-    """Return the statement that takes a token, and so many rows of each of the tables."""
+    """Return the statement that takes a token, and this many rows of each table."""
     selects = [f"SELECT 'token', ?{', NULL' * (_WIDTH - 1)}"]
     for table in tables:
         width = len(COLUMNS[table])

@@ -1,13 +1,12 @@
-"""Find an item of a batch by its key, without a thought of how many there are.
+"""Find an item of a batch by its key, however many there are.
 
 The journal itself has no index by key. Keys come in any order, so each new one would change a page
-somewhere in the middle of such an index, and every commit would write those pages: measured at
-eight times the cost. Instead each session builds one in a private temporary database, which is
-never synced and vanishes with the process; its memory is bounded, the rest is on disk. It is asked
-in trio's own thread: an answer takes microseconds, going to a thread and back takes ten times as
-long.
+somewhere in the middle of the index, and every commit would write those pages: measured at eight
+times the cost. Instead each session builds one in a private temporary database, which is never
+synced and vanishes with the process; its memory is bounded, the rest is on disk. It is queried in
+trio's own thread: an answer takes microseconds, going to a thread and back ten times as long.
 
-One for both backends, so a batch on a server is looked up as fast.
+Both backends share it, so a batch on a server is looked up just as fast.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CACHE_KIB = 8_192
 """Memory for the pages of one index."""
 
 FOUND_IN_MEMORY = 50_000
-"""So many of the keys that were found are kept in a set, some 5 MB, before they go to disk."""
+"""How many found keys are kept in a set, some 5 MB, before they go to disk."""
 
 COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone"
 
@@ -30,13 +29,13 @@ FILL = f"INSERT OR REPLACE INTO known ({COLUMNS}) "
 
 
 class Known(NamedTuple):
-    """What former sessions recorded of an item."""
+    """What earlier sessions recorded of an item."""
 
     item: int
     input_hash: bytes
     attempts: int
     lost: int
-    """Attempts without an ending; none if the item ended after all of them were begun."""
+    """Attempts with no ending; none if the item ended after all of them had begun."""
     ending: int | None
     status: str | None
     """The status of that ending."""
@@ -50,16 +49,16 @@ class KeyIndex:
     def __init__(self) -> None:
         self._connection: sqlite3.Connection | None = None
         self.items = 0
-        """How many items former sessions recorded; once it is filled."""
+        """How many items earlier sessions recorded; set once it is filled."""
         self._found: set[bytes] = set()
         self._found_on_disk = False
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """Its database, opened when it is needed: a new batch of few items needs none."""
+        """Its database, opened when needed: a new batch of few items needs none."""
         if self._connection is None:
-            # An empty name: a file of SQLite's own, deleted as soon as it is made. Opened in one
-            # thread and asked in another, never in two at once.
+            # An empty name gives a private file, deleted as soon as it is made. It is opened in one
+            # thread and queried in another, never in two at once.
             self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
                 self._connection.execute(f"PRAGMA {setting}")
@@ -110,7 +109,7 @@ class KeyIndex:
         return self.connection.execute(query, (digest,)).fetchone() is not None
 
     def _spill(self) -> None:
-        """Move the set to disk: sorted, which is ten times as fast as one by one."""
+        """Move the set to disk, sorted: ten times as fast as one by one."""
         self.connection.execute("BEGIN")
         rows = [(digest,) for digest in sorted(self._found)]
         self.connection.executemany("INSERT INTO found VALUES (?)", rows)
@@ -119,6 +118,6 @@ class KeyIndex:
         self._found_on_disk = True
 
     def close(self) -> None:
-        """Drop it, and its file."""
+        """Drop it and its file."""
         if self._connection is not None:
             self._connection.close()

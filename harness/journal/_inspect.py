@@ -1,8 +1,8 @@
 """Look into a journal from outside, and change what the next session will do.
 
-`read_journal` opens it for reading, also while a batch writes to it. `edit_journal` takes the lock
-of the one writer, to have items tried again or forgotten. Both are plain synchronous code, for the
-command line and for notebooks.
+`read_journal` opens it for reading, even while a batch writes to it. `edit_journal` takes the
+writer's lock, to have items tried again or forgotten. Both are plain synchronous code, for the
+command line and notebooks.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from harness.journal._queries import (
 from harness.journal._totals import totals_of
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
-"""What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it runs now or its
+"""What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
 process died; or ``"open"``: cut short, or to be tried again."""
 
 ROWS_PER_CHANGE = 500
-"""Keys that are dealt with in one statement."""
+"""Keys handled in one statement."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,10 +55,10 @@ class BatchInfo:
     """The full name of the function."""
 
     version: str | None
-    """The version of the code, as `open_journal` was told; None if it wasn't."""
+    """The version of the code, as given to `open_journal`; None if none was."""
 
     settings: dict[str, Any]
-    """What else decided its answers, such as options of the command line."""
+    """What else decided its answers, such as command-line options."""
 
     created_at: float
     """When it was first opened, in seconds since the epoch."""
@@ -75,7 +75,7 @@ class JournalItem:
     """What a journal knows of an item."""
 
     key: str | int
-    """By what it is known in every session."""
+    """Its key, the same in every session."""
 
     status: ItemStatus
     """What it came to."""
@@ -112,7 +112,7 @@ class JournalReader:
         """The path of the file, or the address of the database without its password."""
 
     def batches(self) -> list[BatchInfo]:
-        """Return the batches, in the order in which they were made."""
+        """Return the batches, in the order they were made."""
         rows = self._backend.fetch(
             """
             SELECT b.name, b.target, b.version, b.settings, b.created_at, l.started_at,
@@ -146,7 +146,7 @@ class JournalReader:
         return totals_of(self._backend, self._number_of(batch))
 
     def counts(self, batch: str) -> dict[ItemStatus, int]:
-        """Return how many items came to what; only what there is.
+        """Return how many items came to what, without zeros.
 
         Raises:
           JournalError: if there is no such batch.
@@ -158,11 +158,11 @@ class JournalReader:
     def items(
         self, batch: str, statuses: Iterable[ItemStatus] | None = None
     ) -> Iterator[JournalItem]:
-        """Yield a batch's items in the order in which they were first begun.
+        """Yield a batch's items in the order they were first begun.
 
         Args:
           batch: Its name.
-          statuses: Only items that came to one of these; by default all.
+          statuses: Only items that came to one of these; all by default.
 
         Raises:
           JournalError: if there is no such batch.
@@ -243,7 +243,7 @@ class JournalEditor(JournalReader):
 
         Args:
           batch: Its name.
-          keys: The items; by default all that failed or timed out.
+          keys: The items; all that failed or timed out by default.
 
         Returns:
           How many were reopened: those that had an ending or an attempt.
@@ -260,7 +260,7 @@ class JournalEditor(JournalReader):
             items = self._numbers_of(number, batch, keys)
         last, _ = last_numbers(self._backend)
         now = time.time()
-        # An ending that is none: it ends what came before, and the item begins anew.
+        # Not a real ending: it closes what came before, and the item starts over.
         rows: list[Any] = []
         for event, item in enumerate(items, last + 1):
             rows += event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0
@@ -268,7 +268,7 @@ class JournalEditor(JournalReader):
         return len(items)
 
     def has(self, batch: str, key: str | int) -> bool:
-        """Return whether a batch has an item with the key; a number and its text are different.
+        """Return whether a batch has an item with the key; a number and its text differ.
 
         Raises:
           JournalError: if there is no such batch.
@@ -281,11 +281,11 @@ class JournalEditor(JournalReader):
     def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
         """Delete items and all that is recorded of them, from the totals too.
 
-        If they run again their effects have new keys, so these are had again; `retry` keeps them.
+        If they run again their effects get new keys, so these happen again; `retry` keeps the keys.
 
         Args:
           batch: Its name.
-          keys: The items; by default the whole batch.
+          keys: The items; the whole batch by default.
 
         Returns:
           How many items were deleted.
@@ -313,19 +313,19 @@ class JournalEditor(JournalReader):
     def forget_before(self, when: float, batch: str | None = None) -> int:
         """Delete what ended before a moment, and all that is recorded of it, from the totals too.
 
-        What hasn't ended stays, and so does every effect: it would be had again. Of a batch of
-        which nothing is left, and that wasn't opened since, the name goes as well. The room in the
-        file is used again; to make the file smaller, call `vacuum` then.
+        What hasn't ended stays, and so does every effect, which would otherwise happen again. A
+        batch with nothing left that hasn't been opened since loses its name as well. The space in
+        the file is reused; to make the file smaller, call `vacuum` afterwards.
 
         Args:
           when: In seconds since the epoch, such as ``time.time() - 90 * 86_400``.
-          batch: The name of one batch; by default all.
+          batch: The name of one batch; all by default.
 
         Returns:
           How many items were deleted.
 
         Raises:
-          ValueError: if ``when`` is no moment.
+          ValueError: if ``when`` isn't a moment.
           JournalError: if there is no such batch; nothing is changed then.
         """
         if not math.isfinite(when):
@@ -335,7 +335,7 @@ class JournalEditor(JournalReader):
             )
         chosen = [one for one in self.batches() if batch in (None, one.name)]
         if batch is not None and not chosen:
-            self._number_of(batch)  # Which says what there is.
+            self._number_of(batch)  # Its error lists the batches.
         count = 0
         changes = keep_last_numbers(*last_numbers(self._backend))
         for info in chosen:
@@ -357,12 +357,12 @@ class JournalEditor(JournalReader):
         return count
 
     def vacuum(self) -> int:
-        """Give the room of what was deleted back to the disk, which `forget` alone doesn't.
+        """Give the space of what was deleted back to the disk, which `forget` alone doesn't.
 
-        The whole journal is written anew; meanwhile that takes as much room on the disk again.
+        The whole journal is rewritten, which temporarily takes as much disk space again.
 
         Returns:
-          How many bytes smaller it is.
+          How many bytes smaller the journal is.
         """
         return self._backend.vacuum()
 
@@ -393,7 +393,7 @@ class JournalEditor(JournalReader):
 
 
 def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:
-    """Return the statements that delete items of a batch, and what is recorded of them."""
+    """Return the statements that delete a batch's items and what is recorded of them."""
     changes: list[tuple[str, Row]] = []
     for part in _parts(digests):
         places = ", ".join("?" * len(part))
@@ -402,7 +402,7 @@ def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:
 
 
 def _deletions_where(condition: str, row: Row) -> list[tuple[str, Row]]:
-    """Return the statements that delete such items, and what is recorded of them."""
+    """Return the statements that delete matching items and what is recorded of them."""
     items = f"harness_items WHERE {condition}"
     return [
         (f"DELETE FROM harness_attempts WHERE item IN (SELECT id FROM {items})", row),
@@ -418,7 +418,7 @@ def _parts(digests: list[bytes]) -> Iterator[list[bytes]]:
 
 @contextmanager
 def read_journal(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
-    """Open a journal for reading, also while another process writes to it.
+    """Open a journal for reading, even while another process writes to it.
 
     Args:
       path: As for `open_journal`.
@@ -436,7 +436,7 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
     """Open a journal for changes, as its one writer.
 
     Args:
-      path: As for `open_journal`; but there has to be one.
+      path: As for `open_journal`, but the journal must exist.
 
     Raises:
       JournalLockedError: if a batch is writing to it; the message names its process.
@@ -444,6 +444,6 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
       JournalError: if it isn't there or can't be written to.
     """
     name = os.fspath(path)
-    open_for_reading(name).close()  # Opening for writing would make one.
+    open_for_reading(name).close()  # Opening for writing would create one.
     with closing(open_for_writing(name, this_process())) as backend:
         yield JournalEditor(backend)

@@ -1,4 +1,4 @@
-"""The journal as a program holds it, from `open_journal` to the end of its block."""
+"""The journal as a program uses it, from `open_journal` to the end of its block."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ class Journal(JournalEffects):
     name: str
     """The path of the file, or the address of the database without its password."""
     version: str | None
-    """The version of the code, as `open_journal` was told."""
+    """The version of the code, as given to `open_journal`."""
     max_attempts: int | None
-    """Attempts that an item may have over all processes; None without a limit."""
+    """How many attempts an item may have over all processes; None without a limit."""
     retry_failed: bool
     """Whether failed items are tried again."""
     force: bool
-    """Whether to go on with batches of other code or settings."""
+    """Whether to go on with batches from other code or settings."""
 
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
     _last_event_before: int = attrs.field(alias="last_event_before")
-    """The last number of an event before this opening."""
+    """The last event number before this opening."""
     _clock: SteadyClock = attrs.field(factory=SteadyClock, init=False)
     _open_batches: set[str] = attrs.field(factory=set[str], init=False)
     _opened: set[str] = attrs.field(factory=set[str], init=False)
-    """Names of the batches that were opened so far."""
+    """Names of the batches opened so far."""
     _opened_in: str | None = attrs.field(factory=lambda: _run_id(), init=False)
-    """In which run it was opened; None outside of any."""
+    """The run in which it was opened; None outside any."""
     _indexes: set[KeyIndex] = attrs.field(factory=set[KeyIndex], init=False)
 
     def __repr__(self) -> str:
@@ -82,10 +82,10 @@ class Journal(JournalEffects):
     def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
         """Return what the engine of a fan-out needs to write here.
 
-        For `fan_out`, which so loads it only where there is a journal.
+        For `fan_out`, so that this is loaded only where there is a journal.
         """
         batch = batch_of(plan) if batch is None else batch
-        # The caller's own encode= and decode= are for values of every kind.
+        # The caller's encode= and decode= handle values of every kind.
         if batch.form is None or self._codec.is_own:
             return books_for(self, plan, source, batch)
         formed = _JournalOfForm(self, FormedCodec(batch.form))
@@ -98,12 +98,12 @@ class Journal(JournalEffects):
         settings: Mapping[str, Any],
         content: Callable[[Any], Any] | None = None,
     ) -> IdentifiedJournal:
-        """Return this journal for fan-outs whose function isn't what a batch is known by.
+        """Return this journal for fan-outs whose batches aren't identified by their function.
 
         Args:
-          target: What stands for the function's full name.
-          settings: What else decides the answers; plain JSON data.
-          content: Returns what of an item makes it the same as before; None: all of it.
+          target: Used in place of the function's full name.
+          settings: Whatever else decides the answers; plain JSON data.
+          content: Returns the part of an item that makes it the same as before; None: all of it.
         """
         return IdentifiedJournal(self, target=target, settings=settings, content=content)
 
@@ -120,16 +120,16 @@ class Journal(JournalEffects):
         Args:
           name: Its name in the journal.
           target: The full name of the function.
-          settings: What else decides its answers; plain JSON data.
-          codec: How its values are written; None: as all values in this journal.
+          settings: Whatever else decides its answers; plain JSON data.
+          codec: How its values are written; None: like all values in this journal.
 
         Raises:
           JournalMismatchError: if it is known with another target, version or settings, and the
             journal wasn't opened with ``force=True``.
           JournalLockedError: if it is open already.
-          JournalError: if nobody chose its name, and it could be taken for another fan-out's: one
-            that has ended, or that belongs to another item of a fan-out around it. Or if the
-            journal can't be read or written, or ``name`` is no text that could be stored.
+          JournalError: if nobody chose its name and it could be mistaken for that of another
+            fan-out, one that has ended or that belongs to another item of a fan-out around it; if
+            the journal can't be read or written; or if ``name`` can't be stored as text.
 
         Checkpoint: always.
 
@@ -188,9 +188,9 @@ class Journal(JournalEffects):
         )
 
     def _check_default(self, given: DefaultName) -> None:
-        """Refuse a name that nobody chose where a fan-out could get what is another one's."""
+        """Refuse a name that nobody chose if a fan-out could get another one's results by it."""
         name = str(given)
-        # A journal that was opened within the item is that item's own.
+        # A journal opened within the item belongs to that item.
         if given.inside and self._opened_in not in given.inside:
             raise JournalError(
                 f"the batch {name!r} stands in an item of another fan-out, and was given no "
@@ -229,7 +229,7 @@ class Journal(JournalEffects):
         """Find or make the batch, note the session, and fill the index.
 
         Returns:
-          Their numbers, the journal's origin, and what was forgotten how often.
+          Their numbers, the journal's origin, and how often what was forgotten.
         """
         settings_json = json.dumps(settings, sort_keys=True)
         known = backend.fetch(
@@ -285,7 +285,7 @@ def _run_id() -> str | None:
 
 @attrs.frozen
 class _JournalOfForm:
-    """A journal, as seen by the engine of a function whose values have a form of their own."""
+    """A journal as seen by the engine of a function whose values have their own form."""
 
     _journal: Journal
     _codec: Codec
@@ -304,7 +304,7 @@ class _JournalOfForm:
 
 @attrs.frozen
 class IdentifiedJournal:
-    """A journal whose batches are known by what they were said to be; see `Journal.identified`."""
+    """A journal whose batches have a given identity; see `Journal.identified`."""
 
     journal: Journal
     target: str = attrs.field(kw_only=True)
@@ -334,7 +334,7 @@ class IdentifiedJournal:
 
 
 def _differences(before: list[Any], now: list[Any]) -> list[str]:
-    """Return in words what is not as it was: of target, version and settings, in this order."""
+    """Return, in words, which of target, version and settings (in this order) have changed."""
     found = [
         f"{what} {_was_and_is(was, now_is)}"
         for what, was, now_is in zip(("the function", "version="), before, now, strict=False)
@@ -375,36 +375,36 @@ def open_journal(
     number may read meanwhile.
 
     Args:
-      path: A file, made if there is none; or ``postgresql://...`` for a database on a server,
+      path: A file, created if there is none; or ``postgresql://...`` for a database on a server,
         which needs the extra ``postgres``.
-      version: The version of your code, in any words. A batch that another version recorded is
+      version: The version of your code, in any words. A batch recorded by another version is
         refused.
-      max_attempts: How often an item may fail, time out or take its process along, over all
-        processes, before it is set aside as failed. None: without end.
-      retry_failed: Whether items that failed in a former session are tried again.
-      force: Go on with a batch although it was recorded by other code or with other settings.
-      encode: Writes a value as text, if it is to be something else than JSON.
+      max_attempts: How often an item may fail, time out or take its process down, over all
+        processes, before it is set aside as failed. None: without limit.
+      retry_failed: Whether to try items again that failed in an earlier session.
+      force: Go on with a batch even if it was recorded by other code or with other settings.
+      encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
 
     Returns:
-      An async context manager that gives the `Journal`. Leaving its block waits until all that was
+      An async context manager that gives the `Journal`. Leaving its block waits until everything
       recorded is on disk.
 
     Raises:
       TypeError: if an argument has the wrong type, or only one of encode and decode is given.
-      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty, or the address of
-        a database of another kind.
+      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty or the address of
+        another kind of database.
       ImportError: if the server's driver is not installed.
 
       And when the block is entered:
 
       JournalLockedError: if another process writes to it; the message names it.
-      JournalFormatError: if the file is something else, damaged, or of a newer version.
+      JournalFormatError: if the file is something else, damaged, or from a newer version.
       JournalError: if it can't be written to, for any other reason.
 
     Checkpoint: always, on entry and on exit.
 
-    Cancellation: on entry the journal isn't open; the exit is shielded, up to a minute.
+    Cancellation: on entry the journal isn't open; the exit is shielded for up to a minute.
     """
     name = os.fspath(path)
     if not isinstance(name, str):
@@ -457,7 +457,7 @@ def open_journal(
         try:
             yield journal
         except BaseException:
-            # What ended the block is to be told, not that the same disk can't be written to either.
+            # Report what ended the block, not that the same disk can't be written to either.
             with contextlib.suppress(Exception):
                 await journal._close()
             raise
@@ -468,7 +468,7 @@ def open_journal(
 
 
 def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, Numbers]:
-    """Open the database; return the last numbers of an event and of an item along with it."""
+    """Open the database; return it with the last event and item numbers."""
     backend = open_for_writing(name, owner)
     try:
         return backend, Numbers(*last_numbers(backend))

@@ -1,9 +1,9 @@
-"""The lock of the operating system that lets one process at a time write to a file.
+"""The operating system's lock that lets one process at a time write to a file.
 
-It is taken on a file of its own beside the journal. SQLite has locks on the journal itself, and
-those would be lost whenever anybody in this process closed that file. The lock file stays when the
-lock is given back: a process that had opened it and one that made it anew would else both hold one.
-The kernel gives the lock back when the process dies, however it dies.
+It is taken on a separate file beside the journal. SQLite has locks on the journal itself, and those
+would be lost whenever anything in this process closed that file. The lock file stays when the lock
+is released: else a process that had opened it and one that recreated it could both hold a lock.
+The kernel releases the lock when the process dies, however it dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(fd: int) -> None:
-        # A byte far behind the text, so that others can read who holds the lock.
+        # A byte far beyond the text, so that others can read who holds the lock.
         os.lseek(fd, 1 << 30, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
@@ -40,21 +40,21 @@ else:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _unlock(fd: int) -> None:
-        # Not only closed: a forked child that still has the file open would keep the lock.
+        # Closing isn't enough: a forked child that still has the file open would keep the lock.
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 _WORDS_AT_MOST = 4_096
-"""Bytes that are read of who holds a lock; an owner's text is some hundred."""
+"""Bytes to read of a holder's text; an owner's is some hundred."""
 
 
 _TRIES = 3
 _SECONDS_PER_TRY = 0.02
-"""Whoever asks `is_locked` has the lock for microseconds."""
+"""A caller of `is_locked` holds the lock for microseconds."""
 
 
 def is_locked(path: str) -> bool:
-    """Return whether a journal is being written to, as far as this user may know."""
+    """Return whether a journal is being written to, as far as this user can tell."""
     try:
         fd = os.open(_path_of_lock(path), os.O_RDONLY)
     except FileNotFoundError:
@@ -72,12 +72,12 @@ def is_locked(path: str) -> bool:
 
 
 def _path_of_lock(path: str) -> str:
-    # Of the file itself: two links to one journal have one lock.
+    # Of the real file: two links to one journal share one lock.
     return os.path.realpath(path) + "-lock"
 
 
 class FileLock:
-    """Holds the lock of one journal file, from its making until `release`."""
+    """Holds the lock of one journal file, from creation until `release`."""
 
     def __init__(self, path: str, owner: Owner) -> None:
         """Take the lock, or say who has it.
@@ -131,12 +131,12 @@ class FileLock:
         self.release()
 
     def release(self) -> None:
-        """Give the lock back; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with contextlib.suppress(OSError):
                 if self._has_name:
-                    # Or it would be told as the holder's, if that is a user who can't write here.
+                    # Else it would be reported as the next holder's, if that user can't write here.
                     os.ftruncate(fd, 0)
             with contextlib.suppress(OSError):
                 _unlock(fd)
@@ -146,7 +146,7 @@ class FileLock:
 def _open_lock(path: str) -> tuple[int, bool]:
     """Return the opened lock file, and whether one may write to it.
 
-    Where another user has made it, a lock can be had on it all the same.
+    If another user created it, it can still be locked.
     """
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666), True

@@ -15,24 +15,24 @@ _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
 def open_for_writing(path: str, owner: Owner) -> Backend:
-    """Open a journal for writing, and make it if there is none."""
+    """Open a journal for writing, and create it if there is none."""
     return _opened(path, lambda backend: backend.open(owner))
 
 
 def open_for_reading(path: str) -> Backend:
-    """Open a journal for reading, also while another process writes to it."""
+    """Open a journal for reading, even while another process writes to it."""
     return _opened(path, lambda backend: backend.open_read_only())
 
 
 def check_path(path: str) -> None:
-    """Refuse an address that is no path and leads to no database that could hold a journal.
+    """Refuse an address that is neither a path nor a database that could hold a journal.
 
     Raises:
       ValueError: if it is one.
     """
     address = _ADDRESS.match(path)
     if address and not _SERVER.match(path):
-        # No more of it, as what comes next may be a password.
+        # Quote no more of it: what follows may be a password.
         raise ValueError(
             f"no journal can be opened at {address[0]}...; give the path of a file, or "
             "postgresql://... for a database on a server"

@@ -1,8 +1,8 @@
 """Who writes to a journal, so that an error can name them.
 
 A journal has one writer at a time. Each draws a random token when it opens the journal, leaves it
-there, and looks for it in every transaction: a process that was stopped, and wakes up after
-another one took the journal over, finds a token that isn't its own.
+there, and checks for it in every transaction: a process that was stopped, and wakes up after
+another one took over the journal, finds a token that isn't its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 
 import attrs
 
-if hasattr(time, "CLOCK_BOOTTIME"):  # Of Linux; the other one stands still while it is suspended.
+if hasattr(time, "CLOCK_BOOTTIME"):  # On Linux; the other one pauses during suspend.
 
     def _steady_seconds() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -24,10 +24,10 @@ else:
 
 
 class SteadyClock:
-    """Seconds since the epoch, as the machine saw them when this was made, and counted from there.
+    """Seconds since the epoch by the machine's clock when this was made, counted on from there.
 
-    A machine's clock is set while programs run, by hours where it starts without a battery. What
-    one session records is in order all the same, and a second in it is a second.
+    A machine's clock may be set while programs run, by hours if it started without a battery. Even
+    so, what one session records stays in order, and a second in it is a second.
     """
 
     __slots__ = ("_offset", "made_at")
@@ -54,7 +54,7 @@ class Owner:
     text: str = attrs.field(
         init=False, default=attrs.Factory(lambda owner: _as_json(owner), takes_self=True)
     )
-    """What is left in the journal: all that, as JSON. Made once, as every transaction needs it."""
+    """What is left in the journal: all of this as JSON. Made once: every transaction needs it."""
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
@@ -72,7 +72,7 @@ def this_process() -> Owner:
 
 
 def owner_from_json(text: str | None) -> Owner | None:
-    """Return who left the text; None if it isn't one that an owner leaves."""
+    """Return who left the text; None if no owner would leave it."""
     try:
         fields = json.loads(text or "")
         return Owner(
@@ -83,5 +83,5 @@ def owner_from_json(text: str | None) -> Owner | None:
 
 
 def words_for(text: str | None) -> str:
-    """Return who left the text, in words that stand in a sentence."""
+    """Return who left the text, in words that fit in a sentence."""
     return str(owner_from_json(text) or "a process that left no name")

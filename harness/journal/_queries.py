@@ -1,7 +1,7 @@
-"""The questions that are asked of a journal's tables, for both databases.
+"""The queries on a journal's tables, for both databases.
 
-A batch's records lie between those of others, but none is older than the batch's first session,
-which knows how far the numbers had come. So opening tonight's batch reads tonight's records,
+A batch's records are mixed with those of others, but none is older than the batch's first session,
+which records how far the numbers had come. So opening tonight's batch reads tonight's records,
 however many nights the journal holds.
 """
 
@@ -18,7 +18,7 @@ Change = tuple[str, tuple[Any, ...]]
 """A statement that changes something, and its arguments."""
 
 LAST_EVENT, LAST_ITEM = "last_event", "last_item"
-"""Where the last numbers are kept once the rows that had them were deleted."""
+"""Where the last numbers are kept once the rows that had them are deleted."""
 
 EVENTS = """
   SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
@@ -32,7 +32,7 @@ EVENTS = """
   FROM harness_endings e WHERE e.id >= {first}
 """
 
-# A reopened item begins anew: what came before counts no more.
+# A reopened item starts over: what came before no longer counts.
 HISTORY = """
   SELECT v.item AS item, sum(v.begun) - sum(v.given_back) AS attempts,
     sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final,
@@ -43,8 +43,8 @@ HISTORY = """
   GROUP BY v.item
 """
 
-# Whether the latest attempt without an ending was alone. Few attempts are, so nothing has to be
-# sorted here: only their items are looked at.
+# Whether the latest attempt with no ending was alone. Few attempts are, so only their items are
+# looked at and nothing has to be sorted.
 ALONE = """
   SELECT a.item AS item, max(a.id * 2 + a.alone) % 2 AS alone
   FROM harness_attempts a
@@ -59,12 +59,12 @@ SUSPECTS = "SELECT s.item FROM harness_attempts s WHERE s.id >= {first} AND s.al
 def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, Row]:
     """Return the query for a batch's items, in the order of `harness.journal._index.COLUMNS`.
 
-    An item whose input changed is there more than once; the newest comes last.
+    An item whose input changed appears more than once; the newest comes last.
     """
     first = int(first_event)
     history = HISTORY.format(events=EVENTS.format(first=first))
     alone = ALONE.format(first=first, suspects=SUSPECTS.format(first=first))
-    # What was lost before the item ended doesn't make it a suspect any more.
+    # Attempts lost before the item ended no longer make it a suspect.
     query = f"""
       SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0),
         CASE WHEN h.latest > coalesce(h.final, 0) THEN h.lost ELSE 0 END, h.final, f.status,
@@ -80,7 +80,7 @@ def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, 
 
 
 def stored(endings: int) -> str:
-    """Return the query for so many endings, given their numbers."""
+    """Return the query for this many endings, given their numbers."""
     places = ", ".join("?" * endings)
     return f"""
       SELECT e.id, e.status, e.value, e.error_type, e.error_message, e.degraded, e.ended_at,
@@ -91,7 +91,7 @@ def stored(endings: int) -> str:
 
 
 def span_of_batch(backend: Backend, batch: int) -> tuple[int, int, int]:
-    """Return a batch's number of sessions, and from which event and item on its records are."""
+    """Return a batch's number of sessions, and the event and item its records start from."""
     sessions, event, item = backend.fetch(
         "SELECT count(*), coalesce(min(first_event), 0), coalesce(min(first_item), 0) "
         "FROM harness_sessions WHERE batch = ?",
@@ -101,7 +101,7 @@ def span_of_batch(backend: Backend, batch: int) -> tuple[int, int, int]:
 
 
 def newest_items(first_item: int) -> str:
-    """Return the query for the numbers of a batch's items, of each key the newest."""
+    """Return the query for the numbers of a batch's items, the newest for each key."""
     return (
         f"SELECT max(id) AS id FROM harness_items WHERE id >= {int(first_item)} AND batch = ? "
         "GROUP BY digest"
@@ -109,19 +109,19 @@ def newest_items(first_item: int) -> str:
 
 
 ORIGIN = "origin"
-"""The row of ``harness_meta`` with a name of the journal's that no other has."""
+"""The row of ``harness_meta`` with the journal's unique name."""
 
 FORGOTTEN = "forgotten "
-"""How the names of the rows begin that say how often an item, or a batch, was forgotten."""
+"""The prefix of the names of rows that say how often an item or a batch was forgotten."""
 
 
 def forgotten_name(batch: str, key_json: str | None = None) -> str:
-    """Return the name of the row that says how often an item was forgotten, or a whole batch."""
+    """Return the name of the row that says how often an item or a whole batch was forgotten."""
     return FORGOTTEN + digest("forgotten", batch, key_json or "")
 
 
 def origin_of(backend: Backend) -> tuple[str, list[Change]]:
-    """Return the journal's origin, and what has to be changed if it had none so far."""
+    """Return the journal's origin, and the changes to make if it had none."""
     rows = backend.fetch("SELECT value FROM harness_meta WHERE name = ?", (ORIGIN,))
     if rows:
         return str(rows[0][0]), []
@@ -130,13 +130,13 @@ def origin_of(backend: Backend) -> tuple[str, list[Change]]:
 
 
 def forgotten_in(backend: Backend) -> dict[str, str]:
-    """Return how often what was forgotten was, by `forgotten_name`."""
+    """Return how often each thing was forgotten, by `forgotten_name`."""
     query = "SELECT name, value FROM harness_meta WHERE name LIKE ?"
     return {str(name): str(times) for name, times in backend.fetch(query, (f"{FORGOTTEN}%",))}
 
 
 def forget_again(backend: Backend, names: Sequence[str]) -> list[Change]:
-    """Return what counts that something was forgotten, for rows of these names."""
+    """Return the changes that add one to the rows with these names."""
     changes: list[Change] = []
     for name in names:
         rows = backend.fetch("SELECT value FROM harness_meta WHERE name = ?", (name,))
@@ -147,9 +147,9 @@ def forget_again(backend: Backend, names: Sequence[str]) -> list[Change]:
 
 
 def last_numbers(backend: Backend) -> tuple[int, int]:
-    """Return the last numbers of an event, and of an item, that were given out.
+    """Return the last event and item numbers given out.
 
-    None is given out again, even after items were forgotten: what refers to a number must not be
+    None is given out again, even after items were forgotten: a reference to a number must never be
     taken for another item's.
     """
     attempts, endings, items, first_event, first_item = backend.fetch(
@@ -169,7 +169,7 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
 
 
 def keep_last_numbers(event: int, item: int) -> list[tuple[str, Row]]:
-    """Return the statements that keep the last numbers when the rows that have them go."""
+    """Return the statements that keep the last numbers when the rows with them are deleted."""
     return [
         ("DELETE FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)),
         ("INSERT INTO harness_meta VALUES (?, ?)", (LAST_EVENT, str(event))),

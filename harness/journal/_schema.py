@@ -1,16 +1,16 @@
-"""The tables of a journal, and how a file of an older version becomes one of this version.
+"""The tables of a journal, and how to migrate a file of an older version.
 
-Everything that grows with the items is only ever appended to, under whole numbers that grow: a
-commit then writes a handful of pages at the ends of the tables, however many rows there are. What
-an item came to is the latest of its records. Rows that are updated in place were as fast in SQLite
-and need a statement per row, each of which gives Python's lock away and has to get it back; rows
-that are appended go in by hundreds per statement.
+Everything that grows with the items is only ever appended to, under growing whole numbers: a commit
+then writes a handful of pages at the ends of the tables, however many rows there are. What an item
+came to is the latest of its records. Updating rows in place was as fast in SQLite but needs a
+statement per row, each of which releases the GIL and has to get it back; appended rows go in by the
+hundred per statement.
 
-An attempt is a row when it begins, and a second one in another table when it ends. A result is
-the last row of its item that is final. Attempts and endings are numbered in one sequence, so their
-numbers tell which came first.
+An attempt is a row when it begins, and a second row in another table when it ends. A result is the
+last final row of its item. Attempts and endings are numbered in one sequence, so their numbers tell
+which came first.
 
-Texts stand where both databases agree; ``{blob}`` and the like are the dialect's.
+Type names are written out where both databases agree; ``{blob}`` and the like are the dialect's.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ CREATE TABLE harness_effects (
 ``harness journal retry`` alone."""
 
 MIGRATIONS: tuple[str, ...] = (FIRST,)
-"""Each takes a journal of the version that is its place here to the next one."""
+"""Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "harness_items": ("id", "batch", "digest", "key", "input_hash"),
@@ -110,7 +110,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "cost_usd",
     ),
 }
-"""The tables that are appended to, in the order in which a transaction does so."""
+"""The tables that are appended to, in the order a transaction does so."""
 
 TEXTS: Mapping[str, tuple[int, ...]] = {
     "harness_items": (COLUMNS["harness_items"].index("key"),),
@@ -118,11 +118,11 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         COLUMNS["harness_endings"].index(name) for name in ("value", "error_message")
     ),
 }
-"""Where in a row what may be of any length stands."""
+"""The places in a row of what may be of any length."""
 
 
 def characters(table: str, values: list[Any]) -> int:
-    """Return how long the texts in some rows are, all together."""
+    """Return the total length of the texts in some rows."""
     width = len(COLUMNS[table])
     return sum(sum(map(len, filter(None, values[at::width]))) for at in TEXTS.get(table, ()))
 

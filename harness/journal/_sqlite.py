@@ -1,13 +1,13 @@
-"""A journal in a file of SQLite.
+"""A journal in an SQLite file.
 
 In WAL mode, so others read while one writes, and a commit is one append and one sync; with
-``synchronous=FULL`` that sync comes before the commit returns, so a commit outlives a loss of power
-as far as the disk keeps its word.
+``synchronous=FULL`` that sync comes before the commit returns, so a commit survives a power loss
+if the disk keeps its word.
 
-So the newest records stand in the WAL beside the file, and a copy of the file alone lacks them. To
-have that noticed, whoever opens the journal for writing leaves a mark in the file itself before
-anything is acknowledged, and takes it out when closing: a file with the mark and without a WAL is
-not all there is.
+The newest records are in the WAL beside the file, so a copy of the file alone lacks them. To make
+this noticeable, whoever opens the journal for writing leaves a mark in the file itself before
+anything is acknowledged, and removes it when closing: a file with the mark but no WAL is
+incomplete.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from harness.journal._owner import Owner, words_for
 from harness.journal._wal import GROWN_AFTER_COMMITS, grow_wal
 
 CHECKED_BYTES_AT_MOST = 1 << 28
-"""Of a file up to so large, a million items, all pages are looked at before it is written to. It
-takes a second; a larger one's damage is found when it is met."""
+"""A file up to this size, a million items, has all its pages checked before it is written to, which
+takes a second. Damage in a larger one is found when it is read."""
 
 BUSY_SECONDS = 10.0
 """How long to wait for another program that holds SQLite's own lock, such as its shell."""
@@ -43,31 +43,31 @@ SYNCHRONOUS = "FULL"
 """Every commit is synced. The tests, which can't cut the power, do without."""
 
 MARK = "open"
-"""The row of ``harness_meta`` that says that the file isn't complete without its WAL."""
+"""The row of ``harness_meta`` that says the file isn't complete without its WAL."""
 
 MARK_SECONDS = 1.0
-"""How long to wait for readers before the mark is in the file. One that reads on, for hours maybe,
-must not keep a batch from starting; then it is tried again with every commit."""
+"""How long to wait for readers to get the mark into the file. One that reads on, perhaps for hours,
+must not keep a batch from starting; then every commit tries again."""
 
 CACHE_KIB = 16_384
 """Memory for the pages of the file."""
 
 PAGES_PER_CHECKPOINT = 1_000
-"""Pages of 4 KiB in the WAL before they are copied into the file, in some milliseconds. After that
-the WAL is written from its start again, so a larger number would make it larger for nothing."""
+"""Pages of 4 KiB in the WAL before they are copied into the file, which takes some milliseconds.
+Then the WAL is overwritten from its start, so a larger number would only make it larger."""
 
 
 class SqliteBackend(Backend):
     """One connection to a journal file."""
 
     types = MappingProxyType({"integer": "INTEGER", "real": "REAL", "blob": "BLOB"})
-    # At once the lock that one writer can have, so that the token that is read can't change later.
+    # Takes the single writer's lock at once, so that the token can't change after it is read.
     begin_statement = "BEGIN IMMEDIATE"
     token_query = "SELECT value FROM harness_meta WHERE name = 'owner'"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(os.fspath(path))
-        # Wherever an agent changes the working directory to.
+        # An agent may change the working directory.
         self._path = os.path.abspath(path)
         try:
             self._path.encode()
@@ -79,20 +79,20 @@ class SqliteBackend(Backend):
         self._lock: FileLock | None = None
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        """The file itself, whatever stands under its name."""
+        """The identity of the file, whatever its name leads to now."""
         self._wal: tuple[int, int] | None = None
-        """The same of its WAL."""
+        """The same for its WAL."""
         self._is_marked = False
         """Whether the mark has come from the WAL into the file."""
         self._unchanged: tuple[int, ...] | None = None
-        """What the file has to look like as long as it is read without SQLite's locks."""
+        """What the file must look like while it is read without SQLite's locks."""
         self._commits = 0
 
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the file if there is none; to be closed if it fails.
+        """Open for writing, and create the file if there is none; close it even if this fails.
 
         Raises:
-          JournalError: if that is not possible; nothing was changed then.
+          JournalError: if that is not possible; nothing has changed then.
         """
         self._check_kind()
         self._lock = FileLock(self.name, owner)
@@ -113,10 +113,10 @@ class SqliteBackend(Backend):
             self.execute(statement)
 
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes; to be closed if it fails.
+        """Open for reading, even while another process writes; close it even if this fails.
 
         Raises:
-          JournalError: if there is no journal to be read.
+          JournalError: if there is no journal to read.
         """
         if not self._exists():
             raise JournalMissingError(
@@ -136,9 +136,9 @@ class SqliteBackend(Backend):
     def _can_be_read_as_it_is(self, error: JournalError) -> bool:
         """Open the file as one that nobody writes to, if that is so; return whether it is.
 
-        To read from a WAL, and to make sure that there is none, SQLite writes beside the file.
-        Where it may not, as in another user's folder or on a read-only disk, a file that was closed
-        can be read all the same. SQLite looks for no change then, so that is left to us.
+        To read from a WAL, or to make sure there is none, SQLite writes beside the file. Where it
+        may not, as in another user's folder or on a read-only disk, a closed file can still be
+        read. SQLite doesn't look for changes then, so we have to.
         """
         cause = error.__cause__
         code = getattr(cause, "sqlite_errorname", None) or ""
@@ -182,9 +182,9 @@ class SqliteBackend(Backend):
     def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable.
 
-        In one statement if it can be, which is its own transaction. Each gives Python's lock away
-        and has to get it back from the thread of trio, which keeps it for milliseconds when it is
-        busy; so what counts here isn't the work but how often it is interrupted.
+        In one statement if possible, which is its own transaction. Each statement releases the GIL
+        and has to get it back from trio's thread, which keeps it for milliseconds when busy; so
+        what counts here isn't the work but how often it is interrupted.
         """
         assert self._owner is not None, "opened for reading"
         token = self._owner.text
@@ -235,17 +235,17 @@ class SqliteBackend(Backend):
                 index.execute("DETACH journal")
 
     def copy_to(self, copy: sqlite3.Connection) -> None:
-        """Copy all there is at this moment into an empty database; others may write meanwhile."""
+        """Copy everything as of now into an empty database; others may write meanwhile."""
         assert self._connection is not None
         with self.translating():
-            # In one step: between two, SQLite would begin anew if somebody wrote.
+            # In one step: if somebody wrote between two, SQLite would start over.
             self._connection.backup(copy, pages=-1)
         self._check_unchanged()
 
     def vacuum(self) -> int:
-        """Give the room of deleted rows back to the disk; return how many bytes that was."""
+        """Give the space of deleted rows back to the disk; return how many bytes that was."""
         before = os.path.getsize(self._path)
-        self.change([])  # Looks for our token.
+        self.change([])  # Checks for our token.
         with self.translating():
             self.execute("VACUUM")
             self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -282,9 +282,9 @@ class SqliteBackend(Backend):
                 f"{self.name!r} is not a journal, nor any database ({error}); nothing was "
                 "changed: give the journal a file of its own"
             )
-        if "decode to UTF-8" in str(error):  # Of Python's module, so without a code.
+        if "decode to UTF-8" in str(error):  # From Python's module, so without a code.
             return self._damaged("it has bytes in place of a text")
-        # The second is without a code of its own.
+        # The second has no code of its own.
         if code.startswith("SQLITE_CORRUPT") or "unsupported file format" in str(error):
             return self._damaged(error)
         if code.startswith("SQLITE_FULL"):
@@ -325,7 +325,7 @@ class SqliteBackend(Backend):
                 connection.close()
 
     def begin(self) -> None:
-        """Start a transaction that nobody else can write in, and look for our token.
+        """Start a transaction that nobody else can write in, and check for our token.
 
         Raises:
           JournalLockedError: if another process has put its own there.
@@ -348,7 +348,7 @@ class SqliteBackend(Backend):
         )
 
     def _put_mark(self, owner: Owner) -> None:
-        """Leave our name in the tables, and the mark in the file, before anything else is there."""
+        """Leave our name in the tables and the mark in the file, before anything else."""
         self.prepare(owner)
         self.change(
             [
@@ -369,28 +369,28 @@ class SqliteBackend(Backend):
         self._is_marked = not busy and pages == moved
 
     def _remove_mark(self) -> None:
-        """Take the mark out, if the file is still ours; what is in the WAL follows it at closing.
+        """Remove the mark, if the file is still ours; what is in the WAL follows on closing.
 
-        Also if the WAL was removed: SQLite still has it open, and all of it comes into the file.
+        Even if the WAL was removed: SQLite still has it open, and moves all of it into the file.
         """
         if self._owner is None or self._connection is None:
             return
         if _identity(self._path) != self._file:
             return
-        # Whoever has opened it since has put a mark of their own there.
+        # Whoever has opened it since has put their own mark there.
         remove = "DELETE FROM harness_meta WHERE name = ? AND value = ?"
         row = (MARK, self._owner.text)
         try:
             self.execute(remove, row)
         except sqlite3.Error:
-            # On a full disk, there is room again once the WAL is in the file. If that fails too,
-            # the mark stays, and so does the WAL, which is what it says.
+            # On a full disk there is room again once the WAL is in the file. If that fails too, the
+            # mark stays, and so does the WAL, as the mark says.
             with contextlib.suppress(sqlite3.Error):
                 self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self.execute(remove, row)
 
     def _check_for_wal(self) -> None:
-        """Refuse a file whose newest records were in a WAL that isn't there.
+        """Refuse a file whose newest records were in a WAL that is missing.
 
         Raises:
           JournalError: if it is one.
@@ -398,12 +398,12 @@ class SqliteBackend(Backend):
         wal = f"{self._path}-wal"
         if not self._exists() or os.path.exists(wal):
             return
-        # As it is on the disk: opened otherwise, SQLite would make a WAL.
+        # As it is on disk: opened any other way, SQLite would create a WAL.
         try:
             self._connect("mode=ro&immutable=1")
             left = self.execute("SELECT value FROM harness_meta WHERE name = ?", (MARK,)).fetchone()
         except (sqlite3.Error, JournalError):
-            return  # It is no journal, or damaged, or being written: who opens it next says what.
+            return  # No journal, damaged, or being written to: the next to open it says which.
         finally:
             self._disconnect()
         # Somebody may have opened it for writing since we looked.
@@ -423,19 +423,19 @@ class SqliteBackend(Backend):
         Raises:
           JournalFormatError: if it is damaged, or no database.
         """
-        # While a rollback journal stands beside it, its making was interrupted.
+        # A rollback journal beside it means that its creation was interrupted.
         if not self._exists() or os.path.exists(f"{self._path}-journal"):
             return
         if os.path.getsize(self._path) > CHECKED_BYTES_AT_MOST:
             return
-        # For reading: what closes last else moves the WAL into the file.
+        # For reading: else the last to close would move the WAL into the file.
         self._connect("mode=ro")
         try:
             found = self.fetch("PRAGMA quick_check(1)")[0][0]
         finally:
             self._disconnect()
         if found != "ok":
-            raise self._damaged(found.splitlines()[-1])  # Above it stands which database.
+            raise self._damaged(found.splitlines()[-1])  # The lines above name the database.
 
     def _damaged(self, why: object) -> JournalFormatError:
         return JournalFormatError(
@@ -444,7 +444,7 @@ class SqliteBackend(Backend):
         )
 
     def _check_kind(self) -> None:
-        """Refuse a folder, a pipe or a device, of which SQLite would say little, or nothing ever.
+        """Refuse a folder, a pipe or a device; SQLite would say little about it, or hang.
 
         Raises:
           JournalFormatError: if it is one.
@@ -456,7 +456,7 @@ class SqliteBackend(Backend):
             )
 
     def _check_names(self) -> None:
-        """Refuse a file with several names, each of which would have a lock and a WAL of its own.
+        """Refuse a file with several names, each of which would have its own lock and WAL.
 
         Raises:
           JournalError: if it has several.
@@ -481,7 +481,7 @@ class SqliteBackend(Backend):
                 isolation_level=None,
                 check_same_thread=False,
             )
-            # What is sorted while a batch is opened or shown goes to disk, not to memory.
+            # Sorting while a batch is opened or shown goes to disk, not to memory.
             self._connection.execute("PRAGMA temp_store=FILE")
             self._connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
@@ -493,7 +493,7 @@ class SqliteBackend(Backend):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what a file is, whatever it is called; None if there is none."""
+    """Return the identity of a file, whatever its name; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -26,7 +26,7 @@ def totals_of(backend: Backend, batch: int) -> Totals:
         counts[status] = int(count)
         degraded += int(by_fallback)
 
-    # All of the batch's attempts, those of earlier inputs and before a reopening too: it was work.
+    # All the batch's attempts, even for earlier inputs or before a reopening: it was work.
     counted = cancelled = ended = tokens = 0
     cost_usd = run_seconds = 0.0
     for status, attempts, rows_tokens, rows_cost, rows_seconds in backend.fetch(

@@ -1,4 +1,4 @@
-"""Keep values of a function that says itself how they are written, such as an agent's replies."""
+"""Keep the values of a function that says how they are written, such as an agent's replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.journal._codec import Codec
 
 
 class FormedCodec(Codec):
-    """Writes values in the form that their function gives them, as JSON."""
+    """Writes values in the form their function gives them, as JSON."""
 
     def __init__(self, form: ValueForm) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Make commits overwrite a WAL that is there, where they would make it longer.
+"""Make commits overwrite an existing WAL instead of lengthening it.
 
-SQLite appends to its WAL until a checkpoint, and from then on writes over it from its start. A
-commit that makes the file longer has to have its new length synced too, and takes twice as long
-(measured on an SSD with ext4: 240 µs against 120 µs). A journal of some thousand items would end
-before the first checkpoint; so its WAL is given the length that it will get, early and at once.
+SQLite appends to its WAL until a checkpoint, and then overwrites it from the start. A commit that
+lengthens the file has to sync the new length too, and takes twice as long (measured on an SSD with
+ext4: 240 µs against 120 µs). A journal of a few thousand items would end before the first
+checkpoint, so its WAL is given its final length early and in one go.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import shutil
 import sqlite3
 
 GROWN_AFTER_COMMITS = 64
-"""By then it has been worth it: what it costs, some 8 ms, is what so many commits save."""
+"""By then it has paid off: its cost, some 8 ms, is what this many commits save."""
 
 SPARE_PAGES = 100
-"""Beyond a checkpoint's: a commit may go past that number before it is noticed."""
+"""On top of a checkpoint's: a commit may pass that number before it is noticed."""
 
 PAGE_BYTES = 4_096
 
@@ -29,18 +29,17 @@ SMALL_CACHE_PAGES = 8
 
 
 def grow_wal(connection: sqlite3.Connection, path: str, *, pages: int) -> None:
-    """Make the WAL as long as ``pages`` and some more, unless there is little room on the disk.
+    """Make the WAL a little longer than ``pages``, unless the disk has little room.
 
-    A transaction too large for the cache spills into the WAL. Rolled back, it leaves nothing there
-    but the length: what reads a WAL stops at the last commit.
+    A transaction too large for the cache spills into the WAL. Rolled back, it leaves only the
+    length there: readers of a WAL stop at the last commit.
 
     Args:
-      connection: In WAL mode and outside a transaction; is left so, whatever goes wrong.
+      connection: In WAL mode and outside a transaction; left that way, whatever goes wrong.
       path: The database file.
-      pages: How many the WAL holds before a checkpoint.
+      pages: How many pages the WAL holds before a checkpoint.
     """
-    # What goes wrong here makes commits slower, and nothing else. Whether there is room for them is
-    # for them to say.
+    # A failure here only makes commits slower. Whether they have room is for them to report.
     with contextlib.suppress(OSError, sqlite3.Error):
         if shutil.disk_usage(os.path.dirname(path)).free < FREE_BYTES_AT_LEAST:
             return
@@ -52,6 +51,6 @@ def grow_wal(connection: sqlite3.Connection, path: str, *, pages: int) -> None:
             size = (pages + SPARE_PAGES) * PAGE_BYTES
             connection.execute("INSERT INTO harness_spilled VALUES (zeroblob(?))", (size,))
         finally:
-            with contextlib.suppress(sqlite3.Error):  # No transaction was begun.
+            with contextlib.suppress(sqlite3.Error):  # No transaction had begun.
                 connection.execute("ROLLBACK")
             connection.execute(f"PRAGMA cache_size={cache}")

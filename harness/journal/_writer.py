@@ -1,15 +1,15 @@
 """The one thread that writes a journal, and group commit.
 
-Whoever records something leaves it in a queue. The thread takes all that is in the queue, writes it
-in one transaction, and wakes trio once with all that has become durable. So a commit is shared by
-as many as came while the last one was under way: nobody waits for a batch to fill, and under load
-a commit holds hundreds of records.
+Records go into a queue. The thread takes everything in the queue, writes it in one transaction, and
+wakes trio once with all that has become durable. So one commit serves everything that arrived
+during the last one: nobody waits for a batch to fill, and under load a commit holds hundreds of
+records.
 
-The thread is no task and belongs to no run. It is a plain one, and not one of trio's pool: it is
-never given back while the journal is open, and must not take a place from the tools that are.
+The thread is no task and belongs to no run. It is a plain thread, not one from trio's pool: it is
+held for as long as the journal is open, and must not take a place from tools that give it back.
 
-If a write fails, all who wait hear of it, and so does everybody after them: the file may be full or
-gone, and what comes later must not be recorded while something before it is not.
+If a write fails, everyone waiting is told, and so is everyone after them: the file may be full or
+gone, and nothing later may be recorded while something before it is not.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from harness.journal._schema import COLUMNS
 from harness.journal._schema import characters as characters_in
 
 GROUP_ROWS_AT_MOST = 4_096
-"""Rows in one transaction; it bounds how long the first in it waits for the last."""
+"""Rows in one transaction; this bounds how long the first waits for the last."""
 
 GROUP_CHARACTERS_AT_MOST = 1 << 24
-"""Characters of values in one transaction, before the last record in it: 64 MB at most. Servers
-take a gigabyte in one message, and all of it is in memory twice."""
+"""Characters of values in one transaction before its last record: 64 MB at most. Servers take a
+gigabyte in one message, and all of it is in memory twice."""
 
 LINGER_SECONDS = 200e-6
-"""How long the thread looks for the next record before it goes to sleep. Where few tasks record one
-thing after the other, the next comes within 150 µs; a thread that sleeps notices 40 µs later."""
+"""How long the thread polls for the next record before it sleeps. When a few tasks record one thing
+after another, the next comes within 150 µs; a sleeping thread notices it 40 µs later."""
 
 CLOSE_SECONDS_AT_MOST = 60.0
 """How long closing waits for the disk."""
@@ -52,11 +52,11 @@ Acknowledge = Callable[[BaseException | None], None]
 
 @attrs.frozen
 class WriterJob:
-    """Something that the thread does with the database, between two groups."""
+    """Something the thread does with the database, between two groups."""
 
     run: Callable[[Backend], Any]
     then: Callable[[outcome.Outcome[Any]], None]
-    """Called in trio's thread with what came of it."""
+    """Called in trio's thread with the outcome."""
 
 
 @attrs.frozen
@@ -68,7 +68,7 @@ class Shared:
     characters: int
     """How long what it writes is."""
     then: Callable[[outcome.Outcome[Any]], None]
-    """Called in trio's thread with what came of it."""
+    """Called in trio's thread with the outcome."""
 
 
 _Queued = tuple[Rows, Acknowledge] | Shared | WriterJob | None
@@ -84,9 +84,9 @@ class Writer:
         self._process = os.getpid()
         self._queue: queue.SimpleQueue[_Queued] = queue.SimpleQueue()
         self._broken: BaseException | None = None
-        """Why nothing can be recorded any more. Set by the thread, read by both."""
+        """Why nothing more can be recorded. Set by the thread, read by both."""
         self._lingers = False
-        """Whether the thread looks for the next record before it sleeps: the last one came soon."""
+        """Whether the thread polls before it sleeps: the last record came soon."""
         self._closed = False
         self._ended = trio.Event()
         self._hold = ClockHold()
@@ -97,17 +97,17 @@ class Writer:
 
     @property
     def closed(self) -> bool:
-        """Whether the journal's block was left; all that was recorded is durable then."""
+        """Whether the journal's block was left; then all that was recorded is durable."""
         return self._closed
 
     # In trio's thread -------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse to be used from anywhere but the trio run and the process it was opened in.
+        """Refuse use outside the trio run and the process it was opened in.
 
         Raises:
-          JournalClosedError: if this is somewhere else, or the journal's block was left.
-          JournalError: if a write failed before.
+          JournalClosedError: if this is outside them, or the journal's block was left.
+          JournalError: if an earlier write failed.
         """
         if os.getpid() != self._process:
             raise JournalClosedError(
@@ -131,24 +131,24 @@ class Writer:
     def record(self, rows: Rows, then: Acknowledge) -> None:
         """Write rows; ``then`` is called in trio's thread once they are durable, or can't be.
 
-        To be called after `check`, which isn't repeated: it would be felt, once per record.
+        Call `check` first; it isn't repeated here, as its cost per record would show.
         """
         self._hold.begin()
         self._queue.put((rows, then))
 
     async def recorded(self, rows: Rows) -> None:
-        """Write rows, and return once they are durable; after `check`.
+        """Write rows, and return once they are durable. Call `check` first.
 
-        Cancellation: the rows are written nevertheless; only the wait ends.
+        Cancellation: the rows are written anyway; only the wait ends.
         """
         wait = _Wait()
         self.record(rows, wait.acknowledge)
         await wait.until_acknowledged()
 
     async def ask(self, job: Callable[[Backend], T]) -> T:
-        """Let the thread do something with the database, after all that was recorded before.
+        """Let the thread do something with the database, after everything recorded before.
 
-        Cancellation: the job is done nevertheless; only the wait ends.
+        Cancellation: the job is done anyway; only the wait ends.
         """
         return await self._answered(lambda then: WriterJob(job, then))
 
@@ -159,15 +159,15 @@ class Writer:
         *,
         characters: int = 0,
     ) -> Any:
-        """Have something asked that changes the database, in one transaction with others.
+        """Ask something that changes the database, in one transaction with other questions.
 
         Args:
-          answer: Called in the thread with all that was asked meanwhile, to answer each, all in one
-            transaction. The same function, whoever asks.
-          asked: What is asked.
+          answer: Called in the thread with everything asked meanwhile, to answer it all in one
+            transaction. The same function whoever asks.
+          asked: The question.
           characters: How long what it writes is.
 
-        Cancellation: it is done nevertheless; only the wait ends.
+        Cancellation: it is done anyway; only the wait ends.
         """
         return await self._answered(lambda then: Shared(answer, asked, characters, then))
 
@@ -188,10 +188,10 @@ class Writer:
         return done[0].unwrap()
 
     async def flush(self) -> None:
-        """Wait until all that was recorded before is durable.
+        """Wait until everything recorded before is durable.
 
         Raises:
-          JournalError: if it can't be made so.
+          JournalError: if it can't be made durable.
         """
         await self.ask(lambda _: None)
         if self._broken is not None:
@@ -203,7 +203,7 @@ class Writer:
         Raises:
           JournalError: if something could not be written, or the disk doesn't answer in time.
 
-        Cancellation: shielded, up to a minute; nothing that was recorded is lost.
+        Cancellation: shielded for up to a minute; nothing recorded is lost.
         """
         if self._closed or os.getpid() != self._process:
             return
@@ -211,14 +211,14 @@ class Writer:
         self._hold.begin()
         self._queue.put(None)
         with trio.move_on_after(CLOSE_SECONDS_AT_MOST) as scope:
-            scope.shield = True  # As an argument it is newer than the oldest trio there may be.
+            scope.shield = True  # The oldest trio supported has no such argument.
             await self._ended.wait()
         if not self._ended.is_set():
             raise JournalError(
                 f"the disk didn't take the last records of the journal {self._backend.name!r} "
                 f"within {CLOSE_SECONDS_AT_MOST:g} s; what was acknowledged before stays"
             )
-        self._thread.join()  # It has said its last word, and has nothing more to do.
+        self._thread.join()  # It has reported its end, and has nothing more to do.
         if self._broken is not None:
             raise _again(self._broken)
 
@@ -254,26 +254,26 @@ class Writer:
         self._tell(self._end)
 
     def _next(self) -> _Queued:
-        """Wait for what comes next: awake at first, if what came last came within that time."""
+        """Wait for what comes next, polling first if the last one came within the polling time."""
         awake_until = time.perf_counter() + LINGER_SECONDS
         while self._lingers:
             try:
                 return self._queue.get_nowait()
             except queue.Empty:
-                time.sleep(0)  # Lets go of Python's lock, for trio's thread.
+                time.sleep(0)  # Releases the GIL for trio's thread.
             self._lingers = time.perf_counter() < awake_until
         following = self._queue.get()
         self._lingers = time.perf_counter() < awake_until
         return following
 
     def _write_group(self, first: _Queued) -> WriterJob | tuple[()] | None:
-        """Write all that is in the queue up to a job; return that job.
+        """Write everything in the queue up to a job; return that job.
 
-        Records in one transaction, and what was asked in another one. Nobody has been told yet of
-        what is in the queue, so nothing in it rests on anything else in it.
+        Records go in one transaction, questions in another. Nobody has been told of anything in the
+        queue yet, so nothing in it depends on anything else in it.
 
         Returns:
-          The job that comes next, None if the end does, and ``()`` if the queue was empty.
+          The job that comes next, None if the end comes next, ``()`` if the queue was empty.
         """
         together: dict[str, list[Any]] = {table: [] for table in COLUMNS}
         group: list[Acknowledge] = []
@@ -313,7 +313,7 @@ class Writer:
         return after
 
     def _answers(self, shared: list[Shared]) -> list[outcome.Outcome[Any]]:
-        """Answer all, those that one function answers in one transaction."""
+        """Answer all, with one transaction for those that one function answers."""
         answers: dict[int, outcome.Outcome[Any]] = {}
         for answer in dict.fromkeys(one.answer for one in shared):
             mine = [at for at, one in enumerate(shared) if one.answer == answer]
@@ -337,7 +337,7 @@ class Writer:
         try:
             self._token.run_sync_soon(function, *args)
         except trio.RunFinishedError:
-            pass  # Trio ended without leaving the block: nobody is there to hear of it.
+            pass  # Trio ended without leaving the block: there is nobody to tell.
 
 
 class _Wait:
@@ -368,9 +368,9 @@ class _Wait:
 
 
 def _again(error: BaseException) -> BaseException:
-    """Return an error like the first, for one of many to be raised in.
+    """Return an error like the first, to raise in one task of many.
 
-    Raising one object in many tasks would pile their tracebacks up on it.
+    Raising one object in many tasks would pile up their tracebacks on it.
     """
     copy = (
         type(error)(*error.args)

@@ -1,13 +1,13 @@
-"""A journal in a database of a PostgreSQL server.
+"""A journal in a database on a PostgreSQL server.
 
-The tables stand in the connection's current schema, so a database can hold several journals:
-``postgresql:///batches?options=-csearch_path%3Dnightly``. The one writer holds an advisory lock,
-which the server gives back when the connection ends, however it ends; the token is looked for all
-the same, since an administrator may end a connection whose process goes on.
+The tables are in the connection's current schema, so a database can hold several journals:
+``postgresql:///batches?options=-csearch_path%3Dnightly``. The single writer holds an advisory lock,
+which the server releases when the connection ends, however it ends; the token is still checked,
+since an administrator may end a connection whose process goes on.
 
-A connection that is lost is made anew: the lock is taken again, and if the token is still there,
-nobody has written meanwhile, so what may have been on its way can be written once more. Whether it
-had arrived is known then, too: the numbers of its rows are there.
+A lost connection is reopened: the lock is taken again, and if the token is still there, nobody has
+written meanwhile, so anything that may have been on its way can be written once more. Whether it
+had arrived shows then too: the numbers of its rows are there.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from harness.journal._owner import Owner, words_for
 CONNECT_SECONDS_AT_MOST = 10
 LOCK_SECONDS_AT_MOST = 1.0
 RECONNECT_SECONDS_AT_MOST = 30.0
-"""How long to try when a connection was lost. A server that is restarted is back by then; and who
-leaves the journal's block waits twice as long."""
+"""How long to try when a connection was lost. A restarted server is back by then, and leaving the
+journal's block waits twice as long."""
 
 SECONDS_PER_TRY = 0.25
 
 ROWS_PER_FETCH = 1_000
 
 ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
-"""A statement per size is prepared once; a group of records is cut into these."""
+"""One statement per size is prepared once; a group of records is cut into these sizes."""
 
 TOKEN_OR_ERROR = (
     "SELECT 1 / count(*) FROM "
     "(SELECT 1 FROM harness_meta WHERE name = 'owner' AND value = ? FOR UPDATE) ours"
 )
-"""Divides by zero if the token isn't ours: an error stops the statements that are on their way."""
+"""Divides by zero if the token isn't ours: an error stops the statements on their way."""
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
 
 
@@ -55,14 +55,14 @@ class PostgresBackend(Backend):
 
     types = MappingProxyType({"integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA"})
     begin_statement = "BEGIN"
-    # Whoever takes over changes this row, and so waits until the transaction is over.
+    # A process taking over changes this row, and so has to wait for the transaction to end.
     token_query = "SELECT value FROM harness_meta WHERE name = 'owner' FOR UPDATE"
 
     def __init__(self, address: str) -> None:
         try:
             parts = conninfo_to_dict(address)
         except psycopg.Error as error:
-            # Not with the address, which may hold a password.
+            # Without the address, which may contain a password.
             raise ValueError(
                 f"the address of the journal's database can't be read: {str(error).strip()}"
             ) from None
@@ -73,13 +73,13 @@ class PostgresBackend(Backend):
         super().__init__(f"postgresql://{parts.get('host', '')}{port}/{parts.get('dbname', '')}")
         self._connection: psycopg.Connection[Row] | None = None
         self._repeats = False
-        """Whether what is written may have been written before."""
+        """Whether what is being written may have been written already."""
 
     def open(self, owner: Owner) -> None:
-        """Open for writing, and make the tables if there are none; to be closed if it fails.
+        """Open for writing, and create the tables if there are none; close it even if this fails.
 
         Raises:
-          JournalError: if that is not possible; nothing was changed then.
+          JournalError: if that is not possible; nothing has changed then.
         """
         self._connect()
         with self.translating():
@@ -93,10 +93,10 @@ class PostgresBackend(Backend):
         self.prepare(owner)
 
     def open_read_only(self) -> None:
-        """Open for reading, also while another process writes; to be closed if it fails.
+        """Open for reading, even while another process writes; close it even if this fails.
 
         Raises:
-          JournalError: if there is no journal to be read.
+          JournalError: if there is no journal to read.
         """
         self._connect()
         with self.translating():
@@ -111,8 +111,8 @@ class PostgresBackend(Backend):
     def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable.
 
-        All statements go to the server at once, instead of each waiting for the one before: they
-        are many, and a network is far.
+        All statements go to the server at once, instead of each waiting for the one before: there
+        are many, and the server may be far away.
         """
         with self.all_or_nothing():
             try:
@@ -133,7 +133,7 @@ class PostgresBackend(Backend):
 
     def _append(self, table: str, values: list[Any]) -> None:
         columns = len(_schema.COLUMNS[table])
-        # Not always: two rows with one number would be a mistake that has to be heard of.
+        # Not always: two rows with one number would be a bug that must not go unnoticed.
         if_there = " ON CONFLICT DO NOTHING" * self._repeats
         start = 0
         for size in ROWS_PER_STATEMENT:
@@ -143,7 +143,7 @@ class PostgresBackend(Backend):
                 start += width
 
     def through(self, work: Callable[[], T]) -> T:
-        """Do something with the connection, and once more with another if that one is lost.
+        """Do something with the connection, and once more with a new one if it is lost.
 
         Raises:
           JournalLockedError: if somebody else has written meanwhile.
@@ -151,7 +151,7 @@ class PostgresBackend(Backend):
         try:
             return work()
         except psycopg.Error:
-            # Who opens it, or only reads, is told at once.
+            # Opening and reading fail at once.
             if self._owner is None or self._connection is None or not self._connection.closed:
                 raise
         self._connect_anew(self._owner)
@@ -163,7 +163,7 @@ class PostgresBackend(Backend):
 
     def _connect_anew(self, owner: Owner) -> None:
         deadline = time.monotonic() + RECONNECT_SECONDS_AT_MOST
-        while True:  # Ends: at the deadline at the latest.
+        while True:  # Ends at the deadline at the latest.
             try:
                 self._connect()
                 is_locked = self._lock()
@@ -172,7 +172,7 @@ class PostgresBackend(Backend):
                 if is_locked:
                     self._set_up()
                     return
-                # By our own connection, which the server believes to be alive.
+                # Held by our own connection, which the server believes to be alive.
                 why: Exception = JournalError(
                     f"the server of the journal {self.name!r} still has the connection that was "
                     "lost; what was acknowledged stays: resume once that has ended"
@@ -200,7 +200,7 @@ class PostgresBackend(Backend):
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
         """Yield the rows of a query, holding few of them in memory."""
         assert self._connection is not None
-        # A cursor of the server's, which lives as long as its transaction.
+        # A server-side cursor, which lives as long as its transaction.
         with self.translating(), self._connection.transaction():
             with self._connection.cursor(name="harness_rows") as cursor:
                 cursor.itersize = ROWS_PER_FETCH
@@ -211,14 +211,14 @@ class PostgresBackend(Backend):
         index.execute("BEGIN")
         streamed = self.stream(query, arguments)
         while chunk := list(islice(streamed, ROWS_PER_FETCH)):
-            # What comes here are numbers, texts and hashes; sums come as decimals.
+            # The values are numbers, texts and hashes; sums come as decimals.
             rows = [tuple(map(_plain, row)) for row in chunk]
             index.executemany(f"{insert} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         index.execute("COMMIT")
 
     def vacuum(self) -> int:
-        """Give the room of deleted rows back to the disk; return how many bytes that was."""
-        self.change([])  # Looks for our token.
+        """Give the space of deleted rows back to the disk; return how many bytes that was."""
+        self.change([])  # Checks for our token.
         tables = [*_schema.COLUMNS, "harness_sessions", "harness_batches", "harness_effects"]
         sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
         [[before]] = self.fetch(f"SELECT {sizes}")
@@ -230,7 +230,7 @@ class PostgresBackend(Backend):
     def version(self) -> int | None:
         """Return the version of the tables; 0 if there are none."""
         with self.translating():
-            # In the schema that tables would be made in, not in any that is merely seen.
+            # In the schema where tables would be created, not in any that is merely visible.
             schema, tables = self.fetch(
                 "SELECT current_schema(), (SELECT count(*) FROM pg_tables "
                 "WHERE schemaname = current_schema() AND tablename = 'harness_meta')"
@@ -275,19 +275,19 @@ class PostgresBackend(Backend):
         )
 
     def close(self) -> None:
-        """Close the connection, which gives the lock back."""
+        """Close the connection, which releases the lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             # If the connection is broken, the server does it.
             with suppress(psycopg.Error):
-                # The server would give it back too, some time after the connection has ended.
+                # The server would release it too, but some time after the connection has ended.
                 connection.execute("SELECT pg_advisory_unlock_all()")
             connection.close()
 
     def _lock(self) -> bool:
         """Take the lock of the one writer; return whether that was possible.
 
-        Tried for a while: when a process was killed, the server needs a moment to notice.
+        It tries for a while: when a process is killed, the server takes a moment to notice.
         """
         deadline = time.monotonic() + LOCK_SECONDS_AT_MOST
         while self.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
@@ -322,7 +322,7 @@ def _insert(table: str, size: int) -> str:
 
 
 def _in_dialect(statement: str) -> bytes:
-    """Return the statement with the driver's places; none of ours has a ``?`` in a literal."""
+    """Return the statement with the driver's placeholders; ours have no ``?`` in a literal."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
