@@ -3,14 +3,17 @@
 The model is scripted and answers after one checkpoint, so all that is measured is ours: the run,
 the loop, the records, and in a tool turn the task, the validation and the result. The floor is a
 bare loop that does the same by hand. The cost at 5,000 at once against 10 shows whether a run looks
-at the others.
+at the others. Python's garbage collector does look at everything that is alive, whosever it is: the
+rows with a budget are measured without it, and those after them say what it adds, to the bare loop
+too.
 
 Run: python -m benchmarks agents
 """
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -47,14 +50,24 @@ def rows(*, quick: bool) -> Iterator[Row]:
         note=samples.note("a tool turn, streamed", "a tool turn", per="run"),
     )
     many = 300 if quick else 5_000
-    at_once = interleaved(AT_ONCE, count=many, rounds=1 if quick else 8)
-    for what in ("runs", "streams"):
+    together = interleaved(AT_ONCE, count=many, rounds=1 if quick else 5)
+    for what in ("agent runs", "agent streams"):
+        many_uncollected, few_uncollected = f"{what}, all, uncollected", f"{what}, few, uncollected"
         yield at_most(
-            f"agent {what}, many at once / {FEW} at once",
-            2.0,
-            at_once.ratio(f"{what}, all", f"{what}, few"),
+            f"{what}, many at once / {FEW} at once, without the collector",
+            1.5,
+            together.ratio(many_uncollected, few_uncollected),
             note=f"{many:,} at once: "
-            + at_once.note(f"{what}, all", f"{what}, few", per=what.removesuffix("s")),
+            + together.note(
+                many_uncollected, few_uncollected, per=what.split()[1].removesuffix("s")
+            ),
+        )
+    for what in ("agent runs", "agent streams", "bare loops"):
+        yield for_comparison(
+            f"{what}, many at once / {FEW} at once",
+            together.ratio(f"{what}, all", f"{what}, few"),
+            note=f"{many:,} at once: "
+            + together.note(f"{what}, all", f"{what}, few", per=what.split()[1].removesuffix("s")),
         )
     size = trio.run(live_bytes_each, 100 if quick else 2_000)
     yield at_most(
@@ -135,26 +148,30 @@ async def bare_tool_turn(count: int) -> None:
                 messages.append(Message("tool", result, tool_call_id=call_id))
 
 
-async def runs_at_once(count: int) -> None:
+async def at_once(count: int, body: Callable[[int], Awaitable[object]]) -> None:
+    """Do the body once in each of so many tasks."""
     async with trio.open_nursery() as nursery:
         for _ in range(count):
-            nursery.start_soon(tool_turn.run, "What is twice 21?")
+            nursery.start_soon(body, 1)
 
 
-async def streams_at_once(count: int) -> None:
-    async with trio.open_nursery() as nursery:
-        for _ in range(count):
-            nursery.start_soon(stream_tool_turn)
-
-
-async def few_runs_at_once(count: int) -> None:
+async def few_at_once(count: int, body: Callable[[int], Awaitable[object]]) -> None:
     for _ in range(count // FEW):
-        await runs_at_once(FEW)
+        await at_once(FEW, body)
 
 
-async def few_streams_at_once(count: int) -> None:
-    for _ in range(count // FEW):
-        await streams_at_once(FEW)
+def uncollected(bench: Bench) -> Bench:
+    """Return the bench with Python's garbage collector off."""
+
+    def without_collector(count: int) -> float:
+        gc.disable()
+        try:
+            return bench(count)
+        finally:
+            gc.enable()
+            gc.collect()
+
+    return without_collector
 
 
 SERIAL: dict[str, Bench] = {
@@ -165,11 +182,19 @@ SERIAL: dict[str, Bench] = {
     "a tool turn, streamed": timed_in_trio(streams_tool_turn),
 }
 
+BODIES = {
+    "agent runs": runs_tool_turn,
+    "agent streams": streams_tool_turn,
+    "bare loops": bare_tool_turn,
+}
+COLLECTED: dict[str, Bench] = {
+    f"{what}, {size}": timed_in_trio(partial(spread, body=body))
+    for what, body in BODIES.items()
+    for size, spread in (("few", few_at_once), ("all", at_once))
+}
 AT_ONCE: dict[str, Bench] = {
-    "runs, few": timed_in_trio(few_runs_at_once),
-    "runs, all": timed_in_trio(runs_at_once),
-    "streams, few": timed_in_trio(few_streams_at_once),
-    "streams, all": timed_in_trio(streams_at_once),
+    **COLLECTED,
+    **{f"{name}, uncollected": uncollected(bench) for name, bench in COLLECTED.items()},
 }
 
 
