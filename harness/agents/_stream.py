@@ -7,6 +7,7 @@ run, however much has been read by then.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Self, TypeVar
@@ -24,6 +25,7 @@ from harness.models import Message
 from harness.runs import Event, Run, RunBlock
 from harness.runs._carry import carry
 from harness.runs._endings import is_only_cancelled, most_telling, try_note
+from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
 
 OutputT = TypeVar("OutputT")
 
@@ -134,6 +136,9 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
                 f"the stream of {self._setup.name!r} was started before; "
                 "call agent.stream() for each block"
             )
+        frame = sys._getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"the stream of {self._setup.name!r}")
         self._run = run = self._block._make_run()
         self._block = None
         run._task, run._nurseries_at_start = None, 0  # It gets a task of its own.

@@ -48,5 +48,5 @@ def set_aside_words(entry: Entry, *, max_attempts: int) -> str:
     return (
         f"item {entry.key!r} is set aside: {why}, and max_attempts is {max_attempts}; "
         "find out what is wrong with it, then open the journal with a larger max_attempts, or let "
-        "the item begin anew with: harness journal retry"
+        "the item start from scratch with: harness journal retry"
     )

@@ -7,6 +7,7 @@ that ends the fan-out never cancels the reader. What was not read isn't lost: it
 
 from __future__ import annotations
 
+import sys
 import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -33,6 +34,7 @@ from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import Run, open_run
 from harness.runs._endings import is_only_cancelled, most_telling, try_note
+from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -230,6 +232,9 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
                 f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
             )
         refuse_outside_trio(f"{self._call}() was called")
+        frame = sys._getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            look_for_yield(frame, f"{self._call}(…, name={self._name!r})")
         self._nursery_block = trio.open_nursery()
         nursery = await self._nursery_block.__aenter__()
         try:

@@ -193,7 +193,7 @@ class Journal(JournalEffects):
         # A journal opened within the item belongs to that item.
         if given.inside and self._opened_in not in given.inside:
             raise JournalError(
-                f"the batch {name!r} stands in an item of another fan-out, and was given no "
+                f"the batch {name!r} is inside an item of another fan-out and was given no "
                 f"name=: the next item's would be taken for it, and get its results; give it a "
                 f"name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
             )

@@ -181,7 +181,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         """Begin the run; never a checkpoint."""
         frame = _getframe(1)
         if frame.f_code.co_flags & ASYNC_GENERATOR:
-            look_for_yield(frame, self)
+            look_for_yield(frame, f"open_run({self._name!r})", self)
         if self._run is not None:
             raise RuntimeError(
                 f"the block of {self._run!r} was entered before; call open_run() for each block"
@@ -379,7 +379,7 @@ class _BlockWithMore(RunBlock):
     async def __aenter__(self) -> Run:
         frame = _getframe(1)
         if frame.f_code.co_flags & ASYNC_GENERATOR:
-            look_for_yield(frame, self)
+            look_for_yield(frame, f"open_run({self._name!r})", self)
         parent = self._parent
         if parent is None or self._run is not None:
             return await super().__aenter__()

@@ -87,12 +87,14 @@ held_blocks: ContextVar[HeldBlocks | None] = ContextVar("harness.runs.held_block
 """Under the testing kit, the blocks that are held."""
 
 
-def look_for_yield(frame: FrameType, block: Block) -> None:
+def look_for_yield(frame: FrameType, what: str, block: Block | None = None) -> None:
     """Warn if a block that this frame enters now is held across a ``yield`` of its own.
 
     Args:
       frame: The frame of an async generator, in the ``async with`` of the block.
-      block: The block.
+      what: The call that made the block, in words.
+      block: The block, if it is that of a run. A stream's run has a task of its own, so only the
+        stream's cancel scope is in the reader's.
 
     Raises:
       HarnessWarning: if warnings are errors; under the testing kit, if two such blocks cross.
@@ -107,11 +109,11 @@ def look_for_yield(frame: FrameType, block: Block) -> None:
         return
     if is_first:
         try:
-            _warn(frame, f"open_run({block._name!r})")
+            _warn(frame, what, "the run" if block else "its cancel scope")
         except HarnessWarning:
             if kit is None:
                 raise
-    if kit is not None:
+    if kit is not None and block is not None:
         kit.enter(frame, block)
 
 
@@ -127,11 +129,11 @@ def _runs_from(run: Run | None) -> Iterator[Run]:
         run = run._parent
 
 
-def _warn(frame: FrameType, block: str) -> None:
+def _warn(frame: FrameType, what: str, held: str) -> None:
     code = frame.f_code
     warnings.warn_explicit(
-        f"{block} is held across a yield of the async generator {place(code, frame.f_lineno)}: "
-        "between two yields the run is its reader's, and two such generators in one task leave "
+        f"{what} is held across a yield of the async generator {place(code, frame.f_lineno)}: "
+        f"between two yields {held} is its reader's, and two such generators in one task leave "
         "their blocks in the wrong order. Decorate the generator with @trio.as_safe_channel, which "
         "iterates it in a task of its own, and read it with `async with`; or leave the block "
         "before the yield",

@@ -409,7 +409,7 @@ async def test_a_batch_without_a_name_inside_of_an_item_is_refused(journal_path:
         results = await run(outer, "outer")
         assert {result.status for result in results} == {"failed"}
         for result in results:
-            assert "stands in an item of another fan-out" in str(result.error)
+            assert "is inside an item of another fan-out" in str(result.error)
             assert "name=f'leaf of {item.id}'" in str(result.error)
         results = await run(partial(outer, name="inner"), "named")
         assert results.complete

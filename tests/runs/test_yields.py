@@ -9,7 +9,9 @@ import pytest
 import trio
 
 import harness
+from harness.agents import Agent
 from harness.errors import HarnessWarning
+from harness.models import ScriptedModel
 
 needs_channels = pytest.mark.skipif(
     not hasattr(trio, "as_safe_channel"), reason="this trio has no as_safe_channel"
@@ -70,6 +72,40 @@ async def test_a_run_across_a_yield_is_a_warning_once_for_each_position(
     assert "held across a yield of the async generator" in str(caught[0].message)
     assert "@trio.as_safe_channel" in str(caught[0].message)
     assert caught[0].filename == __file__
+
+
+async def a_fan_out(prompt: str) -> AsyncGenerator[str, None]:
+    async with harness.open_fan_out(same, [prompt]) as results:
+        async for result in results:
+            yield result.value
+
+
+async def an_agent(prompt: str) -> AsyncGenerator[str, None]:
+    agent = Agent("desk", model=ScriptedModel(["one", "two"]))
+    async with agent.stream(prompt) as stream:
+        async for _ in stream:
+            pass
+        yield str(stream.reply.output)
+
+
+async def same(value: str) -> str:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("stream", "what"),
+    [(a_fan_out, "open_fan_out(…, name='same')"), (an_agent, "the stream of 'desk'")],
+)
+async def test_a_stream_across_a_yield_is_a_warning_too(
+    stream: Callable[[str], AsyncGenerator[str, None]], what: str
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert await read(stream("x"))
+        assert await read(stream("x"))
+    assert [one.category for one in caught] == [HarnessWarning]
+    assert f"{what} is held across a yield" in str(caught[0].message)
+    assert "its cancel scope is its reader's" in str(caught[0].message)
 
 
 async def before_the_yield(prompt: str) -> AsyncGenerator[str, None]:

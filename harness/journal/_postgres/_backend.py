@@ -302,9 +302,9 @@ class PostgresBackend(Backend):
             [encoding] = self.execute("SHOW server_encoding").fetchone() or [None]
         if encoding != "UTF8":
             raise JournalError(
-                f"the database {self.name!r} has the encoding {encoding}, and can't hold every "
-                "text, so that an answer with a character outside of it would end the batch; make "
-                "one with `createdb --encoding UTF8 --template template0`"
+                f"the database {self.name!r} has the encoding {encoding}, which can't hold every "
+                "text: an answer with any other character would end the batch; make a database "
+                "with `createdb --encoding UTF8 --template template0`"
             )
 
     def _last_owner(self) -> str:
