@@ -28,6 +28,15 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 COMMAND = [sys.executable, str(SERVER)]
 
 
+@pytest.fixture(autouse=True)
+def started_before() -> None:
+    """Remember the processes of the whole session, such as its PostgreSQL."""
+    _STARTED_BEFORE.update(children())
+
+
+_STARTED_BEFORE: set[str] = set()
+
+
 def named(tools: tuple[Tool, ...], name: str) -> Tool:
     return next(tool for tool in tools if tool.name == name)
 
@@ -272,7 +281,7 @@ async def test_name_that_providers_refuse_is_one_that_they_take() -> None:
 
 
 def children() -> list[str]:
-    """Return the process ids of live servers that this process started."""
+    """Return the process ids of live servers that this test started."""
     listed = subprocess.run(
         ["ps", "-eo", "ppid=,pid=,stat=,args="], capture_output=True, text=True, check=True
     )
@@ -282,7 +291,10 @@ def children() -> list[str]:
     return [
         pid
         for parent, pid, state, args in (row for row in rows if len(row) == 4)
-        if parent == me and not state.startswith("Z") and "python" in args
+        if parent == me
+        and pid not in _STARTED_BEFORE
+        and not state.startswith("Z")
+        and "python" in args
     ]
 
 
