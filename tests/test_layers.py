@@ -115,6 +115,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the scopes a generator holds open; it gives its own scope the deadline of one"
     ),
     ("fanout", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("fanout", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("fanout", "harness.runs._functions"): "functions are named and refused as by runs",
     ("fanout", "harness.runs._run"): "the type of an ending is of use to engines only",
     ("fanout", "harness.runs._scopes"): "trio is told the reason of a cancel as by runs",
@@ -151,6 +152,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("agents", "harness.runs._keys"): (
         "who carries out a tool call names the effects in it; as a public name it would let any "
         "code rename them"
