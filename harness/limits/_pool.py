@@ -44,6 +44,7 @@ class ProviderPool:
                 raise TypeError(f"a pool takes limiters, but got {limiter!r}")
         if len(set(map(id, self.limiters))) < len(self.limiters):
             raise ValueError("a limiter is in this pool twice; give each provider once")
+        self._members = tuple(limiter._grants for limiter in self.limiters)
         self._turnstile: Turnstile[PoolReservation] = Turnstile(self._free_at, self._take)
         self._listening = False
 
@@ -102,9 +103,9 @@ class ProviderPool:
 
     async def admit(self, asked: PoolReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
-        refuse_nested(self.limiters)
-        for limiter in self.limiters:
-            limiter.check_run()
+        refuse_nested(self._members)
+        for member in self._members:
+            member.check_run()
         line = self._turnstile.line
         if not line.count:
             await trio.lowlevel.checkpoint()
@@ -120,8 +121,8 @@ class ProviderPool:
 
     async def _wait(self, asked: PoolReservation) -> None:
         if not self._listening:
-            for limiter in self.limiters:
-                limiter.listen(self._member_changed)
+            for member in self._members:
+                member.listen(self._member_changed)
             self._listening = True
         try:
             # Ends: a waiter that is turned away finds the chain closed, and raises.
@@ -129,8 +130,8 @@ class ProviderPool:
                 self._raise_if_closed(trio.current_time())
         finally:
             if not self._turnstile.line.count and self._listening:
-                for limiter in self.limiters:
-                    limiter.unlisten(self._member_changed)
+                for member in self._members:
+                    member.unlisten(self._member_changed)
                 self._listening = False
 
     def _member_changed(self) -> None:
@@ -146,25 +147,25 @@ class ProviderPool:
     def _moments(self, asked: PoolReservation, now: float) -> list[float]:
         """Return when each provider can serve, in order; ``inf`` if that depends on others."""
         moments: list[float] = []
-        all_rest = all(limiter.rests_until > now for limiter in self.limiters)
-        for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
-            if limiter.line.count:  # Those in its own line go first; it tells when they are gone.
+        all_rest = all(member.rests_until > now for member in self._members)
+        for member, reservation in zip(self._members, asked.reservations, strict=True):
+            if member.line.count:  # Those in its own line go first; it tells when they are gone.
                 moments.append(inf)
                 continue
-            moment = limiter.free_at(reservation, now)
-            moments.append(moment if all_rest else max(moment, limiter.rests_until))
+            moment = member.free_at(reservation, now)
+            moments.append(moment if all_rest else max(moment, member.rests_until))
         return moments
 
     def _take(self, asked: PoolReservation, now: float) -> None:
         moments = self._moments(asked, now)
         index = next(index for index, moment in enumerate(moments) if moment <= now)
         reservation = asked.reservations[index]
-        self.limiters[index].take(reservation, now)
+        self._members[index].take(reservation, now)
         asked.reservation = reservation
 
     def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
         """Return why there is nobody to wait for, or ``None``: the error that ends soonest."""
-        errors = [limiter.closed_error(now) for limiter in self.limiters]
+        errors = [member.closed_error(now) for member in self._members]
         limited = [error for error in errors if isinstance(error, RateLimitedError)]
         if any(error is None for error in errors):
             return None
