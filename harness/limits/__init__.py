@@ -5,6 +5,7 @@ Start with `Limiter`; `ProviderPool` puts several in a chain.
 
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._estimates import requested_output_tokens
+from harness.limits._feasible import Feasible
 from harness.limits._limiter import Limiter
 from harness.limits._limiter_statistics import DimensionStatistics, LimiterStatistics
 from harness.limits._pool import ProviderPool
@@ -17,6 +18,7 @@ from harness.limits._responses._profiles import ProviderProfile
 __all__ = [
     "AdaptiveCapacity",
     "DimensionStatistics",
+    "Feasible",
     "Limiter",
     "LimiterStatistics",
     "ProviderPool",

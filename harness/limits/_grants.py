@@ -253,7 +253,7 @@ class Grants:
         again.
         """
         if self.places is not None or self.adaptive is not None:
-            places = self.places if self.adaptive is None else self.adaptive.limit
+            places = self.most_places
             if places is not None and self.in_flight >= places:
                 return inf
         moment = now
@@ -320,6 +320,11 @@ class Grants:
         token = _current_token_or_none()
         return current_time() if token and token is self._trio_token else self._last_grant_at
 
+    @property
+    def most_places(self) -> int | None:
+        """How many reservations may be held at once now, or ``None`` for any number."""
+        return self.places if self.adaptive is None else self.adaptive.limit
+
     def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
         """Replace the limits, which have the same dimensions as before, from now on."""
         if self._trio_token is not None:
@@ -344,7 +349,7 @@ class Grants:
             waiting=self.line.count,
             waiting_by_priority=MappingProxyType(self.line.by_priority()),
             in_flight=self.in_flight,
-            concurrent=self.adaptive.limit if self.adaptive else self.places,
+            concurrent=self.most_places,
             dimensions=MappingProxyType(
                 {meter.name: meter.statistics(now) for meter in self.meters}
             ),

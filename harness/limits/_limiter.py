@@ -14,6 +14,7 @@ import trio
 from harness._arguments import says_near_options
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, planned_charge
+from harness.limits._feasible import Feasible, feasible, per_minute
 from harness.limits._grants import UNNAMED, Grants
 from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._numbers import checked_amount, checked_count, checked_positive
@@ -303,6 +304,51 @@ class Limiter:
             (requests, tokens, input_tokens, output_tokens),
         )
         grants.change(changed_rates(grants.rates, new, limiter=self.name), places)
+
+    def feasible(
+        self,
+        *,
+        tokens: float | None = None,
+        output_tokens: float | None = None,
+        seconds: float | None = None,
+    ) -> Feasible:
+        """Return how many requests a minute the limits come to, and which of them binds.
+
+        Args:
+          tokens: How many tokens a request uses, input and output; if not given, what requests have
+            used on average.
+          output_tokens: The output among them, for limits on input or output.
+          seconds: How long a request takes; without it, places don't count, and `in_flight` is
+            unknown.
+
+        Raises:
+          TypeError, ValueError: if a number isn't a number or is negative, or if tokens are limited
+            and nothing is known of how many a request uses.
+        """
+        grants = self._grants
+        if seconds is not None:
+            seconds = checked_amount("seconds", seconds)
+        if tokens is None and grants.counts_tokens:
+            tokens = grants.estimates.mean_tokens()
+            if tokens is None:
+                raise ValueError(
+                    f"limiter {self.name!r} limits tokens, and no request has settled any yet; say "
+                    "how many a request uses: feasible(tokens=...)"
+                )
+        charge = planned_charge(
+            tokens or 0,
+            None,
+            output_tokens,
+            model=None,
+            estimates=grants.estimates,
+            split_needed=not grants.total_is_enough,
+        )
+        bounds = {
+            meter.name: per_minute(meter.rate, amount, headroom=grants.headroom)
+            for meter, amount in grants.charges_of(charge)
+            if amount
+        }
+        return feasible(bounds, places=grants.most_places, seconds=seconds)
 
     def pause(self, seconds: float) -> None:
         """Grant nothing for ``seconds`` and a little longer; then restart with a trickle.
