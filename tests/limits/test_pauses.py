@@ -365,6 +365,11 @@ async def test_it_slows_down_above_four_fifths_before_the_first_refusal(
     assert await in_two_seconds(limiter_with(500)) >= 25, "the burst of 10, and 10 a second"
     assert await in_two_seconds(limiter_with(60)) <= 12
     assert await in_two_seconds(limiter_with(30)) <= 7
+    few, many = limiter_with(60).statistics(), limiter_with(500).statistics()
+    assert few.dimensions["requests"].slowing
+    assert "requests 0%, slowing at 80 %;" in str(few)
+    assert not many.dimensions["requests"].slowing
+    assert "slowing" not in str(many)
 
 
 async def test_a_lower_limit_is_taken_over_and_given_back(autojump_clock: MockClock) -> None:
