@@ -11,7 +11,7 @@ yet. So whatever settles, frees a place, moves a limit or ends a pause must end 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from math import inf
 from operator import itemgetter
 from types import MappingProxyType
@@ -79,6 +79,8 @@ class Grants:
         self.total_is_enough = all(kind <= 1 for kind in kinds)
         self._amounts_of = itemgetter(*kinds) if len(kinds) > 1 else None
         self._listeners: list[Callable[[], None]] = []
+        self.blocked: dict[Grants, int] = {}
+        """Which limiters those who hold this one are waiting for, and how many of them."""
         self.start()
 
     def start(self) -> None:
@@ -280,6 +282,7 @@ class Grants:
         self.take(reservation, now)
         self.waits += 1
         self.waited_seconds += now - reservation.asked_at
+        self._tell_pools()
 
     # What pools call --------------------------------------------------------------------------
 
@@ -295,6 +298,12 @@ class Grants:
     def rests_until(self) -> float:
         """Until when it should be passed over because it failed."""
         return self.state.health.rests_until
+
+    def is_stuck_among(self, others: Set[Grants]) -> bool:
+        """Return whether all places are held by tasks that wait for one of ``others``."""
+        waiting = sum(count for other, count in self.blocked.items() if other in others)
+        places = self.most_places
+        return places is not None and places <= self.in_flight <= waiting
 
     def closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
         """Return why nobody should wait for this limiter now, or ``None`` if one may."""

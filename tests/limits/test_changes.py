@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 import trio
@@ -54,8 +55,39 @@ class Window:
             self.total -= self._charges.popleft()[1]
 
 
-# Never at the moment of a grant: who was granted just before a cut runs after it.
-PAUSES = [0.0131, 0.3137, 7.0139, 31.0149, 61.0151]
+class Watched:
+    """A limiter whose grants are counted when it makes them; their tasks run later."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.limiter = Limiter(**limits)
+        self.windows = {
+            name: Window(one.limit * limits.get("headroom", 1))
+            for name, one in self.limiter.statistics().dimensions.items()
+        }
+        self._charges: dict[Reservation, dict[str, list[float]]] = {}
+        grants = self.limiter._grants
+        take = grants.take
+
+        def counted(reservation: Any, now: float) -> None:
+            take(reservation, now)
+            self._charges[reservation] = {
+                meter.name: self.windows[meter.name].granted(amount, now)
+                for meter, amount in reservation.charges
+            }
+
+        grants.take = counted  # type: ignore[method-assign]
+
+    def settle(self, reservation: Reservation, **used: float) -> None:
+        """Settle; the count first, because settling grants others what is free then."""
+        charges = self._charges.pop(reservation)
+        for name, amount in used.items():
+            self.windows[name].settled(charges[name], amount, trio.current_time())
+        reservation.settle(**used)  # type: ignore[arg-type]
+
+    def over(self) -> dict[str, int]:
+        return {name: window.over for name, window in self.windows.items() if window.over}
+
+
 AMOUNTS = st.sampled_from([5, 20, 60, 137, 400])
 
 
@@ -64,7 +96,7 @@ AMOUNTS = st.sampled_from([5, 20, 60, 137, 400])
         st.tuples(
             st.sampled_from(["requests", "tokens", "both", "concurrent"]),
             AMOUNTS,
-            st.sampled_from(PAUSES),
+            st.sampled_from([0.0, 0.3, 7.0, 31.0, 61.0]),
         ),
         min_size=1,
         max_size=8,
@@ -79,54 +111,42 @@ def test_no_window_is_over_the_limit_in_force_whatever_changes(
     draws = random.Random(seed)
 
     async def main() -> None:
-        limiter = Limiter(
+        watched = Watched(
             requests_per_minute=60,
             tokens_per_minute=6_000,
             concurrent=50,
             headroom=headroom,
             burst_seconds=draws.choice([0, 1, 20]),
         )
-        requests, tokens = Window(60 * headroom), Window(6_000 * headroom)
-        waiting = 0
+        limiter = watched.limiter
+        places = 50
 
         async def call() -> None:
-            nonlocal waiting
             size = draws.choice([1, 40, 100, 300])
-            waiting += 1
             async with limiter.reserve(tokens=size, priority=draws.choice([0, 0, 1])) as mine:
-                waiting -= 1
-                now = trio.current_time()
-                requests.granted(1, now)
-                charge = tokens.granted(size, now)
                 assert limiter.statistics().in_flight <= places
                 await trio.sleep(draws.choice([0.0, 0.2, 5.0]))
-                used = int(size * draws.choice([0.5, 1, 1.4]))
-                mine.settle(tokens=used)
-                tokens.settled(charge, used, trio.current_time())
+                watched.settle(mine, tokens=int(size * draws.choice([0.5, 1, 1.4])))
 
-        places = 50
         async with trio.open_nursery() as nursery:
             for what, amount, seconds in steps:
                 for _ in range(amount // 5):
                     nursery.start_soon(call)
                 await trio.sleep(seconds)
-                in_flight = limiter.statistics().in_flight
+                given: dict[str, Any] = {}
                 if what in ("requests", "both"):
-                    requests.limit = amount * headroom
+                    given["requests_per_minute"] = amount
+                    watched.windows["requests"].limit = amount * headroom
                 if what in ("tokens", "both"):
-                    tokens.limit = amount * 100 * headroom
+                    given["tokens_per_minute"] = amount * 100
+                    watched.windows["tokens"].limit = amount * 100 * headroom
                 if what == "concurrent":
-                    limiter.change(concurrent=amount)
-                    places = max(amount, in_flight)
-                elif what == "both":
-                    limiter.change(requests_per_minute=amount, tokens_per_minute=amount * 100)
-                elif what == "requests":
-                    limiter.change(requests_per_minute=amount)
-                else:
-                    limiter.change(tokens_per_minute=amount * 100)
-        assert (requests.over, tokens.over) == (0, 0)
+                    given["concurrent"] = amount
+                    places = max(amount, limiter.statistics().in_flight)
+                limiter.change(**given)
+        assert watched.over() == {}
         statistics = limiter.statistics()
-        assert (waiting, statistics.waiting, statistics.in_flight) == (0, 0, 0)
+        assert (statistics.waiting, statistics.in_flight) == (0, 0)
         assert all(one.unsettled == 0 for one in statistics.dimensions.values())
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
@@ -143,60 +163,48 @@ async def test_days_of_changes_without_a_window_over_and_with_full_use(
     """
     draws = random.Random(3)
     hours = scaled(2, full=72)
-    limiter = Limiter(
+    watched = Watched(
         requests_per_minute=300,
         tokens_per_minute=30_000,
         input_tokens_per_minute=10**6,
         concurrent=40,
     )
-    windows = {"requests": Window(300), "tokens": Window(30_000), "input_tokens": Window(10**6)}
-    used = dict.fromkeys(windows, 0.0)
+    used = {"requests": 0.0, "tokens": 0.0}
 
     async def call() -> None:
         while True:
             size = draws.randint(20, 140)  # 80 on average, settled to 80.
-            async with limiter.reserve(tokens=size, input_tokens=size // 2) as mine:
-                now = trio.current_time()
-                held = {
-                    "requests": windows["requests"].granted(1, now),
-                    "tokens": windows["tokens"].granted(size, now),
-                    "input_tokens": windows["input_tokens"].granted(size // 2, now),
-                }
+            async with watched.limiter.reserve(tokens=size, input_tokens=size // 2) as mine:
                 await trio.sleep(draws.uniform(0.1, 0.6))
                 real = size * draws.choice([0.6, 0.9, 1.2, 1.3])
-                mine.settle(tokens=real, input_tokens=size // 2)
-                windows["tokens"].settled(held["tokens"], real, trio.current_time())
+                watched.settle(mine, tokens=real, input_tokens=size // 2)
                 used["requests"] += 1
                 used["tokens"] += real
-                used["input_tokens"] += size // 2
 
-    shares: list[tuple[str, float, float]] = []
-    with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-            for _ in range(12):
-                nursery.start_soon(call)
-            plans = itertools.cycle(
-                [
-                    ("requests", 300, 60_000),
-                    ("tokens", 400, 21_000),
-                    ("requests", 200, 60_000),
-                    ("tokens", 900, 40_000),
-                ]
-            )
-            for binding, per_minute, tokens in itertools.islice(plans, 2 * hours):
-                limiter.change(requests_per_minute=per_minute, tokens_per_minute=tokens)
-                windows["requests"].limit = per_minute
-                windows["tokens"].limit = tokens
-                await trio.sleep(120)
-                before = used[binding]
-                await trio.sleep(28 * 60 + 0.0131)  # Never at the moment of a grant, as above.
-                limit = windows[binding].limit * 28
-                shares.append((binding, per_minute, (used[binding] - before) / limit))
-            scope.cancel()
-    assert {name: window.over for name, window in windows.items()} == dict.fromkeys(windows, 0)
-    for binding in ("requests", "tokens"):
-        mine = [share for name, _, share in shares if name == binding]
-        assert sum(mine) / len(mine) >= 0.995, shares
+    plans = itertools.cycle(
+        [
+            ("requests", 300, 60_000),
+            ("tokens", 400, 21_000),
+            ("requests", 200, 60_000),
+            ("tokens", 900, 40_000),
+        ]
+    )
+    shares: dict[str, list[float]] = {"requests": [], "tokens": []}
+    async with trio.open_nursery() as nursery:
+        for _ in range(12):
+            nursery.start_soon(call)
+        for binding, per_minute, tokens in itertools.islice(plans, 2 * hours):
+            watched.windows["requests"].limit = per_minute
+            watched.windows["tokens"].limit = tokens
+            watched.limiter.change(requests_per_minute=per_minute, tokens_per_minute=tokens)
+            await trio.sleep(120)
+            before = used[binding]
+            await trio.sleep(28 * 60)
+            shares[binding].append((used[binding] - before) / (watched.windows[binding].limit * 28))
+        nursery.cancel_scope.cancel()
+    assert watched.over() == {}
+    for binding, found in shares.items():
+        assert sum(found) / len(found) >= 0.995, (binding, found)
 
 
 async def test_a_raise_counts_at_once_for_those_in_line(autojump_clock: MockClock) -> None:
