@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 
 FLOORS = {
     "errors": 0,
+    "_too_large": 0,
     "_version": 0,
     "_arguments": 0,
     "_async_with": 0,
@@ -85,6 +86,7 @@ CORE = {
     "_lazy",
     "_pace",
     "_root_errors",
+    "_too_large",
     "_words",
     "runs",
     "policies",
