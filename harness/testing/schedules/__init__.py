@@ -17,7 +17,7 @@ from harness.testing.schedules._faults import faultable, faulty
 from harness.testing.schedules._find import Found, NotFound, find_schedule
 from harness.testing.schedules._run_schedule import run_schedule
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._step_backend import Observer
+from harness.testing.schedules._strand import Observer, Strand
 
 __all__ = [
     "BlockedTask",
@@ -27,6 +27,7 @@ __all__ = [
     "Observer",
     "Schedule",
     "ScheduleRun",
+    "Strand",
     "arriving",
     "faultable",
     "faulty",

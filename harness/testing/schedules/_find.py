@@ -11,7 +11,7 @@ from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._run_schedule import MOST_STEPS, refuse_inside_trio, run_probe
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
-from harness.testing.schedules._step_backend import Observer
+from harness.testing.schedules._strand import Observer
 
 LEAST_STEPS = 10_000
 """The fewest steps that count as a livelock, however short the plain run was."""
@@ -60,6 +60,7 @@ def find_schedule(
     arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
+    backend: str | None = None,
 ) -> Found | NotFound:
     """Run a program under many schedules until it fails under one, and shrink that one.
 
@@ -76,6 +77,7 @@ def find_schedule(
       arrivals_only: Whether to vary only the order in which replies arrive (see `arriving`).
       observers: Look on between the steps.
       shrink: Whether to shrink the failing schedule.
+      backend: What kind of program it is; by default ``"trio"``.
 
     Returns:
       The failure, or what can be said without one.
@@ -93,7 +95,9 @@ def find_schedule(
     def run(probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
-        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps)
+        return run_probe(
+            async_fn, probe, observers=observers, most_steps=most_steps, backend=backend
+        )
 
     search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None

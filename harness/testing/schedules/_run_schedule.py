@@ -10,10 +10,10 @@ import trio
 
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import ScheduleRun, run_controlled
+from harness.testing.schedules._kinds import backend_of
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe
-from harness.testing.schedules._step_backend import Observer
-from harness.testing.schedules._step_backends import backend as best_backend
+from harness.testing.schedules._strand import Observer
 
 MOST_STEPS = 100_000
 """How many steps make a livelock, by default."""
@@ -26,6 +26,7 @@ def run_schedule(
     observers: tuple[Observer, ...] = (),
     most_steps: int = MOST_STEPS,
     context: Context | None = None,
+    backend: str | None = None,
 ) -> ScheduleRun:
     """Run a program once under a schedule, in a ``trio.run`` of its own on a virtual clock.
 
@@ -39,13 +40,14 @@ def run_schedule(
       most_steps: After how many steps to cut the program short and call it a livelock.
       context: The context variables that the program starts with; by default a copy of the
         caller's.
+      backend: What kind of program it is; by default ``"trio"``.
 
     Returns:
       What came of it. What the program raises isn't raised here, but is in `ScheduleRun.outcome`;
       so is a deadlock or livelock.
 
     Raises:
-      ValueError: if the replay string isn't valid.
+      ValueError: if the replay string isn't valid, or there is no such backend.
       TypeError: if ``schedule`` is neither a schedule nor a string.
       RuntimeError: if this thread has an event loop, or trio can't be controlled.
     """
@@ -55,7 +57,7 @@ def run_schedule(
     return run_controlled(
         async_fn,
         Planned(schedule.choices()),
-        backend=best_backend(),
+        backend=backend_of(backend),
         faults=schedule.faults,
         plan=schedule,
         observers=observers,
@@ -70,12 +72,13 @@ def run_probe(
     *,
     observers: tuple[Observer, ...] = (),
     most_steps: int = MOST_STEPS,
+    backend: str | None = None,
 ) -> ScheduleRun:
     """Run a program the way a search asks for; otherwise like `run_schedule`."""
     return run_controlled(
         async_fn,
         probe.chooser,
-        backend=best_backend(),
+        backend=backend_of(backend),
         faults=probe.faults,
         observers=observers,
         most_steps=most_steps,
