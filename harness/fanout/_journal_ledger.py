@@ -19,12 +19,12 @@ yet durable; then it has its result.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import Any
 
-import attrs
 import trio
 
 from harness._root_errors import budget_refusals
@@ -40,7 +40,7 @@ from harness.fanout._journal import (
     Stored,
 )
 from harness.fanout._journal_feed import JournalFeed
-from harness.fanout._journal_job import JournaledJob, Recorded, Verdict
+from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
 from harness.fanout._journal_records import Records, told
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
@@ -60,14 +60,8 @@ def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdent
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
 
-@attrs.define(eq=False)
-class Encoded:
-    """A value in the form the journal keeps."""
-
-    text: str
-
-    value: Any
-    """The value that comes back from the text."""
+UNKEPT_AT_MOST = 20
+"""If the first so many values can't be recorded, no other will be: the fan-out ends."""
 
 
 class JournalLedger:
@@ -87,6 +81,8 @@ class JournalLedger:
         """Whether the batch has to be closed."""
         self._epoch = 0.0
         """What to add to trio's clock to get seconds since the epoch."""
+        self._unkept_left: float = UNKEPT_AT_MOST
+        """How many more values may be lost; any number, once one was kept."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -209,7 +205,7 @@ class JournalLedger:
         self._feed.room.read()
         for job, one in zip(jobs, stored, strict=True):
             result = self._result_of(job, one)
-            host.kept(result)
+            host.kept(result, raises=self._journal.kept == "raise")
             host.hand_on(result)
 
     def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
@@ -263,12 +259,32 @@ class JournalLedger:
             value = await awaitable
             if type(value) is CoroutineType:
                 raise forgotten_await_error(function, value)
-            encoded = Encoded(*self._batch.encode(value))
+            encoded = self._encoded(value)
         except Exception:
             attempt.failed = True
             raise
         attempt.answered = True
         return encoded
+
+    def _encoded(self, value: Any) -> Encoded:
+        """Return a value in the form the journal keeps, and end everything if none has any."""
+        try:
+            text, decoded = self._batch.encode(value)
+        except JournalValueError as error:
+            self._unkept_left -= 1
+            if not self._unkept_left:
+                words = (
+                    f"none of the first {UNKEPT_AT_MOST} values of the batch "
+                    f"{self._identity.name!r} could be recorded, so it was ended before more is "
+                    f"spent on such: {error}. These items are kept as failed; open the journal "
+                    "with retry_failed=True to try them again"
+                )
+                ended = JournalValueError(words)
+                ended.__cause__ = error
+                self._records.fail(ended)
+            raise
+        self._unkept_left = math.inf
+        return Encoded(text, decoded)
 
     def metered(self, job: Job, fallback: Callable[[Any, Exception], Any]) -> Callable[..., Any]:
         """Return the fallback; its usage counts towards the last attempt."""
@@ -328,7 +344,7 @@ class JournalLedger:
         if status == "ok":
             try:
                 if type(value) is not Encoded:  # It came from the fallback.
-                    value = Encoded(*self._batch.encode(value))
+                    value = self._encoded(value)
                 text, value = value.text, value.value
             except JournalValueError as error:
                 status, value, job.degraded = "failed", error, False
