@@ -1,7 +1,7 @@
-"""Say of which classes a function's values are, as far as its annotation tells.
+"""Say of which classes a function's values are, as far as its annotation and its code tell.
 
-Only what the annotation names is ever found: nothing is imported, and no class is looked up by a
-name that came from elsewhere.
+Only what these name is ever found: nothing is imported, and no class is looked up by a name that
+came from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import functools
 import inspect
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from types import UnionType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType, UnionType
 from typing import Any
 
 import attrs
@@ -94,15 +94,17 @@ class ValueTypes:
 
     def _add_returned(self, function: Any) -> str | None:
         inner = inspect.unwrap(function)
+        names = getattr(inner, "__globals__", {})
         try:
             self._names |= inspect.getclosurevars(inner).nonlocals
-        except (TypeError, ValueError):
+            for one in _named_in(inner.__code__, self._names, names):
+                self.add(one)
+        except (AttributeError, TypeError, ValueError):
             pass  # It isn't written in Python, or not yet complete.
         try:
             hint = {"return": inner.__annotations__["return"]}
         except Exception:  # It has none, or one that can't be evaluated.
             return None
-        names = getattr(inner, "__globals__", {})
         return self.add(_evaluated(hint, names, self._names).get("return"))
 
     def add(self, hint: Any) -> str | None:
@@ -147,6 +149,17 @@ class ValueTypes:
         refused = next((one for one in found if one is not None), None)
         # Pydantic has a JSON form for more classes than are known here.
         return None if refused is None or is_pydantic(cls) else f"{cls.__qualname__} of {refused}"
+
+
+def _named_in(code: Any, *places: Mapping[str, Any]) -> Iterator[type]:
+    """Yield the classes with fields, and the enumerations, that a function's code names."""
+    names = {*code.co_names, *code.co_freevars}
+    found = [one for place in places for name in names if (one := place.get(name)) is not None]
+    modules = [vars(one) for one in found if isinstance(one, ModuleType)]
+    found += [one for place in modules for name in names if (one := place.get(name)) is not None]
+    for one in found:
+        if isinstance(one, type) and (issubclass(one, enum.Enum) or field_names(one) is not None):
+            yield one
 
 
 def _evaluated(hint: Mapping[str, Any], names: Any, more: Any) -> dict[str, Any]:

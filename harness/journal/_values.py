@@ -3,8 +3,8 @@
 What JSON can't hold becomes an object with two fields: ``{"$": "date", "v": "2030-01-01"}``. An
 object of a class with fields has the name of its class there, and its fields.
 
-A name in a file decides nothing by itself: it only chooses among the classes that the function's
-annotation or the caller gave. Nothing is imported.
+A name in a file decides nothing by itself: it only chooses among the classes that the function or
+the caller names, and those of the values that were written before. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import decimal
 import enum
 import json
 import uuid
+import warnings
 import zoneinfo
 from collections.abc import Callable, Collection
 from typing import Any, cast
@@ -23,6 +24,7 @@ from typing import Any, cast
 import attrs
 
 from harness._value_types import field_names, is_pydantic
+from harness.errors import HarnessWarning
 
 TAG = '"$":'
 """Only a text with this in it has anything that JSON doesn't. In strings the quotes are escaped."""
@@ -92,6 +94,7 @@ class Values:
     def __init__(self, classes: Collection[type] = ()) -> None:
         self.classes: frozenset[type] = frozenset(classes)
         self._by_name = {_name_of(cls): cls for cls in self.classes}
+        """Those, and the others that were written."""
 
     def plain(self, value: Any) -> Any:
         """Return the value in a form that JSON can hold.
@@ -113,22 +116,30 @@ class Values:
                 return {key: self.plain(one) for key, one in value.items()}
             pairs = [[self.plain(key), self.plain(one)] for key, one in value.items()]
             return {"$": "dict", "v": pairs}
-        # An unknown class: it comes back as what it is derived from, which equals it.
-        if field_names(cls) is None or isinstance(value, tuple):
-            if isinstance(value, tuple):
-                return {"$": "tuple", "v": [self.plain(one) for one in value]}
-            if isinstance(value, list):
-                return [self.plain(one) for one in value]
-            if isinstance(value, str | int | float):
-                return value
-        what = f"a {cls.__qualname__}"
         if isinstance(value, enum.Enum) or field_names(cls) is not None:
-            raise TypeError(
-                f"it is or has {what}, a class that the function isn't annotated to return: write "
-                f"-> {cls.__qualname__} at the function, or give open_journal() "
-                f"types=[{cls.__qualname__}]"
-            )
-        raise TypeError(f"it is or has {what}, which has no form in JSON")
+            self._learn(cls)
+            return {"$": _name_of(cls), "v": self._fields(value)}
+        # It comes back as what it is derived from, which equals it.
+        if isinstance(value, tuple):
+            return {"$": "tuple", "v": [self.plain(one) for one in value]}
+        if isinstance(value, list):
+            return [self.plain(one) for one in value]
+        if isinstance(value, str | int | float):
+            return value
+        raise TypeError(f"it is or has {_a(cls)}, which has no form in JSON")
+
+    def _learn(self, cls: type) -> None:
+        """Take note of a class that only a value tells of: the next session won't know it."""
+        name = _name_of(cls)
+        if self._by_name.get(name) is cls:
+            return
+        warnings.warn(
+            f"a value is or has {_a(cls)}, and the function doesn't say that it returns one: a "
+            f"later session can't read it before it does; {_advice(cls.__qualname__)}",
+            HarnessWarning,
+            stacklevel=2,
+        )
+        self._by_name[name] = cls
 
     def read(self, text: str) -> Any:
         """Return the value of a text in this form.
@@ -156,8 +167,8 @@ class Values:
         same = [cls for cls in self.classes if cls.__qualname__ == short]
         if len(same) != 1:
             raise ValueError(
-                f"it has a {short}, a class that the function isn't annotated to return: write "
-                f"-> {short} at the function, or give open_journal() types=[{short}]"
+                f"it has a {short}, and the function doesn't say that it returns one; "
+                f"{_advice(short)}"
             )
         return same[0]
 
@@ -170,12 +181,10 @@ class Values:
         names = field_names(cls)
         assert names is not None
         if isinstance(value, _BASES) and not hasattr(cls, "_fields"):
-            raise TypeError(f"it is or has a {cls.__qualname__}, which is more than its fields")
+            raise TypeError(f"it is or has {_a(cls)}, which is more than its fields")
         more = [one for one in getattr(value, "__dict__", {}) if one not in names]
         if more := [one for one in more if not hasattr(cls, one)]:
-            raise TypeError(
-                f"it is or has a {cls.__qualname__} with {more[0]!r}, which is none of its fields"
-            )
+            raise TypeError(f"it is or has {_a(cls)} with {more[0]!r}, which is none of its fields")
         return {one: self.plain(getattr(value, one)) for one in names if hasattr(value, one)}
 
     def _of_pydantic(self, value: Any) -> Any:
@@ -259,6 +268,15 @@ def _pydantic(cls: Any, plain: Any) -> Any:
     made = cls.__new__(cls)
     made.__setstate__(plain)
     return made
+
+
+def _advice(name: str) -> str:
+    return f"annotate the function with -> {name}, or give open_journal() types=[{name}]"
+
+
+def _a(cls: type) -> str:
+    name = cls.__qualname__.rpartition("<locals>.")[2]
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _name_of(cls: type) -> str:
