@@ -116,6 +116,8 @@ class ValueTypes:
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
             return self.add(args[0])
+        if origin is Callable:
+            return None
         if origin is typing.Literal:
             for one in args:
                 self.add(type(one))

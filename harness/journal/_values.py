@@ -23,7 +23,7 @@ from typing import Any, cast
 
 import attrs
 
-from harness._value_types import field_names, is_pydantic
+from harness._value_types import ValueTypes, field_names, is_pydantic
 from harness.errors import HarnessWarning
 
 TAG = '"$":'
@@ -130,8 +130,7 @@ class Values:
 
     def _learn(self, cls: type) -> None:
         """Take note of a class that only a value tells of: the next session won't know it."""
-        name = _name_of(cls)
-        if self._by_name.get(name) is cls:
+        if self._by_name.get(_name_of(cls)) is cls:
             return
         warnings.warn(
             f"a value is or has {_a(cls)}, and the function doesn't say that it returns one: a "
@@ -139,7 +138,9 @@ class Values:
             HarnessWarning,
             stacklevel=2,
         )
-        self._by_name[name] = cls
+        types = ValueTypes()
+        types.add(cls)
+        self._by_name.update((_name_of(one), one) for one in types.classes)
 
     def read(self, text: str) -> Any:
         """Return the value of a text in this form.
