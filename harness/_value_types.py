@@ -79,7 +79,8 @@ class ValueTypes:
 
     def __init__(self) -> None:
         self.classes: set[type] = set()
-        self._seen: set[type] = set()
+        self._seen: dict[type, str | None] = {}
+        """What was said of each class; nothing yet of one that is being looked at."""
         self._names: dict[str, Any] = {}
         """What annotations that are text may name, besides what is in their module."""
 
@@ -127,12 +128,14 @@ class ValueTypes:
             return found[0] if all(found) else None
         refused = next((one for one in found if one is not None), None)
         cls = hint if origin is None else origin
-        return (self._add_class(cls) if isinstance(cls, type) else None) or refused
+        if isinstance(cls, type) and cls not in _KNOWN:
+            if cls not in self._seen:
+                self._seen[cls] = None
+                self._seen[cls] = self._add_class(cls)
+            refused = self._seen[cls] or refused
+        return refused
 
     def _add_class(self, cls: type) -> str | None:
-        if cls in _KNOWN or cls in self._seen:
-            return None
-        self._seen.add(cls)
         if issubclass(cls, enum.Enum):
             self.classes.add(cls)
             return None

@@ -82,7 +82,7 @@ class JournalLedger:
         self._epoch = 0.0
         """What to add to trio's clock to get seconds since the epoch."""
         self._unkept_left: float = UNKEPT_AT_MOST
-        """How many more values may be lost; any number, once one was kept."""
+        """How many more items may fail over their value; any number, once one was kept."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -259,32 +259,12 @@ class JournalLedger:
             value = await awaitable
             if type(value) is CoroutineType:
                 raise forgotten_await_error(function, value)
-            encoded = self._encoded(value)
+            encoded = Encoded(*self._batch.encode(value))
         except Exception:
             attempt.failed = True
             raise
         attempt.answered = True
         return encoded
-
-    def _encoded(self, value: Any) -> Encoded:
-        """Return a value in the form the journal keeps, and end everything if none has any."""
-        try:
-            text, decoded = self._batch.encode(value)
-        except JournalValueError as error:
-            self._unkept_left -= 1
-            if not self._unkept_left:
-                words = (
-                    f"none of the first {UNKEPT_AT_MOST} values of the batch "
-                    f"{self._identity.name!r} could be recorded, so it was ended before more is "
-                    f"spent on such: {error}. These items are kept as failed; open the journal "
-                    "with retry_failed=True to try them again"
-                )
-                ended = JournalValueError(words)
-                ended.__cause__ = error
-                self._records.fail(ended)
-            raise
-        self._unkept_left = math.inf
-        return Encoded(text, decoded)
 
     def metered(self, job: Job, fallback: Callable[[Any, Exception], Any]) -> Callable[..., Any]:
         """Return the fallback; its usage counts towards the last attempt."""
@@ -344,7 +324,7 @@ class JournalLedger:
         if status == "ok":
             try:
                 if type(value) is not Encoded:  # It came from the fallback.
-                    value = self._encoded(value)
+                    value = Encoded(*self._batch.encode(value))
                 text, value = value.text, value.value
             except JournalValueError as error:
                 status, value, job.degraded = "failed", error, False
@@ -356,6 +336,11 @@ class JournalLedger:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         if status == "ok":
             job.owed = False
+            self._unkept_left = math.inf
+        elif isinstance(value, JournalValueError):
+            self._unkept_left -= 1
+            if not self._unkept_left:
+                self._records.fail(self._none_kept(value))
         # Whatever a function raises on a cancel says nothing about its item.
         done = status == "ok" or not (
             status == "cancelled" or job.owed or is_cancelled() or self._is_out_of_budget(value)
@@ -363,6 +348,16 @@ class JournalLedger:
         job.verdict = Verdict(done, decided, text)
         # A cancelled attempt doesn't count in the journal; here it shows what was done.
         return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
+
+    def _none_kept(self, error: JournalValueError) -> JournalValueError:
+        """Return what ends everything when no value at all can be recorded."""
+        ended = JournalValueError(
+            f"none of the first {UNKEPT_AT_MOST} values of the batch {self._identity.name!r} could "
+            f"be recorded, so it was ended before more is spent on such: {error}. These items are "
+            "kept as failed; open the journal with retry_failed=True to try them again"
+        )
+        ended.__cause__ = error
+        return ended
 
     def write(self, job: Job, result: Result[Any]) -> None:
         """Record the end of an item; the result is handed on once that is durable."""

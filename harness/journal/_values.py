@@ -148,17 +148,23 @@ class Values:
         Raises:
           ValueError: if it has a class that isn't known, or doesn't fit its class any more.
         """
-        return json.loads(text, object_hook=self._read) if TAG in text else json.loads(text)
+        plain = json.loads(text)
+        return self._read(plain) if TAG in text else plain
 
     # Objects ----------------------------------------------------------------------------------
 
-    def _read(self, found: dict[str, Any]) -> Any:
-        name = found.get("$")
+    def _read(self, plain: Any) -> Any:
+        if type(plain) is list:
+            return [self._read(one) for one in plain]
+        if type(plain) is not dict:
+            return plain
+        name = plain.get("$")
         if name is None:
-            return found
-        plain = found["v"]
-        reader = _READERS.get(name)
-        return reader(plain) if reader is not None else self._object(self._class_of(name), plain)
+            return {key: self._read(one) for key, one in plain.items()}
+        if (reader := _READERS.get(name)) is not None:
+            return reader(self._read(plain["v"]))
+        cls = self._class_of(name)  # First of all, so that an error names the outermost.
+        return self._object(cls, self._read(plain["v"]))
 
     def _class_of(self, name: str) -> type:
         if (cls := self._by_name.get(name)) is not None:
