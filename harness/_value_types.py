@@ -141,7 +141,7 @@ class ValueTypes:
             return None
         names = field_names(cls)
         if names is None and not typing.is_typeddict(cls):
-            return None if issubclass(cls, _PLAIN) or _is_open(cls) else cls.__qualname__
+            return None if _is_open(cls) else cls.__qualname__
         if names is not None:
             self.classes.add(cls)
         try:
@@ -153,7 +153,7 @@ class ValueTypes:
         found = [self.add(hints[name]) for name in names or hints if name in hints]
         refused = next((one for one in found if one is not None), None)
         # Pydantic has a JSON form for more classes than are known here.
-        return None if refused is None or is_pydantic(cls) else f"{cls.__qualname__} of {refused}"
+        return None if refused is None or is_pydantic(cls) else f"{cls.__qualname__} with {refused} in it"
 
 
 def _named_in(code: Any, *places: Mapping[str, Any]) -> Iterator[type]:
@@ -178,23 +178,20 @@ def _evaluated(hint: Mapping[str, Any], names: Any, more: Any) -> dict[str, Any]
 
 
 def _is_open(cls: type) -> bool:
-    """Return whether values of a class may be of any other class."""
+    """Return whether values of a class may be of one that can be kept."""
     return (
-        inspect.isabstract(cls)
+        issubclass(cls, _PLAIN)
+        or inspect.isabstract(cls)
         or getattr(cls, "_is_protocol", False)
         or cls.__module__ in ("typing", "typing_extensions", "collections.abc", "types")
-        or bool(cls.__subclasses__())
+        or any(field_names(one) is not None or _is_open(one) for one in cls.__subclasses__())
     )
 
 
 def refusal_of(refused: str, function: Callable[..., Any]) -> str:
     """Return the words for a function that says it returns what can't be kept."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name.rpartition('<locals>.')[2]}() is annotated to return {_article(refused)}"
-
-
-def _article(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+    return f"{name.rpartition('<locals>.')[2]}() is annotated to return {refused}"
 
 
 def classes_given(classes: Iterable[Any]) -> ValueTypes:

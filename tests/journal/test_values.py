@@ -396,8 +396,8 @@ async def gives_holder(item: int) -> dict[str, Holds]:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (gives_connection, r"gives_connection\(\) is annotated to return a Connection, which"),
-        (gives_holder, "to return a Holds of Connection"),
+        (gives_connection, r"gives_connection\(\) is annotated to return Connection, which"),
+        (gives_holder, "to return Holds with Connection in it"),
     ],
 )
 async def test_what_cannot_be_kept_is_refused_before_it_is_paid_for(
@@ -418,8 +418,9 @@ def test_what_an_annotation_leaves_open_is_not_refused() -> None:
     class Base:
         pass
 
+    @dataclasses.dataclass
     class Derived(Base):
-        pass
+        a: int
 
     class Text(str):
         pass
