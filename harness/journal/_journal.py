@@ -195,8 +195,6 @@ class Journal(JournalEffects):
                 "fan-out; give one of them another name="
             )
         self._open_batches.add(name)
-        index = KeyIndex()
-        self._indexes.add(index)
         try:
             version = None if self.version == SOURCE else self.version
             row = (target, version, json.dumps({**settings, SOURCE: source}, sort_keys=True))
@@ -204,6 +202,8 @@ class Journal(JournalEffects):
             if known is not None:
                 # Before anything is written: a warning may be an error.
                 self._compare(name, known[1:], row, tell)
+            index = KeyIndex()
+            self._indexes.add(index)
             batch, session, origin, forgotten = await self._writer.ask(
                 partial(
                     self._open_in_thread,

@@ -27,7 +27,7 @@ import harness
 from harness._value_types import ValueTypes
 from harness.errors import FanOutError, HarnessWarning, JournalValueError
 from harness.flow import Pipeline, Router
-from harness.journal import open_journal
+from harness.journal import open_journal, read_journal
 from harness.journal._codec import Codec
 from tests.support.memory_journal import MemoryJournal
 
@@ -475,6 +475,9 @@ async def test_a_fan_out_ends_if_none_of_its_first_20_values_can_be_kept(
     with pytest.raises(JournalValueError, match="none of the first 20 values of the batch 'n'"):
         await session(journal_path, answer, range(2000), limit=5)
     assert len(called) <= 25
+    with read_journal(journal_path) as reader:
+        totals = reader.totals("n")
+    assert (totals.failed, totals.attempts, totals.lost_attempts) == (20, 20, 0)
 
 
 async def test_fewer_items_than_that_just_fail(tmp_path: Path, autojump_clock: MockClock) -> None:
