@@ -29,6 +29,7 @@ FLOORS = {
     "_outside_trio": 0,
     "_pace": 0,
     "_root_errors": 0,
+    "_value_types": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,

@@ -331,6 +331,26 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         return msgspec.to_builtins(output, str_keys=True)
 
+    def batch_settings(self) -> dict[str, Any]:
+        """Return what decides its answers, as plain data: a journal compares it on resuming.
+
+        That is the instructions, the name of the model, what each tool is described by, for an
+        agent as a tool its settings too, and the schema of the output type.
+        """
+        output = self._setup.output
+        settings: dict[str, Any] = {
+            "instructions": self.instructions,
+            "model": getattr(self.model, "name", None) or type(self.model).__name__,
+        }
+        if output is not None:
+            settings["output_type"] = output.schema
+        for one in self.tools:
+            told: dict[str, Any] = {"description": one.description, "parameters": one.parameters}
+            if isinstance(one, DelegateTool):
+                told["agent"] = one.settings()
+            settings[f"tool {one.name}"] = told
+        return settings
+
     def value_to_json(self, value: Any) -> Any:
         """Return a reply in JSON form, as a fan-out of this agent with a journal keeps it.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import localtime, strftime, time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -85,7 +85,9 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
     yield f"{batch.name}: {totals_in_words(reader.totals(batch.name))}"
     version = "" if batch.version is None else f", version {batch.version}"
     yield f"  runs     {batch.target}{version}"
-    given = [f"{name} {value}" for name, value in batch.settings.items() if value is not None]
+    given = [
+        f"{name} {_shortened(value)}" for name, value in batch.settings.items() if value is not None
+    ]
     if given:
         yield f"  with     {', '.join(given)}"
     yield f"  begun    {_time(batch.created_at)}, last session {_time(batch.last_session_at)}"
@@ -94,6 +96,12 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
         yield (
             f"  in flight {counts['in_flight']:,}: running now, or when the last session was killed"
         )
+
+
+def _shortened(value: Any, *, most: int = 60) -> str:
+    """Return a setting on one line; an agent's may be pages long."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Protocol, final
 
 import trio
@@ -553,16 +554,17 @@ class Engine:
         """Whether the policy needs nothing more, not even what is in flight."""
         return self._join.decision is Decision.CANCEL
 
-    def kept(self, result: Result[Any]) -> None:
+    def kept(self, result: Result[Any], *, raises: bool) -> None:
         """Count an item that is done without being run.
 
-        The policy heard of a failure before, in another session; a quorum still has to know how
-        many may succeed.
+        Args:
+          result: The result.
+          raises: Whether its failure may be raised, once everything else has run.
         """
         self.started += 1
-        if self._counts_successes:
+        if self._counts_successes or result.failed:
             # In a copy: this may be called by a feed, which runs in the context itself.
-            self.base.copy().run(self._join.add_kept, result)
+            self.base.copy().run(partial(self._join.add_kept, result, raises=raises))
             self._heed()
 
     def _record(self, result: Result[Any]) -> None:
