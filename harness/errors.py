@@ -424,6 +424,13 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
         self.resets_after = resets_after
 
 
+class ModelRequestTooLargeError(ModelStatusError):
+    """A provider refused a request that alone is above its limit; a retry can't help.
+
+    Send less: a shorter history, a smaller ``max_output_tokens``, or several requests.
+    """
+
+
 class ModelConnectionError(ModelError):
     """A provider couldn't be reached, or the connection broke before the answer was complete."""
 

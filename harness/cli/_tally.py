@@ -57,6 +57,15 @@ class Tally:
     running: int = 0
     """Calls of the function that are in flight now."""
 
+    calls: int = 0
+    """Calls of the function that have ended."""
+
+    call_seconds: float = 0.0
+    """How long they took, without what they waited for limits before."""
+
+    tokens: int = 0
+    """What their records say they take, where a field says so."""
+
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""
 

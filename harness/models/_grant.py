@@ -54,7 +54,10 @@ class Grant:
         )
 
     def refused(self, error: ModelRateLimitedError) -> None:
-        """Report a refusal for rate to the limiter, which begins the pause of all its callers."""
+        """Report a refusal for rate to the limiter, which begins the pause of all its callers.
+
+        Not if the request alone is above the limit: then it says nothing about others.
+        """
         if self._reservation is not None:
             self._reservation.settle(
                 headers=error.headers, status=error.status_code, body=error.body
