@@ -354,9 +354,7 @@ async def test_a_function_of_several_arguments_is_told_how_to_get_them() -> None
         return base**exponent
 
     fn: Any = power
-    with pytest.raises(
-        TypeError, match=r"spread items that are tuples: lambda item: power\(\*item"
-    ):
+    with pytest.raises(TypeError, match=r"that are tuples: lambda item: power\(\*item\)"):
         await harness.fan_out(fn, [(2, 3)])
     results = await harness.fan_out(lambda item: power(*item), [(2, 3)])
     assert results.values() == [8]
