@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +57,9 @@ _batch = click.option(
 @_file
 @_batch
 @click.option(
-    "--failures", is_flag=True, help="Also list all items that failed, with their errors."
+    "--failures",
+    is_flag=True,
+    help="Also list all items that failed, and show where each error came from.",
 )
 def show(file: str, batch_name: str | None, failures: bool) -> int:
     """Show what the batches in FILE came to.
@@ -112,6 +115,8 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
         error = " ".join((_error(item) or "").split())  # It may have several lines.
         click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
+        if most is None and item.error_traceback is not None:
+            click.echo(textwrap.indent(item.error_traceback, "    "))
 
 
 def _time(seconds: float) -> str:

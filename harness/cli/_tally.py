@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
+from harness._tracebacks import traceback_of
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
-from harness.cli._traceback import traceback_of
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50

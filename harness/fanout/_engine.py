@@ -216,6 +216,7 @@ class Engine:
                 if isinstance(self._changing_limit, Limit):
                     self._changing_limit._watch(self._limit_changed)
                 if isinstance(source, AsyncSource):
+                    source.begin(self)
                     self._owner = SourceOwner(source, self._feed, self.base)
                     self.base.run(nursery.start_soon, self._owner.own, self)
                 else:
@@ -270,6 +271,15 @@ class Engine:
     def hedges(self) -> Hedges:
         """The attempts started beside another one, and what they gained."""
         return self._work.hedges
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether later sessions have the results of this one."""
+        return self._ledger is not None
+
+    def is_read(self) -> bool:
+        """Return whether the reader, if there is one, has read all results and asks for more."""
+        return not self._plan.streamed or (self.starving and not self.unread)
 
     def statistics(self) -> FanOutStatistics:
         """Return how many items are where."""

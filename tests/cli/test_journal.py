@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -514,7 +515,20 @@ def test_show_lists_all_failures_on_request(
     journal("show", "run.db")
     assert capsys.readouterr().out.count("ValueError") == 20
     journal("show", "run.db", "--failures")
-    assert capsys.readouterr().out.count("ValueError") == 29
+    said = capsys.readouterr().out
+    assert len(re.findall(r"(?m)^  \d+: ValueError: two \(failed", said)) == 29
+    assert len(re.findall(r"in echo\n.*\n( .*\n)?    ValueError: two\n", said)) == 29
+    assert "harness" not in said, "none of its own frames"
+
+
+def test_a_later_session_still_has_the_tracebacks(folder: Path) -> None:
+    """They were gone with the process, so nobody could tell why the night's items had failed."""
+    batch("--quiet")
+    batch("--quiet", "--resume", "--traceback")
+    (text,) = [line["traceback"] for line in lines() if line["status"] == "failed"]
+    assert text.startswith("Traceback")
+    assert "in echo" in text
+    assert "ValueError: two" in text
 
 
 def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
