@@ -192,6 +192,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
+    ("testing", "harness.runs._current"): (
+        "a checked function is run in a loop of its own, outside the caller's run"
+    ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
     ("testing", "harness.runs._yields"): (
