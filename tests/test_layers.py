@@ -214,6 +214,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.exploration", "harness.testing.schedules._kinds"): (
+        "a test's marker says what kind it is, and what is given as backend= is checked"
+    ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
     ),
@@ -225,6 +228,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.isolation", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.isolation", "harness.testing.schedules._kinds"): (
+        "the kind of a function that is checked is told as a program's is"
     ),
     ("testing.isolation", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"

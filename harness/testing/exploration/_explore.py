@@ -21,9 +21,15 @@ from harness._outside_trio import in_asyncio
 from harness.errors import ScheduleError
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
-from harness.testing.schedules import Found, Schedule, ScheduleRun, find_schedule, run_schedule
+from harness.testing.schedules import (
+    Found,
+    Kind,
+    Schedule,
+    ScheduleRun,
+    find_schedule,
+    run_schedule,
+)
 from harness.testing.schedules._kinds import check_kind, kind_by_marker
-from harness.testing.schedules._strand import Kind
 from harness.testing.schedules._thread import in_worker_thread
 
 P = ParamSpec("P")
@@ -82,7 +88,7 @@ def explore_schedules(test: Test[P], /) -> Explored[P]: ...
 
 @overload
 def explore_schedules(
-    *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: str | None = None
+    *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
 ) -> Callable[[Test[P]], Explored[P]]: ...
 
 
@@ -93,7 +99,7 @@ def explore_schedules(
     schedules: int = 500,
     seed: int = 0,
     schedule: str | None = None,
-    backend: str | None = None,
+    backend: Kind | None = None,
 ) -> Callable[..., Any]:
     """Run an async test under many schedules, until it fails under one.
 
@@ -137,7 +143,7 @@ def explore_arrivals(test: Test[P], /) -> Explored[P]: ...
 
 @overload
 def explore_arrivals(
-    *, orders: int = 500, seed: int = 0, schedule: str | None = None, backend: str | None = None
+    *, orders: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
 ) -> Callable[[Test[P]], Explored[P]]: ...
 
 
@@ -148,7 +154,7 @@ def explore_arrivals(
     orders: int = 500,
     seed: int = 0,
     schedule: str | None = None,
-    backend: str | None = None,
+    backend: Kind | None = None,
 ) -> Callable[..., Any]:
     """Run an async test with the replies of models and tools arriving in many orders.
 
@@ -182,7 +188,7 @@ def _decorator(
     schedules: int,
     seed: int,
     schedule: str | None,
-    backend: str | None,
+    backend: Kind | None,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):

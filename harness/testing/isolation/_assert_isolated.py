@@ -16,7 +16,7 @@ from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 from harness.testing._asked import asked, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
-from harness.testing.isolation._alone import AloneFindings, run_each_alone
+from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
     Candidate,
     Causes,
@@ -42,9 +42,8 @@ from harness.testing.isolation._trials import (
 )
 from harness.testing.isolation._watch import StepWatch
 from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
-from harness.testing.schedules import Schedule
-from harness.testing.schedules._kinds import by_names, check_kind, other_kind, probable_kind
-from harness.testing.schedules._strand import Kind
+from harness.testing.schedules import Kind
+from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -91,7 +90,7 @@ async def assert_isolated(
     shared: Mapping[str, Callable[[Any], object]] | Iterable[RunLocal[Any]] | None = None,
     equal: Equal | None = None,
     same_run: bool = False,
-    backend: str | None = None,
+    backend: Kind | None = None,
 ) -> Isolation:
     """Assert that each run gives the same alone, after others, and at once with others.
 
@@ -195,10 +194,9 @@ def _check(
     try:
         checks = checks_of(wanted.checks, reached.namespaces())
         subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
-        subject.backend = wanted.backend or _kind_of(subject)
         if wanted.same_run:
             subject = _inside_one_run(subject, wanted.meant)
-        alone = run_each_alone(subject, wanted.seed)
+        alone = _of_its_kind(subject, wanted.seed, wanted.backend)
         if wanted.trial is not None:
             return _replay(subject, wanted.trial, alone)
         found = _hunt(subject, wanted.schedules, wanted.seed, go_on)
@@ -218,17 +216,19 @@ def _check(
         state.put_back()
 
 
-def _kind_of(subject: Subject) -> Kind:
-    """Return the kind of the agent function: as it looks, unless its first wait shows another."""
+def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindings:
+    """Run each input alone, as the function looks or, if its first wait shows another, as that."""
+    if fixed is not None:
+        subject.backend = fixed
+        return run_each_alone(subject, seed)
     kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
-
-    def needed(kind: Kind) -> Kind | None:
-        subject.state.put_back()
-        program, run = attrs.evolve(subject, backend=kind).run((0,), Schedule())
-        return other_kind(kind, [run.error, *(one.error for one in program.outcomes.values())])
-
-    other = needed(kind)
-    return kind if other is None or needed(other) is not None else other
+    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+        try:
+            return run_each_alone(subject, seed, may_be_another_kind=True)
+        except AnotherKindError:
+            subject.alone.clear()
+    subject.backend = kind
+    return run_each_alone(subject, seed)
 
 
 def _named_in_modules(subject: Subject) -> Iterator[Any]:

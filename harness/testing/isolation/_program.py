@@ -18,9 +18,8 @@ from harness.runs._current import current
 from harness.testing._outcomes import Outcome, returned
 from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import member
-from harness.testing.schedules import faultable
+from harness.testing.schedules import Kind, faultable
 from harness.testing.schedules._control import controlled
-from harness.testing.schedules._strand import Kind
 
 AgentFunction = Callable[[Any], Awaitable[Any]]
 

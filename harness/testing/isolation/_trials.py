@@ -18,11 +18,10 @@ from harness.testing.isolation._program import PROGRAMS, AgentFunction, Program,
 from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import OrderWatch, OutOfOrder
 from harness.testing.objects import SharedState, Suspect
-from harness.testing.schedules import Observer, Schedule, ScheduleRun, run_schedule
+from harness.testing.schedules import Kind, Observer, Schedule, ScheduleRun, run_schedule
 from harness.testing.schedules._run_schedule import run_probe
 from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._search import Probe
-from harness.testing.schedules._strand import Kind
 
 IN_ORDER = "o1"
 """What the replay string of runs one after the other begins with."""

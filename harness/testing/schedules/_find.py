@@ -68,7 +68,7 @@ def find_schedule(
     arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
-    backend: str | None = None,
+    backend: Kind | None = None,
 ) -> Found | NotFound:
     """Run a program under many schedules until it fails under one, and shrink that one.
 

@@ -32,7 +32,7 @@ def run_schedule(
     observers: tuple[Observer, ...] = (),
     most_steps: int = MOST_STEPS,
     context: Context | None = None,
-    backend: str | None = None,
+    backend: Kind | None = None,
 ) -> ScheduleRun:
     """Run a program once under a schedule, in an event loop of its own on a virtual clock.
 
