@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from types import FrameType
@@ -36,7 +36,7 @@ class AsyncioBackend:
         """Run a program once; see `Backend.run`."""
         loop = ControlledLoop(control, ending, Watchers(observers, ending.for_error))
         ending.cancel = loop.cancel_all
-        with _lock_holders.noted():
+        with _replacements.placed():
             return context.run(loop.run_program, program)
 
     def code_name(self, strand: Strand) -> str:
@@ -72,7 +72,7 @@ class AsyncioBackend:
             if frame.f_code.co_name == "acquire":
                 lock = frame.f_locals.get("self")
                 if isinstance(lock, asyncio.Lock) and lock.locked():
-                    return _lock_holders.by_lock.get(lock)
+                    return _replacements.lock_holders.get(lock)
         return None
 
     def current(self) -> AsyncioStrand:
@@ -132,46 +132,64 @@ class TaskScope:
             self._task.cancel()
 
 
-class _LockHolders:
-    """Notes which task got an `asyncio.Lock` last, which asyncio itself doesn't.
+class _InOrder(set[Any]):
+    """A set that is iterated in the order in which it was given its elements, as far as known."""
 
-    While a controlled program runs, `asyncio.Lock.acquire` is wrapped; it is put back afterwards.
+    def __init__(self, things: Iterable[Any] = ()) -> None:
+        self._order = dict.fromkeys(things)
+        super().__init__(self._order)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from [thing for thing in self._order if thing in self]
+        yield from [thing for thing in super().__iter__() if thing not in self._order]
+
+
+class _Replacements:
+    """What is in asyncio's place while a controlled program runs.
+
+    `asyncio.Lock.acquire` notes which task got the lock, which asyncio itself doesn't. And the sets
+    that asyncio makes of coroutines, to start tasks in their order, keep the order that they were
+    given; otherwise it would differ from run to run.
     """
 
     def __init__(self) -> None:
-        self.by_lock: WeakKeyDictionary[asyncio.Lock, AsyncioStrand] = WeakKeyDictionary()
+        self.lock_holders: WeakKeyDictionary[asyncio.Lock, AsyncioStrand] = WeakKeyDictionary()
         self._guard = threading.Lock()  # harness: shared (what it counts is of the whole process)
         self._users = 0
-        self._original: Any = None
-        self._placed: Any = None
+        self._acquire: Any = None
+        self._noting: Any = None
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note it as long as the block lasts."""
-        lock_class: Any = asyncio.Lock
+    def placed(self) -> Iterator[None]:
+        """Have them there as long as the block lasts."""
+        lock: Any = asyncio.Lock
         with self._guard:
             if self._users == 0:
-                self._original = lock_class.acquire
-                self._placed = lock_class.acquire = self._noting(self._original)
+                self._acquire = lock.acquire
+                self._noting = lock.acquire = self._notes_holder(self._acquire)
+                vars(asyncio.tasks).setdefault("set", _InOrder)
             self._users += 1
         try:
             yield
         finally:
             with self._guard:
                 self._users -= 1
-                # Somebody else's replacement of our replacement stays.
-                if self._users == 0 and lock_class.acquire is self._placed:
-                    lock_class.acquire = self._original
+                if self._users == 0:
+                    # Somebody else's replacement of our replacement stays.
+                    if lock.acquire is self._noting:
+                        lock.acquire = self._acquire
+                    if vars(asyncio.tasks).get("set") is _InOrder:
+                        del vars(asyncio.tasks)["set"]
 
-    def _noting(self, original: Any) -> Any:
+    def _notes_holder(self, original: Any) -> Any:
         async def acquire(lock: asyncio.Lock) -> Any:
             got = await original(lock)
             loop = asyncio.get_running_loop()
             if isinstance(loop, ControlledLoop) and loop.stepping is not None:
-                self.by_lock[lock] = loop.stepping
+                self.lock_holders[lock] = loop.stepping
             return got
 
         return acquire
 
 
-_lock_holders = _LockHolders()  # harness: shared (wraps a method of the whole process)
+_replacements = _Replacements()  # harness: shared (it replaces what is of the whole process)

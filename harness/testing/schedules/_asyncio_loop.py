@@ -63,6 +63,20 @@ _ONLY_PASS_ON = frozenset({"asyncio.tasks", "asyncio.futures"})
 _TASKS: tuple[type[Any], ...] = (asyncio.Task, getattr(asyncio.tasks, "_PyTask", asyncio.Task))
 
 
+class _NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set is the same in every run of a schedule.
+
+    Programs iterate over sets of tasks, such as those that `asyncio.wait` returns.
+    """
+
+    def __init__(self, number: int, coro: Any, **settings: Any) -> None:
+        self._number = number  # First: asyncio puts the task into a set of its own.
+        super().__init__(coro, **settings)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 @attrs.define(eq=False)
 class AsyncioStrand:
     """What makes steps in an asyncio loop."""
@@ -140,7 +154,6 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         main.__qualname__ = program.__qualname__
         try:
             self._main = task = self.create_task(main())
-            task.add_done_callback(self._main_ended)
             self.run_forever()
             self._ending.cancel = lambda: None
             if self._asyncgens:
@@ -161,14 +174,6 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             assert strand.task is not None
             strand.task.cancel()
 
-    def _main_ended(self, _: object) -> None:
-        self.cancel_all()
-        self._stop_when_over()
-
-    def _stop_when_over(self) -> None:
-        if self._main is not None and self._main.done() and not self._live_tasks:
-            self.stop()
-
     def _abandon(self) -> None:
         """Let go of tasks that can't be ended, without words about it."""
         for strand in list(self._live_tasks):
@@ -185,7 +190,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **settings: Any) -> asyncio.Task[Any]:
         """Create a task, and put it under control."""
-        task = super().create_task(coro, **settings)
+        if self.get_task_factory() is None:
+            task: asyncio.Task[Any] = _NumberedTask(len(self._strands), coro, loop=self, **settings)
+        else:
+            task = super().create_task(coro, **settings)
         self._strand_of_task(task)
         return task
 
@@ -263,7 +271,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                 self._has_begun(strand)
             if task.done():
                 del self._live_tasks[strand]
-                self._stop_when_over()
+                if task is self._main:
+                    self.cancel_all()
+                if not self._live_tasks and self._main is not None and self._main.done():
+                    self.stop()
 
     def _has_begun(self, strand: AsyncioStrand) -> None:
         strand.begun = True
