@@ -197,6 +197,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
+    ("testing", "harness.runs._current"): (
+        "a checked function is run in a loop of its own, outside the caller's run"
+    ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
     ("testing", "harness.runs._yields"): (
@@ -216,6 +219,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.exploration", "harness.testing.schedules._kinds"): (
+        "a test's marker says what kind it is, and what is given as backend= is checked"
+    ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
     ),
@@ -227,6 +233,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.isolation", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.isolation", "harness.testing.schedules._kinds"): (
+        "the kind of a function that is checked is told as a program's is"
     ),
     ("testing.isolation", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"

@@ -10,6 +10,7 @@ This names suspects and proves nothing: a test makes its tasks share some object
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from types import FrameType
@@ -42,6 +43,7 @@ STEPS_AT_MOST = 2_000
 _WAITED_ON = (
     *(trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter, trio.Condition),
     *(trio.Event, trio.lowlevel.ParkingLot),
+    *(asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Event, asyncio.Future),
 )
 
 

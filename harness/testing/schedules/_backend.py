@@ -17,15 +17,15 @@ import outcome
 
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
-from harness.testing.schedules._strand import Observer, Strands
+from harness.testing.schedules._strand import Kind, Observer, Strands
 
 
 class Backend(Strands, Protocol):
     """Runs programs of one kind with their steps under control."""
 
     @property
-    def kind(self) -> str:
-        """What it runs, as users write it: ``"trio"``."""
+    def kind(self) -> Kind:
+        """What it runs."""
         ...
 
     def run(

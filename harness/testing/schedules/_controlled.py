@@ -16,7 +16,7 @@ from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._strand import Observer
+from harness.testing.schedules._strand import Kind, Observer
 from harness.testing.schedules._targets import Targets, Wait
 
 
@@ -71,6 +71,12 @@ class ScheduleRun:
 
     uncontrolled: frozenset[str]
     """What the program waited for that no schedule controls: worker threads, sockets."""
+
+    backend: Kind
+    """What kind of program it is: ``"trio"`` or ``"asyncio"``."""
+
+    unheard: tuple[str, ...]
+    """Under asyncio: errors that nobody waited for, which it would only have logged."""
 
     @property
     def error(self) -> BaseException | None:
@@ -134,4 +140,6 @@ def run_controlled(
         blocked=tuple(ending.deadlocked or ending.busy),
         strangers=tuple(dict.fromkeys(ending.strangers)),
         uncontrolled=frozenset(ending.outside),
+        backend=backend.kind,
+        unheard=tuple(dict.fromkeys(ending.unheard)),
     )

@@ -35,6 +35,9 @@ class Ending:
     strangers: list[str] = attrs.field(factory=list[str], init=False)
     """What mixes this loop with another, by name."""
 
+    unheard: list[str] = attrs.field(factory=list[str], init=False)
+    """Errors that nobody waited for, which a loop would only log."""
+
     def for_steps(self, control: Control) -> None:
         """Cut short a program that has made too many steps."""
         if not self.too_many_steps:

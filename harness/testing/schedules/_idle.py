@@ -11,6 +11,7 @@ passes for them, and the program's timeouts mustn't strike because of that.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 
 import attrs
@@ -18,6 +19,7 @@ import outcome
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from harness import asyncio_bridge
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._outside import OutsideWaits
@@ -33,6 +35,10 @@ _OUTSIDE = {
     **dict.fromkeys(("wait_readable", "wait_writable", "_epoll_wait"), "sockets"),
 }
 """Functions of trio whose wait ends when something outside of the loop does, and what that is."""
+
+
+_BRIDGE = os.path.dirname(os.path.abspath(asyncio_bridge.__file__)) + os.sep
+"""Where the code is that waits for an asyncio loop in a thread of its own."""
 
 
 class Broken(BaseException):
@@ -80,10 +86,12 @@ class Idle:
 
 def _waits_outside(control: Control) -> set[str]:
     """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
-    return {
-        _OUTSIDE[frame.f_code.co_name]
-        for task in control.live()
+    found: set[str] = set()
+    for task in control.live():
         # The functions of trio that wait are within a few frames of the end.
-        for frame, _ in control.frames(task)[-4:]
-        if frame.f_code.co_name in _OUTSIDE
-    }
+        for frame, _ in control.frames(task)[-4:]:
+            if frame.f_code.co_name in _OUTSIDE:
+                found.add(_OUTSIDE[frame.f_code.co_name])
+            elif frame.f_code.co_filename.startswith(_BRIDGE):
+                found.add("worker threads")
+    return found

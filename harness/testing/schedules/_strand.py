@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
+
+Kind = Literal["trio", "asyncio"]
+"""What runs a program, as users write it: ``backend="asyncio"``."""
 
 
 class Strand(Protocol):
