@@ -31,6 +31,7 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Finish,
     Message,
     Model,
     ModelRequest,
@@ -39,14 +40,22 @@ from harness.models import (
     ToolDescription,
     Usage,
 )
-from harness.models._messages import misfit_in
+from harness.models._messages import EMPTY_REPLY, misfit_in
 from harness.runs import Run, RunLocal, current_run
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 NO_USAGE = Usage()
 
-EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
+WITHHELD = frozenset({"content_filter", "refusal"})
+"""Endings of answers that their providers take back: not even whole calls in them are made."""
+
+CUT = {
+    "length": "its model reached the largest output allowed; give it a larger max_output_tokens",
+    "content_filter": "its provider's filter cut the answer off",
+    "refusal": "its model refused to answer",
+}
+"""Endings after which an answer is at most half of one, each with its reason."""
 
 
 @attrs.frozen(eq=False)
@@ -77,7 +86,8 @@ class Work:
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
         self._output: Any = None
-        self._complete = False
+        self._finish: Finish = "other"
+        self._reasoning = ""
         self._has_told_of_empty = False
         self._has_told_of_misfit = False
         self._not_text: list[Any] = []
@@ -96,7 +106,8 @@ class Work:
             run.id,
             (*self._not_text, *run.undelivered),
             self._delegated_usage,
-            self._complete,
+            self._finish,
+            self._reasoning,
             self._start,
         )
 
@@ -179,11 +190,14 @@ class Work:
                 raise error from error.__cause__
             self._usage += response.usage
             run.emit_nowait(UsageReported(response.usage))
-            calls = response.tool_calls
-            if calls:
-                calls = _fit_for_a_history(calls)
+            self._reasoning = sendable(response.reasoning)
+            # That it stopped makes it an answer only once it is found to be one.
+            self._finish = "other" if response.finish == "stop" else response.finish
+            if response.tool_calls and response.finish not in WITHHELD:
+                calls = _fit_for_a_history(response.tool_calls)
                 self._messages.append(Message("assistant", sendable(response.content), calls))
-                await call_tools(run, setup.tools, calls, self._messages)
+                cut = response.finish == "length"
+                await call_tools(run, setup.tools, calls, self._messages, last_is_cut=cut)
             elif self._is_answer(response):
                 return
 
@@ -253,20 +267,34 @@ class Work:
     def _is_answer(self, response: ModelResponse) -> bool:
         """Record what the model said without calling a tool, and return whether that is the end."""
         setup = self._setup
+        finish = response.finish
         text = sendable(response.content)
-        if not text.strip():
+        if text.strip():
+            self._messages.append(Message("assistant", text))
+        elif finish not in WITHHELD:
             # Not kept: providers refuse a history with an empty message in it.
-            if self._has_told_of_empty:
+            if finish == "length" or self._has_told_of_empty:
                 raise ModelReplyError(
-                    f"the model of agent {setup.name!r} gave an empty reply twice: neither text "
-                    "nor tool calls. Look at its instructions and its limit of output tokens"
+                    f"the model of agent {setup.name!r} "
+                    + (
+                        "used all its allowed output before it said anything; give it a larger "
+                        "max_output_tokens"
+                        if finish == "length"
+                        else "gave an empty reply twice: neither text nor tool calls. Look at its "
+                        "instructions"
+                    )
                 )
             self._has_told_of_empty = True
             self._messages.append(Message("user", EMPTY_REPLY))
             return False
-        self._messages.append(Message("assistant", text))
         if setup.output is None:
             self._output = text
+        elif finish in CUT:
+            self._own_error = OutputError(
+                f"agent {setup.name!r} has no value of its output_type, because {CUT[finish]}; its "
+                f"answer is {repr_of(text)}"
+            )
+            raise self._own_error
         else:
             try:
                 self._output = setup.output.parse(text)
@@ -286,7 +314,7 @@ class Work:
                     )
                 )
                 return False
-        self._complete = not response.truncated
+        self._finish = finish
         return True
 
     def _take_messages(self, run: Run) -> None:

@@ -10,6 +10,7 @@ from harness._lazy import lazy
 from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
+    Finish,
     Message,
     ModelRequest,
     ModelResponse,
@@ -36,6 +37,7 @@ __all__ = [
     "AnthropicModel",
     "FallbackEntry",
     "FallbackModel",
+    "Finish",
     "FunctionModel",
     "LocalModel",
     "Message",

@@ -18,7 +18,7 @@ from harness.errors import ScriptEndedError
 from harness.limits import Limiter
 from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
-from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._messages import EMPTY_REPLY, ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._sizes import usage_of
 
@@ -109,7 +109,9 @@ def _place(request: ModelRequest) -> int:
     """Return how many replies the history has so far."""
     place = 0
     for message in request.messages:
-        place += message.role == "assistant"
+        place += message.role == "assistant" or (
+            message.role == "user" and message.content == EMPTY_REPLY
+        )
     return place
 
 
