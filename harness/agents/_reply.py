@@ -38,7 +38,8 @@ class Reply(Generic[OutputT_co]):
     """The run's id."""
 
     undelivered: tuple[Any, ...] = ()
-    """Messages that were accepted for the run but came too late for it, oldest first."""
+    """Messages that were accepted for the run, or for an agent it had called as a tool, and that no
+    model was told, oldest first."""
 
     delegated_usage: Usage = attrs.field(default=Usage())
     """What agents below this run used in total, whether they succeeded or not."""

@@ -1,18 +1,22 @@
 """Carry out one run of an agent: the loop, and all of its state.
 
 A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. Each
-turn: wait for the readers of streams, check whether the run should stop, take the messages that
-others left, ask the model, run the tool calls. It ends with an answer, a stop, or an error.
+turn: wait for the readers of streams, check whether the run should stop, ask the model with the
+messages that others left, run the tool calls. It ends with an answer, a stop, or an error.
+
+Invariant: a message that others left is in the inbox, in `_taken`, in the history, or handed back.
+It enters the history when a request with it is sent, and at no other time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
 
+from harness._error_copies import own_copy
 from harness._words import error_in_words, repr_of
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
@@ -25,6 +29,7 @@ from harness.agents._tool import Tool
 from harness.errors import (
     BudgetExceeded,
     MaxTurnsError,
+    ModelError,
     ModelReplyError,
     OutputError,
     ReservationError,
@@ -41,6 +46,7 @@ from harness.models import (
     Usage,
 )
 from harness.models._messages import EMPTY_REPLY, misfit_in
+from harness.models._sending import heard_when_sent
 from harness.runs import Run, RunLocal, current_run
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
@@ -90,8 +96,11 @@ class Work:
         self._reasoning = ""
         self._has_told_of_empty = False
         self._has_told_of_misfit = False
-        self._not_text: list[Any] = []
-        self._own_error: MaxTurnsError | OutputError | None = None
+        self._taken: list[Any] = []
+        """Messages from the inbox that go into the next request, if that is sent."""
+        self._undelivered: list[Any] = []
+        """Messages that no model can be told, and those that came too late for agents below."""
+        self._own_error: MaxTurnsError | OutputError | ModelError | None = None
 
     def reply(self, run: Run) -> Reply[Any]:
         """Return the run's result, once it has ended."""
@@ -104,7 +113,7 @@ class Work:
             self._usage,
             self._turns,
             run.id,
-            (*self._not_text, *run.undelivered),
+            run.undelivered,
             self._delegated_usage,
             self._finish,
             self._reasoning,
@@ -154,6 +163,8 @@ class Work:
                 self._conversation.extend(self._messages[self._start :])
             run.emit_nowait(RunEnded("ok"))
         finally:
+            if self._taken or self._undelivered:
+                run.inbox.put_back([*self._undelivered, *self._taken])
             above = work_above(run)
             if above is not None:
                 above._delegated_usage += self._usage + self._delegated_usage
@@ -172,8 +183,6 @@ class Work:
                 if not self._turns:
                     await trio.lowlevel.checkpoint()
                 return
-            if run._inbox is not None:
-                self._take_messages(run)
             if self._turns >= setup.max_turns:
                 self._own_error = MaxTurnsError(
                     f"agent {setup.name!r} took all its turns, max_turns={setup.max_turns}, and "
@@ -184,10 +193,12 @@ class Work:
             run.emit_nowait(TurnStarted(self._turns))
             try:
                 response = await self._ask(run)
-            except ExceptionGroup as group:  # From a model that opens a nursery for each request.
-                if (error := unwrap_single(group)) is group:
+            except (ModelError, ExceptionGroup) as error:
+                # A group comes from a model that opens a nursery for each request.
+                own = self._as_own(run, unwrap_single(error))
+                if own is error:
                     raise
-                raise error from error.__cause__
+                raise own from own.__cause__
             self._usage += response.usage
             run.emit_nowait(UsageReported(response.usage))
             self._reasoning = sendable(response.reasoning)
@@ -202,15 +213,26 @@ class Work:
                 return
 
     async def _ask(self, run: Run) -> ModelResponse:
-        """Ask the model once, and report the text as it comes."""
+        """Ask the model once, with what others left for it, and report the text as it comes."""
         _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
+        if run._inbox is not None:
+            self._take_messages(run)
         request = ModelRequest(
-            (*self._head, *self._messages[self._skipped :]),
+            (*self._head, *self._messages[self._skipped :], *map(_as_message, self._taken)),
             setup.descriptions,
             None if output is None else output.schema,
         )
+        if not self._taken:
+            return await self._answer_to(run, request)
+        with heard_when_sent(self._deliver):
+            response = await self._answer_to(run, request)
+        self._deliver()  # Not every model says when it sends.
+        return response
+
+    async def _answer_to(self, run: Run, request: ModelRequest) -> ModelResponse:
+        setup = self._setup
         if run._above.tree.listeners and any(_streams_to(run)):
             response = await self._ask_for_stream(run, request)
         else:
@@ -274,7 +296,7 @@ class Work:
         elif finish not in WITHHELD:
             # Not kept: providers refuse a history with an empty message in it.
             if finish == "length" or self._has_told_of_empty:
-                raise ModelReplyError(
+                self._own_error = ModelReplyError(
                     f"the model of agent {setup.name!r} "
                     + (
                         "used all its allowed output before it said anything; give it a larger "
@@ -284,6 +306,7 @@ class Work:
                         "instructions"
                     )
                 )
+                raise self._own_error
             self._has_told_of_empty = True
             self._messages.append(Message("user", EMPTY_REPLY))
             return False
@@ -318,14 +341,30 @@ class Work:
         return True
 
     def _take_messages(self, run: Run) -> None:
-        """Put what others left for this run into the history, as the user's words."""
+        """Take what others left for this run, to be said in the next request."""
         for message in run.inbox.take_all():
-            if isinstance(message, str) and message:
-                self._messages.append(Message("user", sendable(message)))
-            elif is_injectable(message) and message.content:
-                self._messages.append(message)
-            else:
-                self._not_text.append(message)  # Handed back, because no model can be told.
+            is_text = isinstance(message, str) or is_injectable(message)
+            sayable = is_text and (message if isinstance(message, str) else message.content)
+            (self._taken if sayable else self._undelivered).append(message)
+
+    def _deliver(self) -> None:
+        """Put what was taken into the history, as the user's words: the model is being told."""
+        taken, self._taken = self._taken, []
+        self._messages.extend(map(_as_message, taken))
+
+    def hand_back(self, messages: Iterable[Any]) -> None:
+        """Take messages that came too late for an agent below, whose reply nobody else reads."""
+        self._undelivered.extend(messages)
+
+    def _as_own(self, run: Run, error: Exception) -> Exception:
+        """Return a model's error as that of this run alone, which can carry its partial reply."""
+        if not isinstance(error, ModelError):
+            return error
+        if error.partial is not None:  # A function can raise one and the same in many runs.
+            error = cast("ModelError", own_copy(error))
+        error.partial = self.reply(run)
+        self._own_error = error
+        return error
 
     def _tell_of_failure(self, run: Run, error: BaseException) -> None:
         if is_only_cancelled(error):
@@ -346,6 +385,10 @@ def work_in(run: Run) -> Work | None:
     """Return the work of an agent's run; None of any other, or after its end."""
     values = run._locals
     return None if values is None else values.get(_work)
+
+
+def _as_message(message: str | Message) -> Message:
+    return Message("user", sendable(message)) if isinstance(message, str) else message
 
 
 def is_injectable(message: Any) -> TypeGuard[Message]:

@@ -23,6 +23,7 @@ from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
 from harness.models._scripted import ScriptedModel, ScriptedReply
+from harness.models._sending import request_sent
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
@@ -54,4 +55,5 @@ __all__ = [
     "ToolCall",
     "ToolDescription",
     "Usage",
+    "request_sent",
 ]

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, Conversation, Reply
-from harness.errors import ModelReplyError, OutputError
+from harness.errors import ModelError, ModelReplyError, OutputError
 from harness.limits import Limiter
 from harness.models import (
     FallbackModel,
@@ -182,3 +182,27 @@ async def test_an_ending_that_does_not_exist_is_refused(autojump_clock: MockCloc
     odd: Callable[[ModelRequest], ModelResponse] = lambda _: ModelResponse("x", finish="ended")  # type: ignore[arg-type]  # noqa: E731
     with pytest.raises(ModelReplyError, match="one of content_filter, length"):
         await Agent("a", model=FunctionModel(odd)).run("go")
+
+
+async def test_an_error_of_the_model_has_what_was_done(autojump_clock: MockClock) -> None:
+    """Also if a function raises one and the same error in many runs at once."""
+    down = ModelError("down")
+
+    async def work() -> str:
+        return "worked"
+
+    def answer(request: ModelRequest) -> ModelResponse:
+        if request.messages[-1].role == "tool":
+            raise down
+        return ModelResponse(tool_calls=[ToolCall("1", "work")])
+
+    agent = Agent("a", model=FunctionModel(answer), tools=[work])
+    results = await harness.fan_out(agent, ["x", "y", "z"], policy=harness.BestEffort())
+    for result, prompt in zip(results, "xyz", strict=True):
+        assert isinstance(result.error, ModelError)
+        partial = result.error.partial
+        assert (partial.messages[0].content, partial.turns) == (prompt, 2)
+        assert partial.messages[-1] == Message("tool", "worked", tool_call_id="1")
+    with pytest.raises(ModelReplyError, match="empty") as caught:
+        await Agent("a", model=ScriptedModel(["", ""])).run("go")
+    assert caught.value.partial.turns == 2
