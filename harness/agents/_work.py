@@ -10,10 +10,11 @@ It enters the history when a request with it is sent, and at no other time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 import attrs
+import msgspec
 import trio
 
 from harness._error_copies import own_copy
@@ -21,6 +22,7 @@ from harness._words import error_in_words, repr_of
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
 from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReported
+from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
 from harness.agents._sendable import sendable, sendable_call
@@ -75,6 +77,8 @@ class Setup:
     descriptions: tuple[ToolDescription, ...]
     max_turns: int
     output: OutputType | None
+    output_check: Callable[[Any], object] | None
+    output_repairs: int
     deps_type: Any
 
 
@@ -95,7 +99,7 @@ class Work:
         self._finish: Finish = "other"
         self._reasoning = ""
         self._has_told_of_empty = False
-        self._has_told_of_misfit = False
+        self._repairs = 0
         self._taken: list[Any] = []
         """Messages from the inbox that go into the next request, if that is sent."""
         self._undelivered: list[Any] = []
@@ -138,7 +142,7 @@ class Work:
         Raises:
           TypeError: if the run's deps aren't what the agent works with.
           MaxTurnsError: if there is no answer after `Agent.max_turns` turns.
-          OutputError: if the answer doesn't fit twice.
+          OutputError: if the answer doesn't fit, even after `Agent.output_repairs`.
           ModelReplyError: if the model's reply makes no sense.
           Exception: the model's, or that of a tool that fails the run.
 
@@ -209,7 +213,7 @@ class Work:
                 self._messages.append(Message("assistant", sendable(response.content), calls))
                 cut = response.finish == "length"
                 await call_tools(run, setup.tools, calls, self._messages, last_is_cut=cut)
-            elif self._is_answer(response):
+            elif await self._is_answer(response):
                 return
 
     async def _ask(self, run: Run) -> ModelResponse:
@@ -286,7 +290,7 @@ class Work:
                 f"{run.path!r}, where a ModelResponse has {wanted}; see harness.models.Model"
             )
 
-    def _is_answer(self, response: ModelResponse) -> bool:
+    async def _is_answer(self, response: ModelResponse) -> bool:
         """Record what the model said without calling a tool, and return whether that is the end."""
         setup = self._setup
         finish = response.finish
@@ -310,35 +314,66 @@ class Work:
             self._has_told_of_empty = True
             self._messages.append(Message("user", EMPTY_REPLY))
             return False
-        if setup.output is None:
-            self._output = text
-        elif finish in CUT:
+        if finish in CUT:
+            if setup.output is None:
+                self._output = text
+                self._finish = finish
+                return True
             self._own_error = OutputError(
                 f"agent {setup.name!r} has no value of its output_type, because {CUT[finish]}; its "
                 f"answer is {repr_of(text)}"
             )
             raise self._own_error
-        else:
-            try:
-                self._output = setup.output.parse(text)
-            except OutputMisfit as error:
-                if self._has_told_of_misfit:
-                    self._own_error = OutputError(
-                        f"the answer of agent {setup.name!r} does not fit its output_type, also "
-                        f"after a repair turn: {error}"
-                    )
-                    raise self._own_error from error
-                self._has_told_of_misfit = True
-                self._messages.append(
-                    Message(
-                        "user",
-                        f"Your answer does not fit what was asked for: {error}. Give the whole "
-                        "answer again, as JSON alone that satisfies the schema.",
-                    )
+        try:
+            self._output = await self._checked_value(text)
+        except OutputMisfit as error:
+            if self._repairs >= setup.output_repairs:
+                turns = "a repair turn" if self._repairs == 1 else f"{self._repairs} repair turns"
+                after = f", also after {turns}" if self._repairs else ""
+                self._own_error = OutputError(
+                    f"the answer of agent {setup.name!r} does not fit what was asked for{after}: "
+                    f"{error}"
                 )
-                return False
+                raise self._own_error from error
+            self._repairs += 1
+            form = "" if setup.output is None else ", as JSON alone that satisfies the schema"
+            self._messages.append(
+                Message(
+                    "user",
+                    f"Your answer does not fit what was asked for: {error}. Give the whole answer "
+                    f"again{form}.",
+                )
+            )
+            return False
         self._finish = finish
         return True
+
+    async def _checked_value(self, text: str) -> Any:
+        """Return the value that the answer holds, if it is one that will do.
+
+        Raises:
+          OutputMisfit: if not.
+        """
+        setup = self._setup
+        value: Any = text
+        if setup.output is not None:
+            value, thoughts = setup.output.parse(text)
+            self._reasoning = "\n\n".join(filter(None, (self._reasoning, thoughts)))
+        if setup.output_check is not None:
+            try:
+                checked = setup.output_check(value)
+                if isinstance(checked, Awaitable):
+                    await checked
+            except ValueError as error:
+                raise OutputMisfit(str(error) or error_in_words(error)) from error
+        return value
+
+    def output_so_far(self) -> Any:
+        """Return what has come of the answer, in JSON form; None if nothing has."""
+        if self._output is not None:
+            return msgspec.to_builtins(self._output, str_keys=True)
+        text = self._text if isinstance(self._text, str) else "".join(self._text)
+        return (text or None) if self._setup.output is None else value_so_far(text)
 
     def _take_messages(self, run: Run) -> None:
         """Take what others left for this run, to be said in the next request."""
