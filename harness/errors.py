@@ -404,6 +404,9 @@ class ModelError(_ErrorWithFacts):
     retry_after: float | None
     """Seconds after which the same request may succeed; None if unknown."""
 
+    partial: Any = None
+    """If an agent's run ends with this: the `harness.agents.Reply` with what was done."""
+
     def __init__(
         self,
         message: str,

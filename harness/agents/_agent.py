@@ -23,6 +23,7 @@ from harness.agents._work import Setup, Work
 from harness.models import Message, Model
 from harness.runs import Run, open_run
 from harness.runs._endings import cancelled_error
+from harness.runs._functions import refuse_mismatch
 
 OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
@@ -54,8 +55,11 @@ class Agent(Generic[OutputT, DepsT_contra]):
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
       output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
-        such as ``list[str]``. The model is told, its answer is validated, and it is told once what
+        such as ``list[str]``. The model is told, its answer is validated, and it is told what
         doesn't fit. None for text.
+      output_check: Called with each answer, plain or async; a ``ValueError`` tells the model what
+        won't do, as if the answer didn't fit. None for no check beyond `output_type`.
+      output_repairs: How often the model is told that its answer doesn't fit, and gives another.
       deps_type: The class that the deps of its runs must be of, their own or inherited; checked
         before the model is asked. None for any. To type checkers such an agent is an
         ``Agent[str, Database]``.
@@ -89,6 +93,12 @@ class Agent(Generic[OutputT, DepsT_contra]):
     output_type: Any
     """What an answer must be; None for text."""
 
+    output_check: Callable[[Any], object] | None
+    """What an answer must pass besides; None for nothing."""
+
+    output_repairs: int
+    """How often the model is told that its answer doesn't fit."""
+
     deps_type: Any
     """The class that the deps of its runs must be of; None for any."""
 
@@ -105,6 +115,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: None = None,
+        output_check: Callable[[str], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -117,6 +129,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: type[OtherT],
+        output_check: Callable[[OtherT], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -129,6 +143,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        output_check: Callable[[Any], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     def __init__(
@@ -140,6 +156,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        output_check: Callable[[Any], object] | None = None,
+        output_repairs: int = 1,
         deps_type: Any = None,
     ) -> None:
         for argument, value in (("name", name), ("instructions", instructions)):
@@ -167,6 +185,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
                     "any deps"
                 ) from None
         check_count("Agent(max_turns=...)", max_turns, advice="the default is 10")
+        if output_check is not None:
+            if not callable(output_check):
+                raise TypeError(
+                    f"Agent(output_check=...) takes a function of the answer, not {output_check!r}"
+                )
+            refuse_mismatch("Agent(output_check=...)", output_check, "the answer", "answer")
+        check_count("Agent(output_repairs=...)", output_repairs, advice="0 for none", least=0)
         made = _as_tools(name, tools)
         by_name = {one.name: one for one in made}
         output = read_output_type(output_type)
@@ -180,6 +205,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
             descriptions=tuple(one.describe() for one in made),
             max_turns=max_turns,
             output=output,
+            output_check=output_check,
+            output_repairs=output_repairs,
             deps_type=deps_type,
         )
         options = {
@@ -188,6 +215,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
+            "output_check": output_check,
+            "output_repairs": output_repairs,
             "deps_type": deps_type,
         }
         attributes = {"name": name, **options, "_setup": setup, "_options": options}
@@ -232,10 +261,10 @@ class Agent(Generic[OutputT, DepsT_contra]):
           TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
           ValueError: if ``prompt`` is empty.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
-          OutputError: if the answer doesn't fit `output_type` even after a repair turn; has
-            ``.partial``.
+          OutputError: if the answer doesn't fit `output_type` or doesn't pass `output_check`, even
+            after `output_repairs`; has ``.partial``.
           RunCancelled: if this run itself was cancelled by `Run.cancel`; has ``.partial``.
-          ModelReplyError: if the model's reply makes no sense.
+          ModelError: what the model raised, or that its reply makes no sense; has ``.partial``.
           Exception: what the model raised, or a tool with ``on_error="run"``.
 
         Checkpoint: always.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 import trio
@@ -78,6 +78,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         if self._run is None or self._work is None:
             raise self._not_entered()
         return self._work.reply(self._run)
+
+    @property
+    def output_so_far(self) -> Any:
+        """What has come of the answer: text or, with an ``output_type``, dicts, lists and strings,
+        not yet validated, without what is still missing. None if nothing has come."""
+        if self._work is None:
+            raise self._not_entered()
+        return self._work.output_so_far()
 
     @property
     def dropped(self) -> int:
