@@ -21,7 +21,8 @@ from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._work import Setup, Work
 from harness.models import Message, Model
-from harness.runs import Run, open_run
+from harness.runs import Run, current_run_or_none, open_run
+from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
 
 OutputT = TypeVar("OutputT")
@@ -284,8 +285,22 @@ class Agent(Generic[OutputT, DepsT_contra]):
         )
 
     async def __call__(self, item: str) -> Reply[OutputT]:
-        """Answer one item of a fan-out, a pipeline or a router, as `run` does."""
-        return await self._run(item)
+        """Answer one item of a fan-out, a pipeline or a router, as `run` does.
+
+        Raises:
+          RunCancelled: also if a run above it was asked to stop before there was an answer. A
+            partial reply in its place would be handed on as one, and a journal would never ask for
+            it again.
+        """
+        reply = await self._run(item)
+        around = current_run_or_none()
+        if around is not None and not reply.complete:
+            words = around._stop_words(shielded_from())
+            if words is not None:
+                error = cancelled_error(around, reply)
+                error.reason = words
+                raise error
+        return reply
 
     def with_model(self, model: Model) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one except for its model.

@@ -29,7 +29,7 @@ import trio
 
 from harness._root_errors import budget_refusals
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
-from harness.fanout._item import is_cancelled
+from harness.fanout._attempts import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
     AttemptStatus,
