@@ -16,8 +16,8 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Literal
@@ -109,7 +109,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 """The values of each, as often as they are to be drawn."""
 
-EXITS = ("ctrl-c", "ctrl-c in an item", "ctrl-c at a line")
+EXITS = ("a signal", "ctrl-c", "ctrl-c in an item", "ctrl-c at a line")
 DEEDS = ("ok", "ok", "ok", "fails", "fails once", "cancels itself")
 CLEANUPS = (None, None, None, "fails", "fans out", "shielded")
 
@@ -617,8 +617,8 @@ class World:
             lines = getattr(statistics, "stages", None) or statistics.tracks.values()
             for line in lines:
                 assert line.waiting == getattr(line, "held_up", 0) == 0, line
-                # A line that is struck between two that count is the end of the program.
-                assert line.working == 0 or self.struck == "ctrl-c at a line", line
+                # A Ctrl-C between two lines that count is the end of the program.
+                assert line.working == 0 or self.struck in EXITS, line
         # Called pipelines have runs of their own below an item's, with keys of their own.
         if case.form in ("fan_out", "stream"):
             assert all(len(keys) <= 1 for keys in self.keys.values()), "two keys for one item"
@@ -688,30 +688,28 @@ def in_an_order_of(seed: int) -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def run_once(case: Case, at: int | None) -> int:
-    """Run a case, with its fault at a step or a line; return how many of those there were."""
-    world = World(case, MemoryJournal())
-    by_line = case.fault == "ctrl-c at a line" and CtrlC is not None
-    fault = Fault(None if by_line else at, case.moment, world.strike)
-    tracer = CtrlC(at - 1 if at else sys.maxsize, PLACES) if by_line else None
+def carry_out(
+    case: Case,
+    world: World,
+    around: AbstractContextManager[object] | None = None,
+    *,
+    instruments: Sequence[trio.abc.Instrument] = (),
+) -> None:
+    """Run a case in a trio of its own, and then what resumes it in another.
+
+    Args:
+      case, world: The case and what watches it.
+      around: Entered in trio's main task, around it all; None for nothing.
+      instruments: Trio's.
+    """
 
     async def main() -> None:
-        sys.settrace(tracer)
-        try:
+        with around or nullcontext():
             await world.run()
-        finally:
-            if by_line:
-                sys.settrace(None)
-
-    def run(function: Callable[[], Awaitable[None]], *instruments: trio.abc.Instrument) -> None:
-        with in_an_order_of(case.seed):
-            trio.run(function, clock=MockClock(autojump_threshold=0), instruments=list(instruments))
 
     try:
-        run(main if by_line else world.run, fault)
+        run_in_order(case.seed, main, instruments)
     except BaseException as error:
-        if tracer is not None and tracer.struck:
-            world.struck = case.fault
         raised = leaves(error)
         if world.struck not in EXITS or KeyboardInterrupt not in map(type, raised):
             raise
@@ -720,9 +718,41 @@ def run_once(case: Case, at: int | None) -> int:
         world.check_end()
     else:
         assert world.struck not in EXITS, "Ctrl-C was swallowed"
-        assert tracer is None or not tracer.struck, f"swallowed at {tracer.struck}"
-    run(world.resume)
-    return fault.steps if tracer is None else sys.maxsize - tracer.left
+    run_in_order(case.seed, world.resume)
+
+
+def run_in_order(
+    seed: int,
+    main: Callable[[], Awaitable[None]],
+    instruments: Sequence[trio.abc.Instrument] = (),
+) -> None:
+    """Be `trio.run` on a virtual clock, where tasks wake in an order that the seed decides."""
+    with in_an_order_of(seed):
+        trio.run(main, clock=MockClock(autojump_threshold=0), instruments=list(instruments))
+
+
+def run_once(case: Case, at: int | None) -> int:
+    """Run a case, with its fault at a step or a line; return how many of those there were."""
+    world = World(case, MemoryJournal())
+    if CtrlC is None or case.fault != "ctrl-c at a line":
+        fault = Fault(at, case.moment, world.strike)
+        carry_out(case, world, instruments=[fault])
+        return fault.steps
+    tracer = CtrlC(at - 1 if at else sys.maxsize, PLACES)
+    carry_out(case, world, tracing(tracer, world))
+    return sys.maxsize - tracer.left
+
+
+@contextmanager
+def tracing(tracer: Any, world: World) -> Iterator[None]:
+    """Raise `KeyboardInterrupt` at a line of ours in the block."""
+    sys.settrace(tracer)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+        if tracer.struck:
+            world.struck = world.case.fault
 
 
 def drive(seed: int) -> None:
@@ -734,6 +764,8 @@ def drive(seed: int) -> None:
     case = case_of(seed)
     at = None
     try:
+        if case.fault == "ctrl-c at a line":
+            run_once(case, None)  # What is done the first time only has lines of its own.
         steps = run_once(case, None)
         at = int(case.at * steps) + 1
         run_once(case, at)
