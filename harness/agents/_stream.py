@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness.agents._conversation import Conversation
@@ -132,6 +133,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         if full is not None:
             raise full
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         """Start the agent.
 
@@ -167,6 +169,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, exc_type: object, exc: BaseException | None, traceback: object
     ) -> None:

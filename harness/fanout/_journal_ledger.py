@@ -30,7 +30,7 @@ import trio
 from harness._root_errors import budget_refusals
 from harness._tracebacks import traceback_of
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
-from harness.fanout._item import is_cancelled
+from harness.fanout._attempts import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
     AttemptStatus,

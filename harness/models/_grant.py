@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import (
     ModelQuotaExhaustedError,
@@ -73,6 +74,7 @@ NO_LIMIT = Grant((), None)
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def granted(
     limiter: Limiter | ProviderPool,
     request: ModelRequest,
