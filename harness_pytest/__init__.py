@@ -256,13 +256,14 @@ _module_cache: dict[str, Any] = {}
 
 
 def _own_modules(config: pytest.Config) -> list[Any]:
-    """Return the loaded modules of the project under test, but not installed ones."""
+    """Return the loaded modules of the project under test, but not installed ones nor harness."""
     if _module_cache.get("count") != len(sys.modules):
         root = str(config.rootpath)
         found = []
-        for module in list(sys.modules.values()):
+        for name, module in list(sys.modules.items()):
             path = getattr(module, "__file__", None)
-            if isinstance(path, str) and path.startswith(root):
+            is_harness = name.partition(".")[0] in ("harness", "harness_pytest")
+            if not is_harness and isinstance(path, str) and path.startswith(root):
                 parts = Path(path).parts
                 if "site-packages" not in parts and "dist-packages" not in parts:
                     found.append(module)
