@@ -89,7 +89,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     schedule = session.config.getoption("schedule")
     if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
-            f"--schedule={schedule} is no replay string: one begins with h1:, i1:, o1:, ri1: or "
+            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1: or "
             "ro1:, and is printed by every failure"
         )
     if schedules is not None or schedule is not None:

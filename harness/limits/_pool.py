@@ -38,7 +38,7 @@ class ProviderPool:
     def __init__(self, limiters: Sequence[Limiter]) -> None:
         self.limiters: tuple[Limiter, ...] = tuple(limiters)
         if not self.limiters:
-            raise ValueError("a pool of no providers can't serve anybody; give at least 1 limiter")
+            raise ValueError("a pool needs at least 1 limiter")
         for limiter in self.limiters:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a pool takes limiters, but got {limiter!r}")
@@ -192,7 +192,7 @@ class PoolReservation(Waiter):
     async def __aenter__(self) -> Reservation:
         if self._entered:
             raise ReservationError(
-                "this reservation of a pool was entered before, and can be entered once; "
+                "this reservation of a pool was already entered, and works once; "
                 "ask the pool for another one"
             )
         refuse_outside_trio("reserve() was entered")
