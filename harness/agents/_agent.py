@@ -166,7 +166,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
             if not isinstance(value, str):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
-            raise ValueError("Agent() takes a name that people can read, not ''")
+            raise ValueError("Agent() takes a readable name, not ''")
         if isinstance(model, type):
             raise TypeError(
                 f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"

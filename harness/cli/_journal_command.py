@@ -154,7 +154,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         items = reader.items(_the_batch(reader, batch_name).name)
         if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
             raise InputError(
-                f"the file of --output, {output!r}, is already there; give another name, "
+                f"the file of --output, {output!r}, already exists; give another name, "
                 "or --overwrite to replace it"
             )
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
@@ -163,7 +163,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
                 # In CSV a key can have half of a surrogate pair, as truncated text does.
                 opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
-            raise InputError("whoever read the items has gone") from error
+            raise InputError("the reader of the items is gone") from error
         except OSError as error:
             raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
         finally:

@@ -478,7 +478,7 @@ class Engine:
                     job.key.close()
                     job.key = job.index
                     raise TypeError(
-                        f"key= is a plain function of the item, and returned a coroutine for "
+                        f"key= takes a plain function of the item, but returned a coroutine for "
                         f"{repr_of(job.item)}; it must return the key at once"
                     )
             job.name = job.name or str(job.key)

@@ -316,8 +316,8 @@ class Grants:
             return
         if self._trio_token is not None:
             raise LimiterRunError(
-                f"limiter {self.name!r} was used in another trio run, and its times and places "
-                "mean nothing in this one; make one limiter per run, or call "
+                f"limiter {self.name!r} was used in another trio run, and what it keeps means "
+                "nothing in this one; make one limiter per run, or call "
                 "`limiter.reset()` between them"
             )
         self._trio_token = token

@@ -473,7 +473,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"version": 3}, TypeError, r"version=...\) takes a text"),
+        ({"version": 3}, TypeError, r"version=...\) takes a string"),
         ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "encode= and no decode="),

@@ -312,6 +312,7 @@ async def test_streams_that_make_no_sense(way: str, what: str) -> None:
     assert limiter._grants.rests_until > trio.current_time(), "a pool would use another one"
 
 
+@pytest.mark.slow
 async def test_a_server_that_keeps_the_connection_after_its_end_holds_nobody(
     autojump_clock: MockClock,
 ) -> None:
