@@ -153,7 +153,11 @@ class ValueTypes:
         found = [self.add(hints[name]) for name in names or hints if name in hints]
         refused = next((one for one in found if one is not None), None)
         # Pydantic has a JSON form for more classes than are known here.
-        return None if refused is None or is_pydantic(cls) else f"{cls.__qualname__} with {refused} in it"
+        return (
+            None
+            if refused is None or is_pydantic(cls)
+            else f"{cls.__qualname__} with {refused} in it"
+        )
 
 
 def _named_in(code: Any, *places: Mapping[str, Any]) -> Iterator[type]:
