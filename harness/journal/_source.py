@@ -33,12 +33,12 @@ def fingerprint(function: Any, digests: dict[Any, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     ahead: list[tuple[Any, type | None]] = [(function, None)]
-    seen: set[Any] = set()
+    seen: dict[int, Any] = {}  # The parts too, or another could get the number of one.
     while ahead:  # Ends, since nothing is looked at twice.
         part, owner = ahead.pop()
         if id(part) in seen:
             continue
-        seen.add(id(part))
+        seen[id(part)] = part
         try:
             ahead += _look_at(part, owner, found, digests)
         except Exception:  # These are somebody else's objects, and no reason to refuse a batch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from harness.errors import HarnessWarning, JournalMismatchError
 from harness.flow import Pipeline
 from harness.journal import open_journal, read_journal
 from harness.journal._source import fingerprint
+from tests.support.checkpoints import cancel_at_every_checkpoint
 
 AGENT = '''
 import functools, json
@@ -254,3 +256,33 @@ def test_long_settings_are_quoted_from_where_they_differ(tmp_path: Path) -> None
     words = str(caught.value)
     assert "instructions was ...xxxxxxxxxxxxxxxxxxxxold x" in words
     assert len(words) < 1_000
+
+
+async def test_a_change_is_told_wherever_the_session_that_finds_it_is_cancelled(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The new source is recorded only after it was told; cut short before, it is told again."""
+    path = tmp_path / "run.db"
+    told: list[str] = []
+
+    async def new_session() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                assert await session(str(path), made("new ", [])) == ["old x"]
+            finally:
+                told.extend(str(one.message) for one in caught)
+
+    async def check() -> None:
+        await new_session()
+        assert len(told) in (1, 2)
+        assert all("the source has changed in prompt" in words for words in told)
+        told.clear()
+        await begin()
+
+    async def begin() -> None:
+        path.unlink(missing_ok=True)
+        await session(str(path), made("old ", []))
+
+    await begin()
+    assert await cancel_at_every_checkpoint(new_session, check) > 5
