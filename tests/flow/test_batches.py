@@ -137,7 +137,8 @@ async def test_its_failure_fails_every_member(autojump_clock: MockClock) -> None
     pipeline = Pipeline(stage(breaks, name="embed", batch=Batch(3)))
     results = await pipeline.run(range(4), policy=harness.BestEffort())
     assert statuses(results) == ["failed"] * 4
-    assert len({result.error for result in results}) == 2
+    assert len({str(result.error) for result in results}) == 2
+    assert len({id(result.error) for result in results}) == 4, "each has notes of its own"
     assert failed_at(results[0].error) == ("embed",)
     assert pipeline.statistics().stages[0].failed == 2
 
