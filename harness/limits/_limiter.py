@@ -26,6 +26,7 @@ from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import Response
 from harness.limits._stated import stated_profile, stated_rates
+from harness.runs._tree import token_here
 
 
 @says_near_options
@@ -305,7 +306,7 @@ class Limiter(Grants):
           LimiterRunError: if tasks of this ``trio.run`` are waiting in its line; they would wait
             forever.
         """
-        if self.line.count and self._trio_token is _current_token_or_none():
+        if self.line.count and self._trio_token is token_here():
             raise LimiterRunError(
                 f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
                 "run wait in its line; cancel them first"
@@ -328,10 +329,3 @@ def _check_priority(priority: object) -> None:
         raise TypeError(f"priority is {priority!r}, but must be a number; the larger goes first")
     if not isfinite(priority):
         raise ValueError(f"priority is {priority!r}, but must be finite")
-
-
-def _current_token_or_none() -> trio.lowlevel.TrioToken | None:
-    try:
-        return trio.lowlevel.current_trio_token()
-    except RuntimeError:  # Outside of trio.
-        return None
