@@ -64,8 +64,8 @@ def check_journal(options: BatchOptions) -> int:
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
-            f"the journal {options.journal_shown!r} has {known.items:,} items of this batch "
-            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
+            f"the journal {options.journal_shown!r} already has {known.items:,} items of this "
+            f"batch ({ended_in_words(known)}); add --resume to go on with it, or give another "
             "file"
         )
     if known is None:

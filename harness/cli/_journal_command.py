@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +57,9 @@ _batch = click.option(
 @_file
 @_batch
 @click.option(
-    "--failures", is_flag=True, help="Also list all items that failed, with their errors."
+    "--failures",
+    is_flag=True,
+    help="Also list all items that failed, and show where each error came from.",
 )
 def show(file: str, batch_name: str | None, failures: bool) -> int:
     """Show what the batches in FILE came to.
@@ -112,6 +115,8 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
         error = " ".join((_error(item) or "").split())  # It may have several lines.
         click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
+        if most is None and item.error_traceback is not None:
+            click.echo(textwrap.indent(item.error_traceback, "    "))
 
 
 def _time(seconds: float) -> str:
@@ -149,7 +154,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         items = reader.items(_the_batch(reader, batch_name).name)
         if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
             raise InputError(
-                f"the file of --output, {output!r}, is already there; give another name, "
+                f"the file of --output, {output!r}, already exists; give another name, "
                 "or --overwrite to replace it"
             )
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
@@ -158,7 +163,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
                 # In CSV a key can have half of a surrogate pair, as truncated text does.
                 opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
-            raise InputError("whoever read the items has gone") from error
+            raise InputError("the reader of the items is gone") from error
         except OSError as error:
             raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
         finally:

@@ -22,7 +22,7 @@ from harness._root_errors import budget_refusals
 from harness.cli._errors import InputError
 from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
-from harness.cli._limits import long_wait_text
+from harness.cli._limits import feasible_text, long_wait_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
 from harness.cli._result_line import result_line
@@ -112,7 +112,18 @@ async def run_batch(
     report.delimiter = reading.delimiter
     if work.limiter is not None:
         report.limits = work.limiter.statistics()
+        if report.limits.waits:
+            report.feasible = _feasible(work, work.limiter, report.tally)
     return report
+
+
+def _feasible(work: Work, limiter: Limiter, tally: Tally) -> str | None:
+    calls = max(1, tally.calls)
+    tokens = work.attempt.tokens
+    mean_tokens = tokens if isinstance(tokens, int) else tally.tokens / calls or None
+    # An agent's call makes calls of its own, and each of those reserves.
+    seconds = None if work.attempt.limiter is None else tally.call_seconds / calls
+    return feasible_text(limiter, tokens=mean_tokens, seconds=seconds, limit=work.limit)
 
 
 async def _show(
@@ -220,10 +231,14 @@ class _Batch:
             value = copy.deepcopy(value)
         tally = self._report.tally
         tally.running += 1
+        started_at = trio.current_time()
         try:
             returned = await self._work.function(value)
         finally:
             tally.running -= 1
+            tally.calls += 1
+            tally.call_seconds += trio.current_time() - started_at
+            tally.tokens += record.tokens
         try:
             text = encode_value(returned)
         except UnwritableValueError as error:

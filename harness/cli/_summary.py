@@ -43,6 +43,9 @@ class Report:
     limits: LimiterStatistics | None = None
     """What the limits did, if there were any."""
 
+    feasible: str | None = None
+    """How many records a minute the limits come to, if any call waited for them."""
+
     input_error: str | None = None
     """Why the input could not be read to its end, if so."""
 
@@ -159,6 +162,8 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         )
     if report.limits is not None:
         lines.append(end_text(report.limits))
+    if report.feasible is not None:
+        lines.append(f"  {report.feasible}")
     if report.over_budget is not None:
         lines.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
     if report.totals is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
+from harness._tracebacks import traceback_of
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
-from harness.cli._traceback import traceback_of
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
@@ -56,6 +56,15 @@ class Tally:
 
     running: int = 0
     """Calls of the function that are in flight now."""
+
+    calls: int = 0
+    """Calls of the function that have ended."""
+
+    call_seconds: float = 0.0
+    """How long they took, without what they waited for limits before."""
+
+    tokens: int = 0
+    """What their records say they take, where a field says so."""
 
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""

@@ -202,11 +202,11 @@ def _check(value: Any, module: types.ModuleType, text: str, name: str) -> None:
         value.close()  # Or Python would warn that it was never awaited.
         raise InputError(
             f"{text} is a coroutine, the result of calling an async function, and not the "
-            f"function itself; {_line_to_change(module, name)} take the call's brackets away"
+            f"function itself; {_line_to_change(module, name)} remove the parentheses"
         )
     if inspect.isasyncgenfunction(value):
         raise InputError(
-            f"{text} is an async generator: it yields, and a batch wants one value per record; "
+            f"{text} is an async generator: it yields, and a batch needs one value per record; "
             "collect the values in a list and return that"
         )
     if inspect.isclass(value):

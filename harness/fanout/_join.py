@@ -211,5 +211,5 @@ def _not_returned(method: str, wanted: str, got: object) -> str:
     """Return the words for a policy's method that returned the wrong thing."""
     if inspect.iscoroutine(got):
         got.close()
-        return f"{method} of a policy is a plain function, and returned a coroutine; write def"
-    return f"{method} of a policy must return {wanted}, and returned {repr_of(got)}"
+        return f"{method} of a policy must be a plain function, but returned a coroutine; write def"
+    return f"{method} of a policy must return {wanted}, but returned {repr_of(got)}"

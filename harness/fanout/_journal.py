@@ -105,6 +105,9 @@ class Ending(NamedTuple):
     cost_usd: float = 0.0
     """What that cost, in dollars."""
 
+    error_traceback: str | None = None
+    """Where the error came from, in the user's own frames; for a failure."""
+
 
 @attrs.frozen(kw_only=True)
 class Stored:
@@ -121,6 +124,9 @@ class Stored:
 
     error_message: str | None
     """What the error says; None if the status is ok."""
+
+    error_traceback: str | None
+    """Where it came from, in the user's own frames; None if the status is ok."""
 
     degraded: bool
     """Whether the value came from the fallback."""

@@ -28,8 +28,9 @@ from typing import Any
 import trio
 
 from harness._root_errors import budget_refusals
+from harness._tracebacks import traceback_of
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
-from harness.fanout._item import is_cancelled
+from harness.fanout._attempts import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
     AttemptStatus,
@@ -211,7 +212,9 @@ class JournalLedger:
     def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
         value = stored.value
         if stored.status != "ok":
-            value = JournaledError(stored.error_type or "Error", stored.error_message or "")
+            value = JournaledError(
+                stored.error_type or "Error", stored.error_message or "", stored.error_traceback
+            )
         ended_at = stored.ended_at - self._epoch
         return Result(
             job.index,
@@ -381,15 +384,26 @@ class JournalLedger:
             return
         error_type: str | None = None
         message: str | None = None
+        traceback: str | None = None
         if status == "ok":
             self._feed.room.item_seconds.add(seconds)
         else:
             error_type, message = told(value)
+            traceback = traceback_of(value)
         used = decided or job.by_fallback
         tokens, cost_usd = (0, 0.0) if used is None else (used.tokens, used.cost_usd)
         # By position: keywords take twice as long, and this happens once per item.
         ending = Ending(
-            status, True, job.degraded, seconds, text, error_type, message, tokens, cost_usd
+            status,
+            True,
+            job.degraded,
+            seconds,
+            text,
+            error_type,
+            message,
+            tokens,
+            cost_usd,
+            traceback,
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 

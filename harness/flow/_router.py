@@ -287,7 +287,7 @@ class Router(Generic[In, Out]):
     def _check_name(self, where: str, name: Any) -> None:
         if name not in self._tracks:
             raise UnknownTrackError(
-                f"{where} names the track {name!r}, and there is none of that name; "
+                f"{where} names the track {name!r}, but there is no such track; "
                 f"there are {', '.join(map(repr, self._tracks))}"
             )
 

@@ -72,10 +72,10 @@ def key_to_json(key: Any) -> str:
     if type(key) is int:
         return _digits(key)
     if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
-        what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
+        what = "an empty string" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
-            f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
-            "number, the same in every session, such as key=lambda item: item.id"
+            f"key= returned {what}; with a journal a key is a non-empty string or a whole number, "
+            "the same in every session, such as key=lambda item: item.id"
         )
     return _to_canonical_json(str(key)) if isinstance(key, str) else _digits(int(key))
 
@@ -86,7 +86,7 @@ def _digits(key: int) -> str:
     except ValueError as error:  # Python won't write numbers with thousands of digits.
         raise JournalKeyError(
             f"key= returned a number that is too long to be written ({error}); with a journal a "
-            "key is a text or a whole number, the same in every session: take a hash of it"
+            "key is a string or a whole number, the same in every session: take a hash of it"
         ) from error
 
 

@@ -184,7 +184,7 @@ class Journal(JournalEffects):
             name.encode()
         except UnicodeEncodeError:
             raise JournalError(
-                f"name= is {name!r}, which has half of a character in it; a batch is found by its "
+                f"name= is {name!r}, which contains half a character; a batch is found by its "
                 "name, so give it one that can be written as UTF-8"
             ) from None
         if isinstance(name, DefaultName):
@@ -274,14 +274,14 @@ class Journal(JournalEffects):
         if given.inside and self._opened_in not in given.inside:
             raise JournalError(
                 f"the batch {name!r} is inside an item of another fan-out and was given no "
-                f"name=: the next item's would be taken for it, and get its results; give it a "
-                f"name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
+                f"name=: the next item's batch would be taken for it and get its results; give "
+                f"it a name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
             )
         if name in self._opened and name not in self._open_batches:
             raise JournalError(
-                f"the batch {name!r} was worked on before in this block of open_journal(), and was "
-                "given no name=: whether this fan-out goes on with it can't be told; give it the "
-                f"name={name!r} if it does, and another one if it doesn't"
+                f"the batch {name!r} was already worked on in this block of open_journal(), and "
+                "was given no name=, so nobody can tell whether this fan-out continues it; write "
+                f"name={name!r} if it does, and another name if it doesn't"
             )
 
     def _close_batch(self, name: str, index: KeyIndex) -> None:
@@ -523,13 +523,13 @@ def open_journal(
     """
     name = os.fspath(path)
     if not isinstance(name, str):
-        raise TypeError(f"open_journal(path=...) takes a text or a Path, not {path!r}")
+        raise TypeError(f"open_journal(path=...) takes a string or a Path, not {path!r}")
     if not name:
         raise ValueError("open_journal(path=...) is empty; give the journal a file")
     check_path(name)
     if version is not None and not isinstance(version, str):
         raise TypeError(
-            f"open_journal(version=...) takes a text, not {version!r}; None is for no version"
+            f"open_journal(version=...) takes a string, not {version!r}; None is for no version"
         )
     if max_attempts is not None:
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_a_batch_is_not_run_twice_by_mistake(capsys: pytest.CaptureFixture[str])
     assert batch() == 1
     before = Path("out.jsonl").read_bytes()
     assert batch("--overwrite") == 2
-    assert "the journal 'run.db' has 3 items of this batch already (2 ok, 1 failed)" in (
+    assert "the journal 'run.db' already has 3 items of this batch (2 ok, 1 failed)" in (
         said := capsys.readouterr().err
     )
     assert "add --resume to go on with it" in said
@@ -514,7 +515,20 @@ def test_show_lists_all_failures_on_request(
     journal("show", "run.db")
     assert capsys.readouterr().out.count("ValueError") == 20
     journal("show", "run.db", "--failures")
-    assert capsys.readouterr().out.count("ValueError") == 29
+    said = capsys.readouterr().out
+    assert len(re.findall(r"(?m)^  \d+: ValueError: two \(failed", said)) == 29
+    assert len(re.findall(r"in echo\n.*\n( .*\n)?    ValueError: two\n", said)) == 29
+    assert "harness" not in said, "none of its own frames"
+
+
+def test_a_later_session_still_has_the_tracebacks(folder: Path) -> None:
+    """They were gone with the process, so nobody could tell why the night's items had failed."""
+    batch("--quiet")
+    batch("--quiet", "--resume", "--traceback")
+    (text,) = [line["traceback"] for line in lines() if line["status"] == "failed"]
+    assert text.startswith("Traceback")
+    assert "in echo" in text
+    assert "ValueError: two" in text
 
 
 def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
@@ -533,7 +547,7 @@ def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
     assert rows[1].startswith('1,ok,"{""of"": ""1""}",,1,')
     assert rows[2].startswith("2,failed,,ValueError: two,1,")
     assert journal("export", "run.db", "--output", "all.csv") == 2
-    assert "is already there" in capfd.readouterr().err
+    assert "already exists" in capfd.readouterr().err
 
 
 def test_export_writes_what_other_programs_can_read(capfd: pytest.CaptureFixture[str]) -> None:
@@ -598,7 +612,7 @@ def test_backup_copies_and_never_overwrites(capsys: pytest.CaptureFixture[str]) 
     assert journal("backup", "run.db", "copy.db") == 0
     assert capsys.readouterr().out.startswith("copy.db has all of run.db (")
     assert journal("backup", "run.db", "copy.db") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     with read_journal("copy.db") as reader:
         assert reader.counts("batch") == {"ok": 2, "failed": 1}
 
@@ -642,7 +656,7 @@ def test_a_second_session_that_is_refused_changes_nothing_of_the_first(folder: P
     environment = {**os.environ, "FIRST": "yes"}
     subprocess.run([*words, "1", "--resume"], check=True, capture_output=True, env=environment)
     said = (folder / "second.txt").read_text()
-    assert said.count("2 Error: the journal 'run.db' is written to by process ") == 2, said
+    assert said.count("2 Error: the journal 'run.db' is being written to by process ") == 2, said
     assert [line["key"] for line in lines()] == ["1", "2", "3"]
     assert not (folder / "out.jsonl.part").exists()
 

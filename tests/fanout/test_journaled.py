@@ -108,7 +108,9 @@ def is_one(item: Any) -> bool:
 
 @pytest.mark.parametrize("priority", [None, lambda item: item], ids=["in order", "priority"])
 @pytest.mark.parametrize(
-    "policy", [harness.FailFast(), harness.BestEffort(critical=is_one)], ids=repr
+    "policy",
+    [harness.FailFast(), harness.BestEffort(critical=is_one)],
+    ids=["fail fast", "critical"],
 )
 async def test_kept_failures_are_raised_once_everything_to_do_has_run(
     autojump_clock: MockClock, policy: Any, priority: Any

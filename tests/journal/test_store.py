@@ -54,7 +54,12 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
         text, value = batch.encode({"answer": (1, 2)})
         assert value == {"answer": (1, 2)}
         await batch.end(done, numbers[0], Ending(status="ok", value=text, seconds=2.5))
-        error = Ending(status="failed", error_type="ValueError", error_message="no \0 such \ud800")
+        error = Ending(
+            status="failed",
+            error_type="ValueError",
+            error_message="no \0 such \ud800",
+            error_traceback="in f\n\ud800",
+        )
         await batch.end(failed, numbers[1], error)
         await batch.end(cancelled, numbers[2], Ending(status="cancelled"))
         await batch.end(unstarted, numbers[4], Ending(status="unstarted"))
@@ -78,6 +83,7 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
         assert success.started_at <= success.ended_at
         assert (failure.status, failure.error_type) == ("failed", "ValueError")
         assert failure.error_message == "no \\0 such \\ud800"
+        assert failure.error_traceback == "in f\n\\ud800"
 
 
 async def test_the_type_of_a_key_counts(journal_path: str) -> None:
@@ -467,7 +473,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"version": 3}, TypeError, r"version=...\) takes a text"),
+        ({"version": 3}, TypeError, r"version=...\) takes a string"),
         ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "encode= and no decode="),

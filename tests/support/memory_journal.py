@@ -191,6 +191,7 @@ class MemoryBatch:
                     value=None if end.value is None else json.loads(end.value),
                     error_type=end.error_type,
                     error_message=end.error_message,
+                    error_traceback=end.error_traceback,
                     degraded=end.degraded,
                     attempts=entry.attempts,
                     started_at=kept.ended_at - end.seconds,
