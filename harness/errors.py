@@ -404,6 +404,9 @@ class ModelError(_ErrorWithFacts):
     retry_after: float | None
     """Seconds after which the same request may succeed; None if unknown."""
 
+    partial: Any = None
+    """If an agent's run ends with this: the `harness.agents.Reply` with what was done."""
+
     def __init__(
         self,
         message: str,
@@ -443,6 +446,13 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
     def __init__(self, message: str, *, resets_after: float | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.resets_after = resets_after
+
+
+class ModelRequestTooLargeError(ModelStatusError):
+    """A provider refused a request that alone is above its limit; a retry can't help.
+
+    Send less: a shorter history, a smaller ``max_output_tokens``, or several requests.
+    """
 
 
 class ModelConnectionError(ModelError):

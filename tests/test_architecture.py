@@ -67,6 +67,7 @@ def lives(page: str) -> dict[str, str]:
     return {title: text for title, text in titled.items() if title.startswith("The life of ")}
 
 
+@pytest.mark.slow
 def test_the_floors_are_drawn_from_the_imports() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_table(page, table(PACKAGE, FLOORS)), "stale: run python -m tests.floors"

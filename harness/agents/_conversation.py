@@ -76,7 +76,7 @@ class Conversation:
         if not isinstance(text, (str, bytes, bytearray, memoryview)):
             raise TypeError(
                 f"Conversation.from_json() takes the text that to_json() returned, not {text!r}; "
-                "of a file give what its read() returns"
+                "for a file, pass what its read() returns"
             )
         try:
             saved = _saved(text)
@@ -129,6 +129,6 @@ def _checked(call: str, messages: Iterable[Any]) -> list[Message]:
     if open_calls:
         raise ValueError(
             f"{call} got tool calls without a result, {', '.join(sorted(open_calls))}; each must "
-            "be followed by a message of role 'tool', or no model takes the history"
+            "be followed by a message of role 'tool', or no model accepts the history"
         )
     return checked

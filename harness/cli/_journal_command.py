@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import localtime, strftime, time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -88,7 +88,9 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
     yield f"{batch.name}: {totals_in_words(reader.totals(batch.name))}"
     version = "" if batch.version is None else f", version {batch.version}"
     yield f"  runs     {batch.target}{version}"
-    given = [f"{name} {value}" for name, value in batch.settings.items() if value is not None]
+    given = [
+        f"{name} {_shortened(value)}" for name, value in batch.settings.items() if value is not None
+    ]
     if given:
         yield f"  with     {', '.join(given)}"
     yield f"  begun    {_time(batch.created_at)}, last session {_time(batch.last_session_at)}"
@@ -97,6 +99,12 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
         yield (
             f"  in flight {counts['in_flight']:,}: running now, or when the last session was killed"
         )
+
+
+def _shortened(value: Any, *, most: int = 60) -> str:
+    """Return a setting on one line; an agent's may be pages long."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> None:
@@ -146,7 +154,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         items = reader.items(_the_batch(reader, batch_name).name)
         if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
             raise InputError(
-                f"the file of --output, {output!r}, is already there; give another name, "
+                f"the file of --output, {output!r}, already exists; give another name, "
                 "or --overwrite to replace it"
             )
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
@@ -155,7 +163,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
                 # In CSV a key can have half of a surrogate pair, as truncated text does.
                 opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
-            raise InputError("whoever read the items has gone") from error
+            raise InputError("the reader of the items is gone") from error
         except OSError as error:
             raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
         finally:

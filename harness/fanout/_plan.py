@@ -184,7 +184,7 @@ class Plan:
             check_count(f"{self.call}(window=...)", self.window, advice=f"None is for {usual}")
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
             raise TypeError(
-                f"{self.call}(name=...) takes a name for people, not {self.name!r}; "
+                f"{self.call}(name=...) takes a readable name, not {self.name!r}; "
                 "leave it out for the function's name"
             )
 
@@ -268,7 +268,7 @@ def attempt_for(item: Any, each: Attempt | Callable[[Any], Attempt], *, where: s
     attempt = each(item)
     if not isinstance(attempt, Attempt):
         raise TypeError(
-            f"each= of {where} is a function that must return an Attempt for an item, and returned "
+            f"each= of {where} is a function that must return an Attempt for an item, but returned "
             f"{attempt!r}"
         )
     check_attempt(f"each= of {where}", attempt)

@@ -66,8 +66,8 @@ class SyncSource:
             return None
         return RuntimeError(
             f"the list of items had {self.size:,} when the fan-out began and has "
-            f"{len(self.sequence):,} now; those that were added are not run. For work that adds "
-            "work, give the items as a harness.Backlog"
+            f"{len(self.sequence):,} now; the added ones are not run. If work adds work, give the "
+            "items as a harness.Backlog"
         )
 
     @disable_ki_protection

@@ -107,6 +107,13 @@ class JournalItem:
     """How long its last attempt took, in seconds."""
 
 
+def _settings_shown(text: str) -> dict[str, Any]:
+    """Return the settings, without the fingerprint of the source."""
+    settings: dict[str, Any] = json.loads(text)
+    settings.pop("source", None)
+    return settings
+
+
 class JournalReader:
     """Reads a journal. Made by `read_journal`."""
 
@@ -133,7 +140,7 @@ class JournalReader:
                 name=name,
                 target=target,
                 version=version,
-                settings=self._read_json(settings, json.loads),
+                settings=self._read_json(settings, _settings_shown),
                 created_at=created_at,
                 last_session_at=created_at if last is None else last,
                 sessions=sessions,

@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import (
     AbstractAsyncContextManager,
-    AsyncExitStack,
     asynccontextmanager,
     nullcontext,
 )
@@ -37,7 +36,7 @@ from harness.errors import (
     ModelReplyError,
 )
 from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyBlock
+from harness.models._answers import Answer, AnswerStream, Begun, ReadyBlock
 from harness.models._failures import ErrorT, model_error
 from harness.models._grant import NO_LIMIT, Grant, granted
 from harness.models._guesses import Guesses
@@ -48,6 +47,7 @@ from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, usage_of
 from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
+from harness.policies import is_too_large
 
 
 class CalledModel(ABC):
@@ -72,7 +72,7 @@ class CalledModel(ABC):
     ) -> None:
         kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
+            raise TypeError(f"{kind} takes a readable name, not {name!r}")
         if limiter is not None and not isinstance(limiter, Limiter):
             raise TypeError(
                 f"{kind}(limiter=...) takes a Limiter, not {limiter!r}; for a ProviderPool use a "
@@ -141,6 +141,8 @@ class CalledModel(ABC):
                 except ModelRateLimitedError as error:
                     refused = error
                     grant.refused(refused)
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
@@ -170,18 +172,25 @@ class CalledModel(ABC):
     async def _open_in_line(
         self, limiter: Limiter, request: ModelRequest
     ) -> AsyncGenerator[ModelStream]:
-        """Open a stream when the limiter lets it."""
+        """Open a stream when the limiter lets it, and the provider has begun to answer."""
         waits = RateLimitWaits()
+        begun = False
         while True:  # Ends: the waits are bounded.
-            async with self._granted(limiter, request) as grant, AsyncExitStack() as stack:
+            async with self._granted(limiter, request) as grant:
                 try:
-                    opened = await stack.enter_async_context(self.open_counted(request, grant))
+                    async with self.open_counted(request, grant) as opened:
+                        # An overloaded provider may say so in the stream's first event.
+                        with Begun(await anext(opened), opened) as stream:
+                            begun = True
+                            yield stream
+                            return
                 except ModelRateLimitedError as error:
+                    if begun:
+                        raise
                     refused = error
                     grant.refused(refused)
-                else:
-                    yield opened
-                    return
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     # One attempt, under a grant ----------------------------------------------------------------

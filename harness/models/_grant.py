@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import (
     ModelQuotaExhaustedError,
@@ -54,7 +55,10 @@ class Grant:
         )
 
     def refused(self, error: ModelRateLimitedError) -> None:
-        """Report a refusal for rate to the limiter, which begins the pause of all its callers."""
+        """Report a refusal for rate to the limiter, which begins the pause of all its callers.
+
+        Not if the request alone is above the limit: then it says nothing about others.
+        """
         if self._reservation is not None:
             self._reservation.settle(
                 headers=error.headers, status=error.status_code, body=error.body
@@ -70,6 +74,7 @@ NO_LIMIT = Grant((), None)
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def granted(
     limiter: Limiter | ProviderPool,
     request: ModelRequest,

@@ -249,7 +249,7 @@ def test_what_is_no_saved_conversation_is_refused(text: str) -> None:
 def test_a_file_in_place_of_its_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "saved.json").write_text(Conversation().to_json())
     with (tmp_path / "saved.json").open() as file:
-        with pytest.raises(TypeError, match=r"give what its read\(\) returns"):
+        with pytest.raises(TypeError, match=r"pass what its read\(\) returns"):
             Conversation.from_json(file)  # type: ignore[arg-type]
         assert Conversation.from_json(file.read()).messages == ()
 

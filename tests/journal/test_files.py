@@ -61,7 +61,7 @@ def write_newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "why"),
     [
-        pytest.param(write_text, "is not a journal, nor any database", id="a text"),
+        pytest.param(write_text, "is not a journal or any other database", id="a text"),
         pytest.param(write_foreign, "is a database of another program", id="another program's"),
         pytest.param(write_newer, "has version 99, and this harness reads up to", id="a newer one"),
     ],
@@ -332,7 +332,7 @@ async def test_when_a_file_cannot_grow_what_was_acknowledged_stays(tmp_path: Pat
     path = tmp_path / "run.db"
     said, acknowledged = fill(path, limit=1 << 20)
     assert said.startswith("JournalError the journal")
-    assert "what was acknowledged stays" in said
+    assert "what was acknowledged is kept" in said
     assert acknowledged
     await _all_are_done(path, acknowledged)
 
@@ -596,7 +596,7 @@ async def test_a_hard_link_is_refused(tmp_path: Path) -> None:
 async def test_a_lock_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     lock = tmp_path / "run.db-lock"
     lock.write_text("My own notes on locks.\n")
-    with pytest.raises(JournalError, match=r"run\.db-lock' is no lock file of a journal"):
+    with pytest.raises(JournalError, match=r"run\.db-lock' is not a journal's lock file"):
         await make(tmp_path / "run.db", 3)
     assert lock.read_text() == "My own notes on locks.\n"
     lock.unlink()

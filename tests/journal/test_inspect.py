@@ -181,6 +181,7 @@ async def test_what_is_forgotten_leaves_its_number_to_nobody(
         assert await batch.begin([entry]) > attempts[-1:]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 async def test_a_reader_may_be_left_in_the_middle(journal_path: str) -> None:
     """Taking the first failure and going is how one looks; nothing is to be said about it later."""

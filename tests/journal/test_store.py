@@ -52,7 +52,7 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
         assert {e.state for e in (done, failed, cancelled, lost, unstarted)} == {"new"}
         numbers = await batch.begin([done, failed, cancelled, lost, unstarted])
         text, value = batch.encode({"answer": (1, 2)})
-        assert value == {"answer": [1, 2]}
+        assert value == {"answer": (1, 2)}
         await batch.end(done, numbers[0], Ending(status="ok", value=text, seconds=2.5))
         error = Ending(
             status="failed",
@@ -79,7 +79,7 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
             ("new", 0),
         ]
         failure, success = await batch.read([entries[1], entries[2]])
-        assert (success.status, success.value, success.seconds) == ("ok", {"answer": [1, 2]}, 2.5)
+        assert (success.status, success.value, success.seconds) == ("ok", {"answer": (1, 2)}, 2.5)
         assert success.started_at <= success.ended_at
         assert (failure.status, failure.error_type) == ("failed", "ValueError")
         assert failure.error_message == "no \\0 such \\ud800"
@@ -312,9 +312,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
         circle: list[Any] = []
         circle.append(circle)
         for value, why in (
-            ({1, 2}, "a set, can't be recorded as JSON"),
             (object(), "encode= and decode="),
-            ({1: "a", "1": "b"}, "two of its keys are the same"),
             (circle, "it contains itself"),
         ):
             with pytest.raises(JournalValueError, match=why):
@@ -322,7 +320,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
         nan = batch.encode([math.nan, math.inf])[1]
         assert math.isnan(nan[0])
         assert nan[1] == math.inf
-        assert batch.encode({1: "é\ud800"})[1] == {"1": "é\ud800"}
+        assert batch.encode({1: "é\ud800"})[1] == {1: "é\ud800"}
         with pytest.raises(JournalValueError, match="whether the item"):
             batch.find("a", object())
 
@@ -475,7 +473,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"version": 3}, TypeError, r"version=...\) takes a text"),
+        ({"version": 3}, TypeError, r"version=...\) takes a string"),
         ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "encode= and no decode="),

@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import trio
@@ -27,6 +27,7 @@ from harness.errors import (
 from harness.limits import Limiter
 from harness.models import (
     FallbackModel,
+    Finish,
     FunctionModel,
     Message,
     ModelRequest,
@@ -359,7 +360,8 @@ RESPONSES = st.builds(
     st.text(),
     tool_calls=st.lists(CALLS, max_size=3),
     usage=st.builds(Usage, st.integers(0), st.integers(0), cached_input_tokens=st.integers(0, 10)),
-    truncated=st.booleans(),
+    finish=st.sampled_from(get_args(Finish)),
+    reasoning=st.text(),
 )
 REQUESTS = st.builds(
     ModelRequest,

@@ -63,6 +63,7 @@ class MemoryJournal:
         self.items: dict[tuple[type, Any], KeptItem] = {}
         self.order: list[KeptItem] = []
         self.name = "memory"
+        self.kept: Literal["raise", "return"] = "raise"
         self.target: str | None = None
         self.begun: list[str | int] = []
         """The keys of the attempts that were recorded, in order."""
