@@ -106,6 +106,12 @@ class _Board(Live):
             redirect_stderr=sys.stderr.isatty(),
         )
 
+    def stop(self) -> None:
+        """Show how it ended. In a notebook rich leaves the last look out."""
+        if self.console.is_jupyter:
+            self.refresh()
+        super().stop()
+
     def begun(self, name: str, fan_out: Watched) -> None:
         rows = self._rows
         rows[max(rows, default=0) + 1] = _Row(name, fan_out)
