@@ -145,6 +145,12 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if tally.kept_failures:
+        which = "is" if tally.kept_failures == 1 else "are"
+        lines.append(
+            f"of the failures {tally.kept_failures:,} {which} from an earlier session; "
+            "--retry-failed tries again"
+        )
     if tally.missed_asyncio:
         lines.append(_ASYNCIO)
     if report.delimiter is not None and report.delimiter != COMMA:
@@ -211,6 +217,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "errors": dict(tally.error_kinds.most_common()),
         "limits": None if report.limits is None else as_json(report.limits),
         "from_journal": tally.kept,
+        "failed_in_earlier_sessions": tally.kept_failures,
         "totals": None if report.totals is None else attrs.asdict(report.totals),
         "interrupted": report.interrupted,
         "input_error": report.input_error,

@@ -45,9 +45,7 @@ class _Several(ABC):
     def __init__(self, limiters: Sequence[Limiter]) -> None:
         self.limiters: tuple[Limiter, ...] = tuple(limiters)
         if not self.limiters:
-            raise ValueError(
-                f"a {type(self).__name__} of no limiters can't serve anybody; give at least 1"
-            )
+            raise ValueError(f"a {type(self).__name__} needs at least 1 limiter")
         for limiter in self.limiters:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a {type(self).__name__} takes limiters, but got {limiter!r}")
@@ -271,7 +269,7 @@ class SeveralReservation(Waiter):
     async def __aenter__(self) -> Reservation:
         if self._entered:
             raise ReservationError(
-                "this request to several limiters was entered before, and can be entered once; "
+                "this request to several limiters was already entered, and works once; "
                 "reserve another one"
             )
         refuse_outside_trio("reserve() was entered")

@@ -68,7 +68,7 @@ class Reservation(Claim, AsyncWithOnly):
         if stage is not _NEW and stage is not _CHARGED:
             raise ReservationError(
                 f"this reservation of {self.provider!r} is {stage.value}, and a reservation "
-                "can be entered once; ask the limiter for another one"
+                "can be entered only once; ask the limiter for another one"
             )
         refuse_outside_trio("reserve() was entered")
         outer = _innermost.get()
@@ -325,9 +325,9 @@ def _refuse_inside(held: Reservation | None, issuer: Grants) -> None:
         if held._issuer is issuer and (run := current_run_or_none()) is not None:
             raise NestedReservationError(
                 f"run {run.path!r} reserves {issuer.name!r} inside a reservation of "
-                f"{issuer.name!r} that it, or what called it, holds already; enough of these "
-                "wait for each other forever. Reserve once per request to the provider, and "
-                "leave the block before asking again"
+                f"{issuer.name!r} that it, or its caller, already holds; enough of these would "
+                "wait for each other forever. Reserve once per request to the provider, and leave "
+                "the block before asking again"
             )
         held = held._outer
 

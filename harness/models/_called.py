@@ -72,7 +72,7 @@ class CalledModel(ABC):
     ) -> None:
         kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
+            raise TypeError(f"{kind} takes a readable name, not {name!r}")
         if limiter is not None and not isinstance(limiter, Limiter | JointLimiter):
             raise TypeError(
                 f"{kind}(limiter=...) takes a Limiter or a JointLimiter, not {limiter!r}; for a "

@@ -68,7 +68,7 @@ class FallbackModel:
         self.name: str = name
         self._members = tuple(_member(entry) for entry in models)
         if not self._members:
-            raise ValueError("a FallbackModel of no models can't answer; give at least 1 model")
+            raise ValueError("a FallbackModel needs at least 1 model")
         names = [member.limiter.name for member in self._members]
         if len(set(names)) < len(names):
             raise ValueError(

@@ -14,6 +14,7 @@ from harness.models._answers import Answer
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.runs._functions import refuse_mismatch
 
 
@@ -52,6 +53,7 @@ class FunctionModel(CalledModel):
 
     async def _ask(self, request: ModelRequest) -> Answer:
         await trio.lowlevel.checkpoint()
+        request_sent()
         given = self._fn(request)
         if isinstance(given, Awaitable):
             given = await given

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import (
     ModelQuotaExhaustedError,
@@ -78,6 +79,7 @@ def members_of(limiter: Limiter | JointLimiter | ProviderPool) -> tuple[Limiter,
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def granted(
     limiter: Limiter | JointLimiter | ProviderPool,
     request: ModelRequest,

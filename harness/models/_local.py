@@ -41,6 +41,7 @@ from harness.models._dialect import (
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.models._thread_events import ThreadEvents
 
 # As Any: it is untyped, and its names are made where checkers don't look.
@@ -196,6 +197,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         _waiting_for = f"a place in model {self.name!r}"
         await self._places.acquire_on_behalf_of(caller)
         try:
+            request_sent()
             stream = _LocalStream(self, functools.partial(self._compute, body))
             try:
                 yield stream

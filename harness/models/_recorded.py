@@ -32,6 +32,7 @@ from harness.models._grant import NO_LIMIT, Grant
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
+from harness.models._sending import request_sent
 from harness.models._sizes import usage_of
 
 
@@ -166,11 +167,13 @@ class RecordedModel(CalledModel):
 
     async def _ask(self, request: ModelRequest) -> Answer:
         await trio.lowlevel.checkpoint()
+        request_sent()
         return Answer(self._find(request).response)
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         await trio.lowlevel.checkpoint()
+        request_sent()
         recorded = self._find(request)
         yield ReadyStream(recorded.response, pieces=recorded.pieces)
 

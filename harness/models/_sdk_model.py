@@ -33,6 +33,7 @@ from harness.models._grant import members_of
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
 from harness.models._sdk_failures import SdkFailures
+from harness.models._sending import hear_of_sending
 
 SelfT = TypeVar("SelfT", bound="SdkModel")
 
@@ -172,6 +173,9 @@ class SdkModel(CalledModel, AsyncWithOnly):
             base_url=self.base_url,
             max_retries=0,
             timeout=self._sdk.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+            http_client=self._sdk.DefaultAsyncHttpxClient(
+                event_hooks={"request": [hear_of_sending]}
+            ),
         )
 
     def _is_compatible(self) -> bool:

@@ -68,6 +68,7 @@ async def test_the_larger_priority_goes_first(mock_clock: MockClock) -> None:
     assert trio.current_time() == pytest.approx(11), "a new head has the deadline of the line"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrivals_per_second", [1, 2, 10])
 async def test_a_low_priority_is_granted_within_ten_minutes(
     autojump_clock: MockClock, arrivals_per_second: int

@@ -217,9 +217,9 @@ async def test_what_is_no_request_is_refused() -> None:
     chain = FallbackModel([(Limiter("a", concurrent=1), model)])
     history: Any = HELLO.messages
     for asked in (model, chain):
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             await asked.complete(history)
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             async with asked.stream(history):
                 raise AssertionError
 

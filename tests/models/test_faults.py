@@ -29,6 +29,7 @@ from harness.errors import (
 from harness.limits import Limiter
 from harness.models import FallbackModel, FunctionModel, ModelRequest, ModelResponse
 from harness.models._answers import AnswerStream, ReadyStream
+from harness.models._sending import heard_when_sent
 from harness.testing.provider import ErrorAnswer, Faults, ProviderRequest, Storm
 from tests.models.providers import WAYS, ProviderModel, ask, make_model, open_model, read
 from tests.scale import scaled
@@ -259,11 +260,30 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_empty_reply_is_an_error(way: str) -> None:
+async def test_an_empty_reply_is_a_response_without_text(way: str) -> None:
+    """An agent asks again; so it mustn't be an error of the model."""
     async with open_server(JSON, EMPTY[way]) as url, make_model(way, url) as model:
-        error = await failure_of(complete, model)
-    assert isinstance(error, ModelReplyError)
-    assert "empty reply" in str(error)
+        assert await model.complete(ask("hello")) == ModelResponse()
+
+
+@pytest.mark.parametrize("asking", ASKING)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_request_is_sent_once_there_is_a_connection_and_not_before(
+    way: str, asking: Callable[[ProviderModel, ModelRequest], Any]
+) -> None:
+    """Until then, what it was to say can be taken back."""
+    sent: list[str] = []
+    with heard_when_sent(lambda: sent.append("sent")):
+        async with open_model(way, answer=echo) as (model, _):
+            await asking(model, ask("hello"))
+            assert sent == ["sent"]
+        async with make_model(way, "http://127.0.0.1:1") as model:
+            with pytest.raises(ModelUnreachableError):
+                await asking(model, ask("hello"))
+        assert sent == ["sent"]
+    async with open_model(way, answer=echo) as (model, _):
+        await asking(model, ask("hello"))
+    assert sent == ["sent"], "nobody is listening"
 
 
 STREAMS = {
@@ -292,6 +312,7 @@ async def test_streams_that_make_no_sense(way: str, what: str) -> None:
     assert limiter._grants.rests_until > trio.current_time(), "a pool would use another one"
 
 
+@pytest.mark.slow
 async def test_a_server_that_keeps_the_connection_after_its_end_holds_nobody(
     autojump_clock: MockClock,
 ) -> None:
