@@ -17,7 +17,6 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 
 FLOORS = {
     "errors": 0,
-    "_too_large": 0,
     "_version": 0,
     "_arguments": 0,
     "_async_with": 0,
