@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import msgspec
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
 from harness.agents._conversation import Conversation
@@ -21,7 +22,8 @@ from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._work import Setup, Work
 from harness.models import Message, Model
-from harness.runs import Run, open_run
+from harness.runs import Run, current_run_or_none, open_run
+from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
 from harness.runs._functions import refuse_mismatch
 
@@ -164,7 +166,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
             if not isinstance(value, str):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
-            raise ValueError("Agent() takes a name that people can read, not ''")
+            raise ValueError("Agent() takes a readable name, not ''")
         if isinstance(model, type):
             raise TypeError(
                 f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"
@@ -313,8 +315,22 @@ class Agent(Generic[OutputT, DepsT_contra]):
         )
 
     async def __call__(self, item: str) -> Reply[OutputT]:
-        """Answer one item of a fan-out, a pipeline or a router, as `run` does."""
-        return await self._run(item)
+        """Answer one item of a fan-out, a pipeline or a router, as `run` does.
+
+        Raises:
+          RunCancelled: also if a run above it was asked to stop before there was an answer. A
+            partial reply in its place would be handed on as one, and a journal would never ask for
+            it again.
+        """
+        reply = await self._run(item)
+        around = current_run_or_none()
+        if around is not None and reply.finish in ("tool_calls", "other"):  # No answer yet.
+            words = around._stop_words(shielded_from())
+            if words is not None:
+                error = cancelled_error(around, reply)
+                error.reason = words
+                raise error
+        return reply
 
     def with_model(self, model: Model) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one except for its model.
@@ -360,6 +376,26 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         return msgspec.to_builtins(output, str_keys=True)
 
+    def batch_settings(self) -> dict[str, Any]:
+        """Return what decides its answers, as plain data: a journal compares it on resuming.
+
+        That is the instructions, the name of the model, what each tool is described by, for an
+        agent as a tool its settings too, and the schema of the output type.
+        """
+        output = self._setup.output
+        settings: dict[str, Any] = {
+            "instructions": self.instructions,
+            "model": getattr(self.model, "name", None) or type(self.model).__name__,
+        }
+        if output is not None:
+            settings["output_type"] = output.schema
+        for one in self.tools:
+            told: dict[str, Any] = {"description": one.description, "parameters": one.parameters}
+            if isinstance(one, DelegateTool):
+                told["agent"] = one.settings()
+            settings[f"tool {one.name}"] = told
+        return settings
+
     def value_to_json(self, value: Any) -> Any:
         """Return a reply in JSON form, as a fan-out of this agent with a journal keeps it.
 
@@ -396,6 +432,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         return delegate_tool(self.name, self.instructions, self._run, private=private)
 
+    @enable_ki_protection
     async def _run(
         self,
         prompt: str,
@@ -412,7 +449,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
             async with open_run(self.name, deps=deps, private=private) as run:
                 if on_start is not None:
                     on_start(run)
-                await work.drive(run)
+                await disable_ki_protection(work.drive)(run)
         except Exception as error:
             if run is not None:
                 work.complete_error(run, error)

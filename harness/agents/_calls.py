@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._root_errors import budget_refusals, roots_in_words
 from harness._words import repr_of
@@ -49,6 +50,7 @@ CUT_CALL = (
 CUT_SHORT = "this call was cut short before it had a result"
 
 
+@enable_ki_protection
 async def call_tools(
     run: Run,
     tools: Mapping[str, Tool],
@@ -201,12 +203,13 @@ class _Turn:
         if self.next_of or self.waiting:
             self.start_next(number)
 
+    @enable_ki_protection
     async def result_of(self, tool: Tool, call: ToolCall) -> str:
         """Return the text of what the tool returns within its time."""
         if tool.timeout is None:
-            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+            return await _invoke(tool, call)
         with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
-            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+            return await _invoke(tool, call)
         raise ToolTimeoutError(
             f"tool {call.name!r} was cut short after its timeout of {tool.timeout:g} s"
         )
@@ -250,6 +253,12 @@ class _Turn:
                 self.answer(number, CUT_SHORT, False)
             messages.append(Message("tool", self.answers[number] or "", tool_call_id=call.id))
         return messages
+
+
+@disable_ki_protection
+async def _invoke(tool: Tool, call: ToolCall) -> str:
+    """Call the user's function, which Ctrl-C can end."""
+    return as_text(await tool.invoke(call.arguments, call.id), call.name)
 
 
 def as_text(result: Any, tool: str) -> str:

@@ -60,6 +60,11 @@ class DelegateTool(Tool):
                     work.hand_back(run.undelivered)
         return reply.output
 
+    def settings(self) -> Any:
+        """Return what decides the answers of the agent, as plain data; None if it is no agent."""
+        agent: Any = getattr(self._answer, "__self__", None)
+        return agent.batch_settings() if hasattr(type(agent), "batch_settings") else None
+
     def with_answer(self, change: Callable[[Any], Answering]) -> DelegateTool:
         """Return a tool like this one for which another agent answers.
 

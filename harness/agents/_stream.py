@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness.agents._conversation import Conversation
@@ -132,6 +133,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         if full is not None:
             raise full
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         """Start the agent.
 
@@ -141,7 +143,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         """
         if self._block is None:
             raise RuntimeError(
-                f"the stream of {self._setup.name!r} was started before; "
+                f"the stream of {self._setup.name!r} was already started; "
                 "call agent.stream() for each block"
             )
         frame = sys._getframe(1)
@@ -167,6 +169,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, exc_type: object, exc: BaseException | None, traceback: object
     ) -> None:
@@ -229,8 +232,8 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._raised = True
             if isinstance(self._error, StopAsyncIteration):
                 raise RuntimeError(
-                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which as itself "
-                    "would end the reader's loop as if all were well"
+                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which would "
+                    "end the reader's loop as if all were well"
                 ) from self._error
             raise self._error
         raise StopAsyncIteration
@@ -256,6 +259,6 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(
-            f"the stream of {self._setup.name!r} does not run before its block is entered; "
+            f"the stream of {self._setup.name!r} does not run until its block is entered; "
             "write `async with agent.stream(...) as stream:`"
         )

@@ -190,8 +190,8 @@ class Work:
                 return
             if self._turns >= setup.max_turns:
                 self._own_error = MaxTurnsError(
-                    f"agent {setup.name!r} took all its turns, max_turns={setup.max_turns}, and "
-                    "has no answer yet; what it did is in .partial. Allow it more, or ask for less"
+                    f"agent {setup.name!r} used all its turns, max_turns={setup.max_turns}, "
+                    "without an answer; what it did is in .partial. Allow it more, or ask for less"
                 )
                 raise self._own_error
             self._turns += 1

@@ -135,7 +135,7 @@ def check_request(request: object, model: object) -> None:
     """
     if not isinstance(request, ModelRequest):
         raise TypeError(
-            f"{model!r} is asked with a ModelRequest, not {request!r}; write "
+            f"{model!r} takes a ModelRequest, not {request!r}; write "
             'ModelRequest([Message("user", "...")])'
         )
 

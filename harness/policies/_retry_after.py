@@ -12,6 +12,8 @@ from typing import Any
 
 from harness._http_dates import http_date
 from harness._root_errors import root_errors
+from harness._too_large import is_above_limit
+from harness._words import error_in_words, repr_of
 from harness.errors import RateLimitedError
 
 RATE_LIMIT_STATUSES = frozenset({429, 529})
@@ -23,10 +25,21 @@ HOPELESS_STATUSES = frozenset(
 )
 """A request that is wrong, not allowed, or for something that isn't there: so it is next time."""
 
+# Groq says it with the second.
+_TOO_LARGE_STATUSES = frozenset({429, 413})
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Return whether the error is a refusal of a request that alone is above the limit."""
+    if _status(error) not in _TOO_LARGE_STATUSES:
+        return False
+    said = (error_in_words(error, at_most=2_000), repr_of(_read(error, "body")))
+    return any(is_above_limit(text) for text in said)
+
 
 def is_rate_limit(error: Exception) -> bool:
     """Return whether the error says that requests came too fast."""
-    return isinstance(error, RateLimitedError) or _status_of(error) in RATE_LIMIT_STATUSES
+    return isinstance(error, RateLimitedError) or _status(error) in RATE_LIMIT_STATUSES
 
 
 def may_succeed(error: Exception) -> bool:
@@ -36,12 +49,12 @@ def may_succeed(error: Exception) -> bool:
     """
     roots = root_errors(error)
     return not roots or any(
-        isinstance(root, RateLimitedError) or _status_of(root) not in HOPELESS_STATUSES
+        isinstance(root, RateLimitedError) or _status(root) not in HOPELESS_STATUSES
         for root in roots
     )
 
 
-def _status_of(error: BaseException) -> int | None:
+def _status(error: BaseException) -> int | None:
     for holder in (error, _read(error, "response")):
         for name in ("status_code", "status"):
             status = _read(holder, name)

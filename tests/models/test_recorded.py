@@ -133,6 +133,16 @@ async def test_a_session_that_records_sees_what_a_replay_sees(
     assert await session(RecordedModel(path)) == recorded
 
 
+async def test_half_of_a_surrogate_pair_is_recorded_in_a_file_of_utf_8(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path, request = tmp_path / "c.jsonl", ask("half \ud83c")
+    first = await RecordedModel(path, ScriptedModel(["half \udcb2"])).complete(request)
+    path.read_text(encoding="utf-8")
+    again = await RecordedModel(path).complete(request)
+    assert again.content == first.content == "half \udcb2"
+
+
 async def test_an_unknown_request_shows_where_the_nearest_differs(tmp_path: Path) -> None:
     path = tmp_path / "cassette.jsonl"
     talk = (Message("system", "be brief"), Message("user", "How is the weather in Zürich today?"))

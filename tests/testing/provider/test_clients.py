@@ -183,6 +183,7 @@ def caller(clients: Clients, way: str) -> Callable[[str], Awaitable[Said]]:
     return method
 
 
+@pytest.mark.slow
 async def test_every_way_to_ask_gives_the_same_answer() -> None:
     async with (
         open_provider(answer=answer) as provider,
