@@ -158,6 +158,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._carry"): (
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.models._sending"): "an agent listens; users' models only speak",
     ("agents", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",

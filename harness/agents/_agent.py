@@ -324,7 +324,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         reply = await self._run(item)
         around = current_run_or_none()
-        if around is not None and not reply.complete:
+        if around is not None and reply.finish in ("tool_calls", "other"):  # No answer yet.
             words = around._stop_words(shielded_from())
             if words is not None:
                 error = cancelled_error(around, reply)

@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from harness._error_copies import own_copy
+from harness._root_errors import roots_in_words
 from harness._words import error_in_words, repr_of
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
@@ -405,7 +406,7 @@ class Work:
         if is_only_cancelled(error):
             run.emit_nowait(RunEnded("cancelled"))
         else:
-            run.emit_nowait(RunEnded(status_of(error, run), error_in_words(error)))
+            run.emit_nowait(RunEnded(status_of(error, run), roots_in_words(error)))
 
 
 _work: RunLocal[Work | None] = RunLocal(lambda: None, name="the work of an agent")

@@ -31,6 +31,8 @@ class AnthropicModel(SdkModel):
         off for models too old to enforce it.
       options: More arguments for the library's method ``create``, such as
         ``{"extra_body": {"top_k": 5}}``.
+        None replaces what the agent and the other arguments say: mappings are merged, the lists of
+        tools joined, and anything else is refused.
 
     Raises:
       TypeError, ValueError: if an argument isn't what it should be.

@@ -37,6 +37,8 @@ class OpenAIModel(SdkModel):
         off for servers that refuse a ``response_format``.
       options: More arguments for the library's method ``create``, such as
         ``{"reasoning_effort": "low"}``.
+        None replaces what the agent and the other arguments say: mappings are merged, the lists of
+        tools joined, and anything else is refused.
 
     Raises:
       TypeError, ValueError: if an argument isn't what it should be.
@@ -65,6 +67,8 @@ class OpenAIModel(SdkModel):
     ) -> None:
         if api not in ("chat", "responses"):
             raise ValueError(f'OpenAIModel(api=...) takes "chat" or "responses", not {api!r}')
+        self.api: Literal["chat", "responses"] = api
+        self._dialect = OpenAIChat() if api == "chat" else OpenAIResponses()
         super().__init__(
             name,
             base_url=base_url,
@@ -76,8 +80,6 @@ class OpenAIModel(SdkModel):
             enforce_schema=enforce_schema,
             options=options,
         )
-        self.api: Literal["chat", "responses"] = api
-        self._dialect = OpenAIChat() if api == "chat" else OpenAIResponses()
 
     def _is_compatible(self) -> bool:
         host = urlsplit(str(self._open_clients().clients[0].base_url)).hostname or ""

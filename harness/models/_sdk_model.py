@@ -30,7 +30,8 @@ from harness.models._clients import SharedClients
 from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
 from harness.models._events import EventDecoder
 from harness.models._grant import members_of
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._messages import Message, ModelRequest, ModelResponse
+from harness.models._options import with_options
 from harness.models._price import Price
 from harness.models._sdk_failures import SdkFailures
 from harness.models._sending import hear_of_sending
@@ -106,6 +107,8 @@ class SdkModel(CalledModel, AsyncWithOnly):
         )
         self._clients: SharedClients | None = None
         self._failures: SdkFailures | None = None
+        for streamed in (False, True):  # Refuses options that no request could go with.
+            self._arguments(ModelRequest([Message("user", "hello")]), streamed=streamed)
 
     # Opening -----------------------------------------------------------------------------------
 
@@ -231,10 +234,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         arguments = self._dialect.body(request, self._settings)
         if streamed:
             arguments.update(self._dialect.streaming)
-        for name, value in self._options.items():
-            both = isinstance(value, Mapping) and isinstance(arguments.get(name), Mapping)
-            arguments[name] = {**arguments[name], **value} if both else value
-        return arguments
+        return with_options(arguments, self._options, self.name)
 
 
 class _EventStream(AnswerStream):

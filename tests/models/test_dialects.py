@@ -12,6 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agents import Conversation
+from harness.errors import (
+    ContentFilterError,
+    ContextWindowError,
+    ModelAccessError,
+    ModelRequestError,
+    ModelStatusError,
+)
 from harness.models import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models import _events as events_module
 from harness.models._anthropic_messages import AnthropicMessages
@@ -25,6 +32,7 @@ from harness.models._dialect import (
     tool_call,
 )
 from harness.models._events import EventDecoder, EventTooLargeError
+from harness.models._failures import status_error_kind
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
 from harness.models._schemas import enforceable, root_object
@@ -445,3 +453,49 @@ def test_tokens_are_guessed_by_bytes() -> None:
     long = ModelRequest([Message("user", "word" * 100)])
     assert request_tokens(long) == 104
     assert json.dumps(OpenAIChat().body(long, CallSettings(model="m")))
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (401, "Incorrect API key provided", ModelAccessError),
+        (403, "Country, region, or territory not supported", ModelAccessError),
+        (404, "The model `m` does not exist", ModelRequestError),
+        (400, "Invalid value for 'n'", ModelRequestError),
+        (413, "Request exceeds the maximum allowed number of bytes", ModelRequestError),
+        (500, "The server had an error", ModelStatusError),
+        # OpenAI, Azure, DeepSeek and vLLM; Anthropic; Google; Mistral; llama.cpp; Groq; Ollama.
+        (400, "This model's maximum context length is 8192 tokens.", ContextWindowError),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum", ContextWindowError),
+        (400, "input length and `max_tokens` exceed context limit: 9 + 8 > 16", ContextWindowError),
+        (
+            400,
+            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+            ContextWindowError,
+        ),
+        (
+            400,
+            "Prompt contains 9 tokens, too large for model with 8 maximum context length",
+            ContextWindowError,
+        ),
+        (
+            500,
+            "the request exceeds the available context size. try increasing it",
+            ContextWindowError,
+        ),
+        (400, "Please reduce the length of the messages or completion.", ContextWindowError),
+        (400, "the input length exceeds the context length", ContextWindowError),
+        (
+            400,
+            "The response was filtered due to Azure OpenAI's content management policy.",
+            ContentFilterError,
+        ),
+    ],
+)
+def test_each_reason_of_a_refusal_has_a_type_of_its_own(
+    status: int, message: str, kind: type[ModelStatusError]
+) -> None:
+    assert status_error_kind(status, {"error": {"message": message}}) is kind
