@@ -10,7 +10,7 @@ STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 # What else an old trio could break. Tests that kill processes don't depend on its version.
 OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/chaos) \
 	$(if $(HARNESS_FULL),$(wildcard tests/limits tests/agents tests/models))
-SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
+SOURCES := $(wildcard harness harness_command harness_pytest tests examples benchmarks)
 
 # Tests are spread over the processors. Those of one module-wide fixture stay together.
 WORKERS ?= auto

@@ -15,7 +15,7 @@ from tests.test_layers import FLOORS, PACKAGE
 ROOT = PACKAGE.parent
 PAGES = [PAGE, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 PATH = re.compile(
-    r"(?<![\w/])((?:harness|harness_pytest|tests|docs|examples|benchmarks|\.ci)/[\w./-]*)"
+    r"(?<![\w/])((?:harness|harness_command|harness_pytest|tests|docs|examples|benchmarks|\.ci)/[\w./-]*)"
 )
 CODE = re.compile(r"`([^`\n]+)`")
 

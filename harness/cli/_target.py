@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from harness._value_types import ValueTypes
 from harness.cli._errors import InputError
 
 if TYPE_CHECKING:
@@ -61,6 +62,20 @@ def agent_in(target: Target) -> Agent[Any] | None:
         return None
     agent_class: type[Agent[Any]] = module.Agent
     return target if isinstance(target, agent_class) else None
+
+
+def check_values(target: Target, text: str) -> None:
+    """Refuse a function whose annotation says that it returns what JSON can't hold.
+
+    Raises:
+      InputError: if it does.
+    """
+    refused = ValueTypes().add_returned(target)
+    if refused is not None:
+        raise InputError(
+            f"{text} is annotated to return {refused}, which has no form in JSON; return plain "
+            "data, a dataclass or the like"
+        )
 
 
 def _is_path(place: str) -> bool:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Protocol, final
 
 import trio
@@ -255,6 +256,7 @@ class Engine:
                 if isinstance(self._changing_limit, Limit):
                     self._changing_limit._watch(self._limit_changed)
                 if isinstance(source, AsyncSource):
+                    source.begin(self)
                     self._owner = SourceOwner(source, self._feed, self.base)
                     self.base.run(nursery.start_soon, self._owner.own, self)
                 else:
@@ -309,6 +311,15 @@ class Engine:
     def hedges(self) -> Hedges:
         """The attempts started beside another one, and what they gained."""
         return self._work.hedges
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether later sessions have the results of this one."""
+        return self._ledger is not None
+
+    def is_read(self) -> bool:
+        """Return whether the reader, if there is one, has read all results and asks for more."""
+        return not self._plan.streamed or (self.starving and not self.unread)
 
     def statistics(self) -> FanOutStatistics:
         """Return how many items are where."""
@@ -593,16 +604,17 @@ class Engine:
         """Whether the policy needs nothing more, not even what is in flight."""
         return self._join.decision is Decision.CANCEL
 
-    def kept(self, result: Result[Any]) -> None:
+    def kept(self, result: Result[Any], *, raises: bool) -> None:
         """Count an item that is done without being run.
 
-        The policy heard of a failure before, in another session; a quorum still has to know how
-        many may succeed.
+        Args:
+          result: The result.
+          raises: Whether its failure may be raised, once everything else has run.
         """
         self.started += 1
-        if self._counts_successes:
+        if self._counts_successes or result.failed:
             # In a copy: this may be called by a feed, which runs in the context itself.
-            self.base.copy().run(self._join.add_kept, result)
+            self.base.copy().run(partial(self._join.add_kept, result, raises=raises))
             self._heed()
 
     def _judge(self, result: Result[Any]) -> None:

@@ -229,9 +229,10 @@ def check_function(call: str, fn: Any, *, items: int = 1) -> None:
             f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
         )
     what, parameters = ("one item", "item") if items else ("no argument", "")
-    refuse_mismatch(
-        call, fn, what, parameters, advice=", or give it the others with functools.partial"
-    )
+    advice = ", or give it the others with functools.partial"
+    if items and getattr(fn, "__name__", "").isidentifier():
+        advice += f", or spread items that are tuples: lambda item: {fn.__name__}(*item)"
+    refuse_mismatch(call, fn, what, parameters, advice=advice)
 
 
 def check_each(where: str, each: Any) -> None:

@@ -134,6 +134,12 @@ class Router(Generic[In, Out]):
         """Its tracks by name."""
         return dict(self._tracks)
 
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The functions of its tracks, by the tracks' names, and ``classify``."""
+        tracks = {name: one.function for name, one in self._tracks.items()}
+        return {"classify": self._classify, **tracks}
+
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],

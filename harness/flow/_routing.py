@@ -12,6 +12,7 @@ from trio.lowlevel import disable_ki_protection
 from harness._words import error_in_words
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.fanout._attempts import is_cancelled
 from harness.flow._attempts import Calls, Closing, NotAsync
 from harness.flow._calls import calling
 from harness.flow._gate import Gate, Walker
@@ -162,7 +163,7 @@ class Routing:
             raise
         except Exception as error:
             escalate = line.given.escalate
-            if escalate is None or line.calls.closing():
+            if escalate is None or is_cancelled() or line.calls.closing():
                 raise
             failure = error
         line.escalated += 1

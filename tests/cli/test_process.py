@@ -117,6 +117,27 @@ def test_interruption_keeps_what_ended_and_what_is_in_flight(number: signal.Sign
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loading", ["harness", "trio", "harness.fanout._engine", "click"])
+def test_interruption_while_the_command_is_loading_ends_quietly(loading: str) -> None:
+    """It showed a traceback out of whatever was being imported."""
+    program = f"""
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == {loading!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from harness_command import main
+sys.exit(main(["--version"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
 def test_interruption_of_the_import_of_the_users_module_ends_quietly() -> None:
     """A model that is loaded there may take a minute, and its frames tell nobody anything."""
     Path("agent.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")

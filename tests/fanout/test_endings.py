@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import FanOutError, ItemSkipped, RunCancelled, RunEndedError
-from harness.flow import DROP, Pipeline, stage
+from harness.flow import DROP, Pipeline, Router, stage, track
 from tests.fanout.probes import Boom, statuses
 
 
@@ -50,6 +50,12 @@ async def streamed() -> None:
             pass
 
 
+async def never(item: int) -> None:
+    raise AssertionError("an item that is being cancelled is not tried again")
+
+
+RETRIES = harness.Attempt(retry=harness.Retry(3))
+
 Form = Callable[[], Awaitable[object]]
 
 FORMS: dict[str, Form] = {
@@ -58,6 +64,11 @@ FORMS: dict[str, Form] = {
     "an async source": lambda: harness.fan_out(fails_in_cleanup, two_and_no_end()),
     "a pipeline": lambda: Pipeline(stage(fails_in_cleanup, limit=2)).run(range(3)),
     "a stream": streamed,
+    "with retries": lambda: harness.fan_out(fails_in_cleanup, range(2), each=RETRIES),
+    "a stage with retries": lambda: Pipeline(stage(fails_in_cleanup, each=RETRIES)).run(range(2)),
+    "another track to try": lambda: Router(
+        lambda item: "a", tracks={"a": track(fails_in_cleanup, escalate="b"), "b": never}
+    ).run(range(2)),
     "the source itself": lambda: harness.fan_out(sleeps, source_that_fails_at_its_end()),
 }
 

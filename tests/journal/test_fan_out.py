@@ -97,7 +97,7 @@ async def test_a_resumed_batch_equals_an_unbroken_one(
         resumed = await nightly(journal, body, tickets(6))
     assert facts(resumed) == facts(unbroken)
     assert sorted(body.ran) == [4, 5]
-    assert resumed[0].value == {"of": [0, "text 0"]}
+    assert resumed[0].value == {"of": (0, "text 0")}
     assert [one.seconds for one in resumed] == pytest.approx([1.0] * 6, abs=0.01)
     with (
         read_journal(journal_path) as broken,

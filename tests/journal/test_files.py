@@ -630,22 +630,23 @@ async def test_a_journal_of_an_older_version_is_brought_to_this_one(
 ) -> None:
     """With all that is in it; and all of it or nothing, whatever goes wrong in between."""
     await make(journal_path, 5)  # type: ignore[arg-type]
+    migrations = _schema.MIGRATIONS
     broken = "ALTER TABLE harness_items ADD COLUMN note TEXT; SELECT * FROM missing"
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, broken))
+    monkeypatch.setattr(_schema, "MIGRATIONS", (*_schema.MIGRATIONS, broken))
     with pytest.raises(JournalError, match="missing"):
         async with open_journal(journal_path):
             pass
-    with pytest.raises(JournalFormatError, match="version 1, and is brought to version 2"):
+    with pytest.raises(JournalFormatError, match="version 2, and is brought to version 3"):
         with read_journal(journal_path):
             pass
     second = "ALTER TABLE harness_items ADD COLUMN note TEXT"
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, second))
+    monkeypatch.setattr(_schema, "MIGRATIONS", (*migrations, second))
     assert await read_all(journal_path, 5) == 5  # type: ignore[arg-type]
     with read_journal(journal_path) as reader:
         assert reader._backend.fetch("SELECT count(*) FROM harness_items WHERE note IS NULL") == [
             (5,)
         ]
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST,))
-    with pytest.raises(JournalFormatError, match="has version 2, and this harness reads up to"):
+    monkeypatch.setattr(_schema, "MIGRATIONS", migrations)
+    with pytest.raises(JournalFormatError, match="has version 3, and this harness reads up to"):
         async with open_journal(journal_path):
             pass

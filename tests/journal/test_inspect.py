@@ -67,6 +67,7 @@ async def test_what_is_there_is_told(journal_path: str) -> None:
             value_text='{"a":1}',
             error_type=None,
             error_message=None,
+            error_traceback=None,
             degraded=True,
             attempts=1,
             ended_at=ended_at,
