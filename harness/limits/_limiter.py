@@ -290,7 +290,7 @@ class Limiter:
         if concurrent is not None:
             if grants.adaptive is not None:
                 raise ValueError(
-                    f"the number of places of limiter {self.name!r} is adaptive and finds itself; "
+                    f"limiter {self.name!r} adapts how many places it has by itself; "
                     "make the limiter with concurrent=<a number> to change that"
                 )
             places = checked_count("concurrent", concurrent)
