@@ -203,6 +203,10 @@ class Grants:
             state.health.good += 1
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
+            if self.adaptive is not None:
+                # Whoever knows what was used has had an answer.
+                self.adaptive.record(status=200, in_use=self.in_flight)
+                changed = True
         else:
             response = Response(status, headers, body)
             self.hear(reservation.state, response, epoch=reservation.epoch, in_use=self.in_flight)
