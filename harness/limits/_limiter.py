@@ -290,7 +290,7 @@ class Limiter:
         if concurrent is not None:
             if grants.adaptive is not None:
                 raise ValueError(
-                    f"limiter {self.name!r} adapts how many places it has by itself; "
+                    f"the places of limiter {self.name!r} are adaptive and adjust themselves; "
                     "make the limiter with concurrent=<a number> to change that"
                 )
             places = checked_count("concurrent", concurrent)
