@@ -120,10 +120,10 @@ def own_error(error: Exception, run: Run) -> Exception:
     with contextlib.suppress(Exception):  # Somebody's exceptions may refuse all of this.
         above = run._parent
         item = f"{run.id if above is None else above.id}/{run.name}"
-        before = vars(error).get("_ended")
+        before = vars(error).get("_harness_ended")
         if before and before[0] != item and not before[1].startswith(f"{run.path}/"):
             own = _taken_apart(error, run, ended_with=before[2])
-        vars(own)["_ended"] = item, run.path, id(own.__traceback__)
+        vars(own)["_harness_ended"] = item, run.path, id(own.__traceback__)
     return own
 
 

@@ -123,4 +123,4 @@ def _fresh() -> Iterator[None]:
     for shared in SHARED:
         shared.__traceback__ = None
         vars(shared).pop("__notes__", None)
-        vars(shared).pop("_ended", None)
+        vars(shared).pop("_harness_ended", None)
