@@ -30,6 +30,7 @@ FLOORS = {
     "_pace": 0,
     "_pickled_errors": 0,
     "_root_errors": 0,
+    "_too_large": 0,
     "_tracebacks": 0,
     "_value_types": 0,
     "_words": 0,
@@ -157,7 +158,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
     ("agents", "harness.models._sending"): "an agent listens; users' models only speak",
+    ("agents", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("agents", "harness.runs._keys"): (
         "who carries out a tool call names the effects in it; as a public name it would let any "

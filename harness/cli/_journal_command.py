@@ -192,7 +192,7 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
         yield text.getvalue()
         text.seek(0)
         text.truncate()
-        value = "" if item.value_text is None else item.value_text
+        value = _value_text(item) or ""
         writer.writerow(
             (
                 item.key,
@@ -207,9 +207,19 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
     yield text.getvalue()
 
 
+def _value_text(item: JournalItem) -> str | None:
+    """Return the value as it was recorded, but without the names of classes."""
+    if item.is_plain:
+        return item.value_text
+    try:
+        return encode_value(item.plain_value())
+    except Exception:  # A set, or text of the caller's own encode=; it is exported as it is.
+        return item.value_text
+
+
 def _value_json(item: JournalItem) -> str:
-    """Return the value as JSON: as it was recorded, or as a string if that isn't JSON."""
-    text = item.value_text
+    """Return the value as JSON, or as a string if it wasn't recorded as JSON."""
+    text = _value_text(item)
     if text is None:
         return "null"
     try:

@@ -491,7 +491,7 @@ class Engine:
                 if job is None:
                     return
                 if self.over:  # The source itself stopped or cancelled the run.
-                    self._record(self.skip(job))
+                    self.hand_on(self.skip(job))
                 else:
                     self._start(job)
 
@@ -616,10 +616,6 @@ class Engine:
             # In a copy: this may be called by a feed, which runs in the context itself.
             self.base.copy().run(partial(self._join.add_kept, result, raises=raises))
             self._heed()
-
-    def _record(self, result: Result[Any]) -> None:
-        """Take the result of an item that was not started; no policy is told of those."""
-        self.hand_on(result)
 
     def _judge(self, result: Result[Any]) -> None:
         """Put a result to the policy. Successes may be left out unless they count."""

@@ -35,6 +35,7 @@ from harness.journal._queries import (
     span_of_batch,
 )
 from harness.journal._totals import totals_of
+from harness.journal._values import TAG, Shown
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
 """What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
@@ -105,6 +106,19 @@ class JournalItem:
 
     seconds: float
     """How long its last attempt took, in seconds."""
+
+    def plain_value(self) -> Any:
+        """Return the value without its classes: of objects only the fields.
+
+        Raises:
+          Exception: if it was recorded with ``encode=``, as anything but JSON.
+        """
+        return None if self.value_text is None else Shown().read(self.value_text)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it was recorded as JSON has it, without classes."""
+        return self.value_text is None or TAG not in self.value_text
 
 
 def _settings_shown(text: str) -> dict[str, Any]:

@@ -229,6 +229,18 @@ class Values:
         return made
 
 
+class Shown(Values):
+    """Reads values for other programs: of objects only the fields, of enumerations the names."""
+
+    def _class_of(self, name: str) -> type:
+        return object
+
+    def _object(self, cls: type, plain: Any) -> Any:
+        if isinstance(plain, dict) and "__pydantic_fields_set__" in plain:
+            return {**plain["__dict__"], **(plain["__pydantic_extra__"] or {})}
+        return plain
+
+
 _UNSET = object()
 _FACTORY: Any = attrs.Factory  # To type checkers it is a function.
 

@@ -36,6 +36,7 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import ANSWERED, Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
+from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
 _LATE_SECONDS = 0.0005
@@ -202,6 +203,10 @@ class Grants:
             state.health.good += 1
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
+            if self.adaptive is not None:
+                # Whoever knows what was used has had an answer.
+                self.adaptive.record(status=200, in_use=self.in_flight)
+                changed = True
         else:
             response = Response(status, headers, body)
             self.hear(reservation.state, response, epoch=reservation.epoch, in_use=self.in_flight)
@@ -326,7 +331,7 @@ class Grants:
 
     def time_here(self) -> float:
         """Return the time by the clock of its run; after that run, the time of the last grant."""
-        token = _current_token_or_none()
+        token = token_here()
         return current_time() if token and token is self._trio_token else self._last_grant_at
 
     @property
@@ -337,7 +342,7 @@ class Grants:
     def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
         """Replace the limits, which have the same dimensions as before, from now on."""
         if self._trio_token is not None:
-            if _current_token_or_none() is None:
+            if token_here() is None:
                 raise LimiterRunError(
                     f"limiter {self.name!r} belongs to a trio run, and can only be changed in it; "
                     "from a thread, write trio.from_thread.run_sync(...)"
@@ -372,7 +377,7 @@ class Grants:
 
     def reset(self) -> None:
         """Start over, unless tasks of this ``trio.run`` wait in line; they would wait forever."""
-        if self.line.count and self._trio_token is _current_token_or_none():
+        if self.line.count and self._trio_token is token_here():
             raise LimiterRunError(
                 f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
                 "run wait in its line; cancel them first"
@@ -410,10 +415,3 @@ class Grants:
         if self.line.count and self.closed_error(now) is not None:
             self._turnstile.turn_away()
         self._changed()
-
-
-def _current_token_or_none() -> trio.lowlevel.TrioToken | None:
-    try:
-        return current_trio_token()
-    except RuntimeError:  # Outside of trio.
-        return None

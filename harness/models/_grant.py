@@ -19,7 +19,7 @@ from harness.errors import (
     QuotaExhaustedError,
     RateLimitedError,
 )
-from harness.limits import Limiter, ProviderPool, Reservation
+from harness.limits import JointLimiter, Limiter, ProviderPool, Reservation
 from harness.models._failures import model_error
 from harness.models._messages import ModelRequest, Usage
 from harness.models._sizes import request_tokens
@@ -73,10 +73,15 @@ class Grant:
 NO_LIMIT = Grant((), None)
 
 
+def members_of(limiter: Limiter | JointLimiter | ProviderPool) -> tuple[Limiter, ...]:
+    """Return the limiters that ``limiter`` consists of."""
+    return (limiter,) if isinstance(limiter, Limiter) else limiter.limiters
+
+
 @asynccontextmanager
 @enable_ki_protection
 async def granted(
-    limiter: Limiter | ProviderPool,
+    limiter: Limiter | JointLimiter | ProviderPool,
     request: ModelRequest,
     *,
     model: str,
@@ -97,7 +102,7 @@ async def granted(
     Raises:
       ModelRateLimitedError, ModelQuotaExhaustedError: if the limiter can't be waited for.
     """
-    limiters = limiter.limiters if isinstance(limiter, ProviderPool) else (limiter,)
+    limiters = members_of(limiter)
     input_tokens = request_tokens(request)
     reserved = limiter.reserve(
         model=model,

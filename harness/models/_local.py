@@ -27,7 +27,7 @@ from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
 from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, ModelStatusError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
 from harness.models._dialect import (
@@ -84,7 +84,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         threads: int = 1,
         concurrent: int = 1,
         context_tokens: int = 4_096,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int = 1_024,
         temperature: float | None = None,

@@ -23,7 +23,7 @@ import trio
 from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import UnrecordedRequestError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
 from harness.models._canonical import difference, nearest, request_json, request_key, response_json
@@ -71,7 +71,7 @@ class RecordedModel(CalledModel):
         model: Model | None = None,
         *,
         name: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
     ) -> None:
         path = Path(path)

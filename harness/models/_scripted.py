@@ -15,7 +15,7 @@ import trio
 from harness._arguments import check_seconds, says_near_options
 from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
 from harness.models._messages import EMPTY_REPLY, ModelRequest, ModelResponse, Usage
@@ -57,7 +57,7 @@ class ScriptedModel(CalledModel):
         name: str = "scripted",
         delay: float = 0.0,
         piece_delay: float = 0.0,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
     ) -> None:
         super().__init__(name, limiter=limiter, price=price)

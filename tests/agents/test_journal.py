@@ -160,7 +160,8 @@ class Named(Script):
 
 
 def an_agent(**changes: Any) -> Any:
-    inner = Agent("inner", model=Named("m"), instructions=changes.pop("inner", "help"))
+    inner_model = changes.pop("inner_model", None) or Named("m")
+    inner = Agent("inner", model=inner_model, instructions=changes.pop("inner", "help"))
     made: dict[str, Any] = {"model": Named("m"), "instructions": "be kind", "tools": [look]}
     made |= changes
     made["tools"] = [*made["tools"], inner.as_tool()]
@@ -178,6 +179,7 @@ def an_agent(**changes: Any) -> Any:
         ({"tools": [tool(look_anew, name="look")]}, "tool look was"),
         ({"output_type": Label}, "output_type was not given and is"),
         ({"inner": "don't help"}, "tool inner was"),
+        ({"inner_model": Named("n")}, "tool inner was"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

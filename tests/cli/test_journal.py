@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
 import math
 import os
@@ -853,3 +855,26 @@ def test_a_batch_ends_if_none_of_its_first_20_values_can_be_written(
         assert main([*words, "--limit", "2"]) == 1
     assert "none of the first 20 values can be written" in capsys.readouterr().err
     assert 20 <= len(calls()) <= 22
+
+
+def test_values_of_a_program_are_exported_without_the_names_of_its_classes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @dataclasses.dataclass
+    class Answer:
+        on: datetime.date
+        raw: bytes
+        words: tuple[str, ...]
+
+    async def answer(item: int) -> Answer | set[int]:
+        return {item} if item == 2 else Answer(datetime.date(2030, 1, item), b"x", ("a",))
+
+    async def program() -> None:
+        async with open_journal("own.db") as journal:
+            await harness.fan_out(answer, [1, 2], journal=journal, key=int, name="own")
+
+    trio.run(program)
+    assert main(["journal", "export", "own.db"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["value"] == {"on": "2030-01-01", "raw": "eA==", "words": ["a"]}
+    assert second["value"] == {"$": "set", "v": [2]}, "JSON has no sets"

@@ -28,6 +28,7 @@ def test_it_has_no_heirs() -> None:
         Plan()  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "priority", "journal", "pipeline", "router", "stream"])
 async def test_no_object_of_a_running_one_has_more_fields_than_can_be_read(kind: str) -> None:
     """Whatever is behind it: 57 fields in four files were too many to know what may be set when."""

@@ -21,6 +21,7 @@ from harness.errors import (
     JournalMismatchError,
     QuorumError,
 )
+from harness.policies import Decision, Judge
 from tests.fanout.journaled import Body, key_of, killed, run
 from tests.fanout.probes import Boom
 from tests.support.memory_journal import MemoryJournal, disk_is_full
@@ -198,14 +199,14 @@ async def test_a_cancel_from_outside_goes_before_kept_failures(autojump_clock: M
 
 
 async def test_a_policy_of_ones_own_can_hear_of_kept_failures(autojump_clock: MockClock) -> None:
-    class Judge(harness.policies.Judge):
+    class OfMine(Judge):
         hears_kept = False
 
         def __init__(self, *, broken: bool) -> None:
             self.broken = broken
 
-        def heard(self, result: Any) -> harness.policies.Decision:
-            return harness.policies.Decision.GO_ON
+        def heard(self, result: Any) -> Decision:
+            return Decision.GO_ON
 
         def kept_failure(self, result: Any) -> bool:
             if self.broken:
@@ -217,7 +218,7 @@ async def test_a_policy_of_ones_own_can_hear_of_kept_failures(autojump_clock: Mo
             self.broken = broken
 
         def begin(self, total: int | None) -> Judge:
-            return Judge(broken=self.broken)
+            return OfMine(broken=self.broken)
 
     journal = MemoryJournal()
     await run(journal, Body(fails=is_one), range(3))

@@ -19,7 +19,7 @@ import msgspec
 import pydantic
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -171,6 +171,25 @@ def test_two_values_never_have_one_text(value: Any) -> None:
     codec = codec_for(gives_anything)
     text, _ = codec.encode(value)
     assert codec.encode(json.loads(text))[0] != text or shape(json.loads(text)) == shape(value)
+
+
+nothing_named = st.recursive(
+    st.none() | st.integers() | texts | st.binary(max_size=8) | st.dates() | st.uuids(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from(["$", "v", "a", "é"]) | st.integers(), inner, max_size=3)
+    ),
+)
+
+
+@given(nothing_named)
+@example({"$": "date", "v": "2030-01-01"})
+def test_values_of_no_class_of_ones_own_need_no_annotation(value: Any) -> None:
+    text, now = Codec().encode(value)
+    for back in (now, Codec().decode(text)):
+        assert back == value
+        assert shape(back) == shape(value)
 
 
 def test_what_pydantic_alone_can_write_comes_back() -> None:

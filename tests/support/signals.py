@@ -32,7 +32,7 @@ from tests.support.memory_journal import MemoryJournal
 Kind = Literal["harness", "trio"]
 
 ROOT = Path(__file__).parents[2]
-HANGS_AFTER_SECONDS = 60.0
+HANGS_AFTER_SECONDS = 20.0
 UNPROTECTED = frozenset({"trio:Event.wait"})
 """Functions of trio's where a Ctrl-C breaks trio itself, so that whoever calls them is helpless."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -145,41 +147,50 @@ class _InOrder(set[Any]):
 
 
 class _Replacements:
-    """What is in asyncio's place while a controlled program runs.
+    """What is in asyncio's place while a controlled program runs; other loops don't notice.
 
-    `asyncio.Lock.acquire` notes which task got the lock, which asyncio itself doesn't. And the sets
-    that asyncio makes of coroutines, to start tasks in their order, keep the order that they were
-    given; otherwise it would differ from run to run.
+    - `asyncio.Lock.acquire` notes which task got the lock, which asyncio itself doesn't.
+    - `time.monotonic` and `time.time` show the loop's own time: asyncio programs use the first for
+      deadlines as well, since an ordinary loop shows the same.
+    - The sets that asyncio makes of coroutines, to start tasks in their order, keep the order that
+      they were given; otherwise it would differ from run to run.
     """
 
     def __init__(self) -> None:
         self.lock_holders: WeakKeyDictionary[asyncio.Lock, AsyncioStrand] = WeakKeyDictionary()
         self._guard = threading.Lock()  # harness: shared (what it counts is of the whole process)
         self._users = 0
-        self._acquire: Any = None
-        self._noting: Any = None
+        self._placed: list[tuple[Any, str, Any, Any]] = []
+        """Where it is, under which name, what was there, and what is there now."""
 
     @contextmanager
     def placed(self) -> Iterator[None]:
         """Have them there as long as the block lasts."""
-        lock: Any = asyncio.Lock
         with self._guard:
             if self._users == 0:
-                self._acquire = lock.acquire
-                self._noting = lock.acquire = self._notes_holder(self._acquire)
-                vars(asyncio.tasks).setdefault("set", _InOrder)
+                self._place(asyncio.Lock, "acquire", self._notes_holder)
+                self._place(time, "monotonic", partial(_shown_by_loop, ControlledLoop.time))
+                self._place(time, "time", partial(_shown_by_loop, ControlledLoop.wall_clock))
+                self._place(asyncio.tasks, "set", lambda _: _InOrder)
             self._users += 1
         try:
             yield
         finally:
             with self._guard:
                 self._users -= 1
-                if self._users == 0:
-                    # Somebody else's replacement of our replacement stays.
-                    if lock.acquire is self._noting:
-                        lock.acquire = self._acquire
-                    if vars(asyncio.tasks).get("set") is _InOrder:
-                        del vars(asyncio.tasks)["set"]
+                while self._users == 0 and self._placed:
+                    where, name, original, placed = self._placed.pop()
+                    if vars(where).get(name) is not placed:
+                        continue  # Somebody else's replacement of our replacement stays.
+                    if original is None:
+                        delattr(where, name)
+                    else:
+                        setattr(where, name, original)
+
+    def _place(self, where: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = vars(where).get(name)
+        self._placed.append((where, name, original, make(original)))
+        setattr(where, name, self._placed[-1][-1])
 
     def _notes_holder(self, original: Any) -> Any:
         async def acquire(lock: asyncio.Lock) -> Any:
@@ -190,6 +201,16 @@ class _Replacements:
             return got
 
         return acquire
+
+
+def _shown_by_loop(
+    show: Callable[[ControlledLoop], float], original: Callable[[], float]
+) -> Callable[[], float]:
+    def shown() -> float:
+        loop = asyncio._get_running_loop()
+        return show(loop) if type(loop) is ControlledLoop else original()
+
+    return shown
 
 
 _replacements = _Replacements()  # harness: shared (it replaces what is of the whole process)

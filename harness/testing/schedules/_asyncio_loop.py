@@ -26,11 +26,14 @@ import concurrent.futures
 import contextlib
 import functools
 import heapq
+import math
 import selectors
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context, copy_context
+from time import monotonic as _monotonic
+from time import time as _wall_clock
 from typing import Any, Literal
 
 import attrs
@@ -51,8 +54,9 @@ _GLANCE_SECONDS = 0.002
 _STEPS_BETWEEN_GLANCES = 64
 _CANCELS_TO_END = 3
 
-_BEGIN_SECONDS = 100_000.0
-"""What the clock shows first. Not 0, which programs use for "long ago"."""
+_BEGIN_SECONDS = 1024
+"""The clock begins at a whole multiple of this, at or after the real one: nothing made before is
+from the future, and for a while every run computes with the very same numbers."""
 
 _STEPS_OF_TASKS = frozenset({"task_wakeup", "__step", "__wakeup", "TaskStepMethWrapper"})
 """What the functions are called that asyncio's tasks are queued as."""
@@ -123,7 +127,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """What makes the step that is being made."""
         self._ending = ending
         self._watchers = watchers
-        self._now = _BEGIN_SECONDS
+        self._began_at = self._now = math.ceil(_monotonic() / _BEGIN_SECONDS) * _BEGIN_SECONDS
+        self._began_at_wall_clock = _wall_clock()
         self._pending: dict[AsyncioStrand, Any] = {}
         """What could go on, in the order of the queue, each with its handle."""
         self._not_tasks = 0
@@ -187,6 +192,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual time."""
         return self._now
+
+    def wall_clock(self) -> float:
+        """Return the time of day, moved on by the virtual time that has passed."""
+        return self._began_at_wall_clock + (self._now - self._began_at)
 
     def create_task(self, coro: Any, **settings: Any) -> asyncio.Task[Any]:
         """Create a task, and put it under control."""
@@ -274,7 +283,15 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                 if task is self._main:
                     self.cancel_all()
                 if not self._live_tasks and self._main is not None and self._main.done():
-                    self.stop()
+                    self._end()
+
+    def _end(self) -> None:
+        """Stop the loop, once it has called back whoever waits for the tasks that ended."""
+        self._sort_in()
+        for strand in [strand for strand in self._pending if strand.kind == "callback"]:
+            self.control.pick((strand,))
+            self._step(strand)
+        self.stop()
 
     def _has_begun(self, strand: AsyncioStrand) -> None:
         strand.begun = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 
 import attrs
 
@@ -31,7 +31,7 @@ class OutsideWaits:
 
     def may_wait(self, control: Control, outside: set[str], *, clock_could_move: bool) -> bool:
         """Tell whether to go on waiting for these."""
-        now = time.monotonic()
+        now = monotonic()
         if control.steps != self._steps:
             self._steps = control.steps
             self._waiting_since = now

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from harness.limits import Limiter
+from harness.testing.pytest_plugin import limiters_of
 from tests.testing.plugin.conftest import ROOT, RunPytest
 
 TRIO_MODE = "trio_mode = true\n"
@@ -501,3 +504,19 @@ def test_what_is_isolated_per_run_only_is_listed_at_the_end(run_pytest: RunPytes
     schedule = ran.text.partition("schedule='r")[2].partition("'")[0]
     again = run_pytest(PER_RUN, f"--schedule=r{schedule}", "-ktest_per_call", ini=TRIO_MODE)
     assert again.outcomes == {"test_per_call": "FAILED"}
+
+
+def test_limiters_are_found_without_asking_anything_for_its_class() -> None:
+    """Some libraries hold proxies that load half of the library when they are asked."""
+
+    class Proxy:
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:
+            raise AssertionError("the proxy was asked")
+
+    by_name, held, imported = (Limiter(name, concurrent=1) for name in "abc")
+    other, module = ModuleType("other"), ModuleType("own")
+    vars(other).update(imported=imported)
+    client = SimpleNamespace(limiter=held, again=by_name, proxy=Proxy())
+    vars(module).update(by_name=by_name, client=client, other=other, proxy=Proxy())
+    assert limiters_of([module, module]) == [by_name, held]
