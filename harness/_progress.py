@@ -107,8 +107,8 @@ class _Board(Live):
         )
 
     def stop(self) -> None:
-        """Show how it ended. In a notebook rich leaves the last look out."""
-        if self.console.is_jupyter:
+        """Stop drawing. In a notebook rich leaves what was last seen, so draw the end first."""
+        if self.console.is_jupyter and self.is_started:
             self.refresh()
         super().stop()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 import trio
@@ -81,6 +81,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         return self._work.reply(self._run)
 
     @property
+    def output_so_far(self) -> Any:
+        """What has come of the answer: text or, with an ``output_type``, dicts, lists and strings,
+        not yet validated, without what is still missing. None if nothing has come."""
+        if self._work is None:
+            raise self._not_entered()
+        return self._work.output_so_far()
+
+    @property
     def dropped(self) -> int:
         """How many events found no room that others, such as tools, sent by `Run.emit_nowait`."""
         return 0 if self._buffer is None else self._buffer.dropped
@@ -135,7 +143,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         """
         if self._block is None:
             raise RuntimeError(
-                f"the stream of {self._setup.name!r} was started before; "
+                f"the stream of {self._setup.name!r} was already started; "
                 "call agent.stream() for each block"
             )
         frame = sys._getframe(1)
@@ -224,8 +232,8 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._raised = True
             if isinstance(self._error, StopAsyncIteration):
                 raise RuntimeError(
-                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which as itself "
-                    "would end the reader's loop as if all were well"
+                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which would "
+                    "end the reader's loop as if all were well"
                 ) from self._error
             raise self._error
         raise StopAsyncIteration
@@ -251,6 +259,6 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(
-            f"the stream of {self._setup.name!r} does not run before its block is entered; "
+            f"the stream of {self._setup.name!r} does not run until its block is entered; "
             "write `async with agent.stream(...) as stream:`"
         )

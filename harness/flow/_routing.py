@@ -198,8 +198,8 @@ class Routing:
             line = self._lines[self._default]
         if line is None:
             unknown = UnknownTrackError(
-                f"{self._classifier} chose the track {chosen!r:.200}, and there is none of that "
-                f"name; there are {', '.join(map(repr, self._lines))}; add it to tracks=, or name "
+                f"{self._classifier} chose the track {chosen!r:.200}, but there is no such track; "
+                f"there are {', '.join(map(repr, self._lines))}; add it to tracks=, or name "
                 "one of those as default="
             )
             note_place(unknown, self._classifier, name_of(self._classify))

@@ -14,10 +14,10 @@ from harness.models._dialect import (
     UnreadableReply,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     text,
     tool_call,
 )
@@ -199,11 +199,9 @@ def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResp
                 )
             )
             thoughts = []
-    content = "".join(pieces)
-    if stop_reason == "refusal" and not content and not calls:
-        raise UnreadableReply("refused to answer")
-    truncated = stop_reason in ("max_tokens", "model_context_window_exceeded")
-    return response(content, calls, usage, truncated=truncated)
+    return ModelResponse(
+        "".join(pieces), tool_calls=calls, usage=usage, finish=finish_of(stop_reason, calls)
+    )
 
 
 @attrs.define

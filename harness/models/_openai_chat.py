@@ -15,16 +15,16 @@ from harness.models._dialect import (
     arguments_text,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     status_in,
     text,
     text_of_parts,
     tool_call,
 )
-from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
+from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._schemas import enforceable, root_object
 
 _STATE = "openai"
@@ -89,11 +89,12 @@ class OpenAIChat:
             for place, call in enumerate(entries(message, "tool_calls"))
             if inner(call, "function") is not None
         ]
-        return response(
-            text_of_parts(message, "content") or text(message, "refusal"),
+        return _response(
+            text_of_parts(message, "content"),
+            text(message, "refusal"),
             calls,
             _usage(inner(reply, "usage")),
-            truncated=inner(choice, "finish_reason") == "length",
+            inner(choice, "finish_reason"),
         )
 
     def reader(self) -> EventReader:
@@ -114,6 +115,13 @@ def output_form(request: ModelRequest, settings: CallSettings) -> dict[str, Any]
         "schema": schema if strict is None else strict,
         "strict": strict is not None,
     }
+
+
+def _response(
+    content: str, refusal: str, calls: list[ToolCall], usage: Usage, reason: object
+) -> ModelResponse:
+    finish = "refusal" if refusal else finish_of(reason, calls)
+    return ModelResponse(content or refusal, tool_calls=calls, usage=usage, finish=finish)
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -224,9 +232,6 @@ class _ChatReader(EventReader):
             tool_call(call.id, call.name, "".join(call.arguments), place, state=call.state)
             for place, call in enumerate(self._calls.values())
         ]
-        return response(
-            "".join(self._text or self._refusal),
-            calls,
-            self.usage,
-            truncated=self._finish_reason == "length",
+        return _response(
+            "".join(self._text), "".join(self._refusal), calls, self.usage, self._finish_reason
         )

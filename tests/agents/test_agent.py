@@ -565,7 +565,7 @@ async def test_a_response_with_something_else_in_it_is_a_typed_error(
 
 
 async def test_an_answer_that_was_cut_short_is_not_complete(autojump_clock: MockClock) -> None:
-    agent = Agent("a", model=ScriptedModel([ModelResponse("the first", truncated=True)]))
+    agent = Agent("a", model=ScriptedModel([ModelResponse("the first", finish="length")]))
     reply = await agent.run("hi")
     assert reply.output == "the first"
     assert not reply.complete

@@ -239,7 +239,7 @@ async def test_a_list_that_grows_meanwhile_is_refused_whatever_the_limit(limit: 
         work.append(item - 1)
         return item
 
-    with pytest.raises(FanOutError, match="those that were added are not run") as caught:
+    with pytest.raises(FanOutError, match="the added ones are not run") as caught:
         await harness.fan_out(grows, work, limit=limit)
     assert caught.value.results.values() == [3]
 
@@ -265,6 +265,7 @@ async def made(item: int) -> Value:
     return Value()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fan_out", "open_fan_out", "pipeline", "priority"])
 async def test_the_values_go_with_the_results_and_no_garbage_is_left(form: str) -> None:
     """With the collector off: a service that turned it off would leak each batch."""
@@ -321,5 +322,5 @@ async def test_a_dropped_item_wins_no_race(autojump_clock: MockClock) -> None:
         return "late"
 
     assert await harness.race(drop, late) == "late"
-    with pytest.raises(FanOutError, match="no answer that could win a race"):
+    with pytest.raises(FanOutError, match="can't win a race"):
         await harness.race(drop)

@@ -225,6 +225,7 @@ async def capacity_after(calls: int, *, refused: set[int], **settled: int) -> tu
     return capacity.limit, trio.current_time()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settled", [{}, {"tokens": 5}])
 async def test_a_function_that_just_returns_is_a_good_answer_for_an_adaptive_capacity(
     autojump_clock: MockClock, settled: dict[str, int]
