@@ -29,6 +29,10 @@ class AnthropicModel(SdkModel):
         it.
       enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
         off for models too old to enforce it.
+      cache_prompts: Whether the provider should keep what a request begins with, for five minutes:
+        the tools and instructions, for all agents that share them, and the conversation so far, for
+        its next turn. Writing to its cache costs more than other input, reading from it much less;
+        see `Price`.
       options: More arguments for the library's method ``create``, such as
         ``{"extra_body": {"top_k": 5}}``.
 
