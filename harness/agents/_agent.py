@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-import msgspec
-
 from harness._arguments import check_count, says_near_options
 from harness.agents._conversation import Conversation
 from harness.agents._delegation import DelegateTool, delegate_tool
@@ -19,6 +17,7 @@ from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
+from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
 from harness.models import Message, Model
 from harness.runs import Run, open_run
@@ -53,9 +52,9 @@ class Agent(Generic[OutputT, DepsT_contra]):
       instructions: What the model is told first.
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
-      output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
-        such as ``list[str]``. The model is told, its answer is validated, and it is told once what
-        doesn't fit. None for text.
+      output_type: What an answer must be: an attrs or msgspec class, a dataclass, a pydantic model,
+        or a plain type such as ``list[str]``. The model is told, its answer is validated, and it is
+        told once what doesn't fit. None for text.
       deps_type: The class that the deps of its runs must be of, their own or inherited; checked
         before the model is asked. None for any. To type checkers such an agent is an
         ``Agent[str, Database]``.
@@ -329,7 +328,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if something in it has no JSON form.
         """
-        return msgspec.to_builtins(output, str_keys=True)
+        return to_json(output)
 
     def value_to_json(self, value: Any) -> Any:
         """Return a reply in JSON form, as a fan-out of this agent with a journal keeps it.
@@ -353,7 +352,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         if "reply" not in plain:
             return plain["value"]
-        return reply_from_json(plain["reply"], self.output_type)
+        return reply_from_json(plain["reply"], self._setup.output)
 
     def as_tool(self, *, private: bool = False) -> Tool:
         """Return a tool that hands a task to this agent, for the ``tools`` of another.

@@ -13,7 +13,8 @@ import attrs
 import msgspec
 
 from harness._words import error_in_words
-from harness.agents._signatures import schema_of, why_not
+from harness.agents._signatures import why_not
+from harness.agents._types import JsonType, read_type
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
@@ -29,7 +30,7 @@ class OutputType:
     schema: dict[str, Any]
     """The JSON schema of the type."""
 
-    _decoder: msgspec.json.Decoder[Any]
+    _type: JsonType
 
     @property
     def instructions(self) -> str:
@@ -40,6 +41,10 @@ class OutputType:
             f"JSON schema: {schema}"
         )
 
+    def convert(self, plain: Any) -> Any:
+        """Return the value that JSON holds, as `Agent.output_as_json` gave it."""
+        return self._type.convert(plain)
+
     def parse(self, text: str) -> Any:
         """Return the value that the answer holds.
 
@@ -48,13 +53,13 @@ class OutputType:
         """
         try:
             try:
-                return self._decoder.decode(text)
+                return self._type.decode(text)
             except msgspec.DecodeError:
                 # Models like to wrap JSON in a fence, with a friendly word before it.
                 fenced = _FENCED.search(text)
                 if fenced is None:
                     raise
-                return self._decoder.decode(fenced[1])
+                return self._type.decode(fenced[1])
         except msgspec.DecodeError as error:
             raise OutputMisfit(str(error)) from error
         except Exception as error:
@@ -70,9 +75,11 @@ def read_output_type(output_type: Any) -> OutputType | None:
     if output_type is None or output_type is str:
         return None
     try:
-        return OutputType(schema_of(output_type), msgspec.json.Decoder(output_type))
+        read = read_type(output_type)
+        return OutputType(read.schema, read)
     except TypeError as error:
         raise TypeError(
             f"Agent(output_type=...) can't make {output_type!r} out of JSON: {why_not(error)}; "
-            "give a plain type such as list[str], or a dataclass, attrs or msgspec class of such"
+            "give a plain type such as list[str], a dataclass, attrs or msgspec class of such, or "
+            "a pydantic model"
         ) from error
