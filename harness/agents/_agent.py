@@ -19,7 +19,7 @@ from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
-from harness.models import Message, Model
+from harness.models import Message, Model, NamedModel
 from harness.runs import Run, open_run
 from harness.runs._endings import cancelled_error
 
@@ -48,7 +48,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     Args:
       name: For people: the name of its runs. Need not be unique.
-      model: Who answers; see `harness.models`.
+      model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
       instructions: What the model is told first.
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
@@ -99,7 +100,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[str, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -111,7 +112,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[OtherT, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -123,7 +124,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[Any, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -134,7 +135,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self,
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -146,6 +147,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
             raise ValueError("Agent() takes a name that people can read, not ''")
+        if isinstance(model, str):
+            model = NamedModel(model)
         if isinstance(model, type):
             raise TypeError(
                 f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"
@@ -290,7 +293,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """Return an agent like this one except for its model.
 
         Args:
-          model: Who answers; see `harness.models`.
+          model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
 
         Raises:
           TypeError: if ``model`` isn't a model.

@@ -26,7 +26,9 @@ from harness.models._scripted import ScriptedModel, ScriptedReply
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
     from harness.models._local import LocalModel
+    from harness.models._named import NamedModel, is_model_name
     from harness.models._openai import OpenAIModel
+    from harness.models._prices import PriceTable
 else:
     __getattr__, __dir__ = lazy(
         extras={"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
@@ -43,8 +45,10 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ModelStream",
+    "NamedModel",
     "OpenAIModel",
     "Price",
+    "PriceTable",
     "RecordedModel",
     "Role",
     "ScriptedModel",
@@ -52,4 +56,5 @@ __all__ = [
     "ToolCall",
     "ToolDescription",
     "Usage",
+    "is_model_name",
 ]
