@@ -25,6 +25,7 @@ from harness.models._scripted import ScriptedModel, ScriptedReply
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
+    from harness.models._batched import BatchedModel, open_batched
     from harness.models._local import LocalModel
     from harness.models._named import NamedModel, is_model_name
     from harness.models._openai import OpenAIModel
@@ -36,6 +37,7 @@ else:
 
 __all__ = [
     "AnthropicModel",
+    "BatchedModel",
     "FallbackEntry",
     "FallbackModel",
     "FunctionModel",
@@ -57,4 +59,5 @@ __all__ = [
     "ToolDescription",
     "Usage",
     "is_model_name",
+    "open_batched",
 ]

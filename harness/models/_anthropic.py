@@ -8,6 +8,7 @@ import anthropic
 
 from harness._arguments import says_near_options
 from harness.models._anthropic_messages import AnthropicMessages
+from harness.models._batch_apis import AnthropicBatches
 from harness.models._sdk_model import SdkModel
 
 
@@ -47,3 +48,6 @@ class AnthropicModel(SdkModel):
     _key_variable = "ANTHROPIC_API_KEY"
     _address_variable = "ANTHROPIC_BASE_URL"
     _dialect = AnthropicMessages()
+
+    def _batch_api(self) -> AnthropicBatches:
+        return AnthropicBatches()

@@ -38,8 +38,7 @@ _DELTAS = {
     "signature_delta": "signature",
 }
 
-# The status that an error within a stream would have had, had it come earlier.
-_STATUS_OF_ERRORS = {
+STATUS_OF_ERRORS = {
     "api_error": 500,
     "authentication_error": 401,
     "invalid_request_error": 400,
@@ -50,6 +49,7 @@ _STATUS_OF_ERRORS = {
     "request_too_large": 413,
     "timeout_error": 504,
 }
+"""The status that an error within a stream or a batch would have had alone."""
 
 
 class AnthropicMessages:
@@ -191,7 +191,7 @@ def _usage(usage: object, before: Usage) -> Usage:
 
 def _reported(reply: Mapping[str, Any]) -> ReportedError:
     name = text(inner(reply, "error"), "type")
-    return ReportedError(dict(reply), _STATUS_OF_ERRORS.get(name))
+    return ReportedError(dict(reply), STATUS_OF_ERRORS.get(name))
 
 
 def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResponse:

@@ -25,6 +25,7 @@ from harness._outside_trio import refuse_outside_trio
 from harness.errors import MissingApiKeyError, ModelNotOpenError
 from harness.limits import Limiter
 from harness.models._answers import Answer, AnswerStream
+from harness.models._batch_apis import BatchApi
 from harness.models._called import CalledModel
 from harness.models._clients import SharedClients
 from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
@@ -191,6 +192,20 @@ class SdkModel(CalledModel, AsyncWithOnly):
                 f"{type(self).__name__}({self.name!r}) as model:`, opened once for all runs"
             )
         return self._clients
+
+    # In batches --------------------------------------------------------------------------------
+
+    def _batch_api(self) -> BatchApi:
+        """Return how its provider takes requests in batches."""
+        raise NotImplementedError
+
+    def body_in_batch(self, request: ModelRequest) -> dict[str, Any]:
+        """Return a request as it is in a batch: what is sent, without what is the client's."""
+        body = self._arguments(request)
+        body.update(body.pop("extra_body", {}))
+        for name in ("extra_headers", "extra_query", "timeout"):
+            body.pop(name, None)
+        return body
 
     # Asking ------------------------------------------------------------------------------------
 
