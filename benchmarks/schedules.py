@@ -2,7 +2,8 @@
 
 Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
 the same program on a virtual clock. Both ways of control are measured; the second is used only if
-the first doesn't work with the installed trio.
+the first doesn't work with the installed trio. The same program in asyncio is measured against
+``asyncio.run``, on the real clock, as it doesn't sleep.
 
 Search: the CPU time until a fault is found, without shrinking, over several seeds, against simloom,
 which explores asyncio programs. The programs are the same except for the library. One fault shows
@@ -32,11 +33,12 @@ from benchmarks._measure import (
     not_installed,
 )
 from harness.testing import Found, Schedule, find_schedule
+from harness.testing.schedules._asyncio_backend import AsyncioBackend
+from harness.testing.schedules._backend import Backend
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
-from harness.testing.schedules._step_backend import StepBackend
 
 TASKS = 4
 STEPS = 10
@@ -59,6 +61,12 @@ def rows(*, quick: bool) -> Iterator[Row]:
         "a schedule by public names only / trio.run",
         samples.ratio("by public names", "trio.run"),
         note=samples.note("by public names", "trio.run", per="run"),
+    )
+    yield for_comparison(
+        "a schedule in asyncio / asyncio.run, the same program",
+        samples.ratio("a schedule in asyncio", "asyncio.run"),
+        note=f"{samples.note('a schedule in asyncio', 'asyncio.run', per='run')}; "
+        f"{1 / samples.each('a schedule in asyncio'):.0f} per second",
     )
     for name, fault in FAULTS.items():
         what = f"{name} found / simloom"
@@ -91,6 +99,25 @@ async def program() -> None:
             nursery.start_soon(work)
 
 
+async def program_in_asyncio() -> None:
+    """Do the same in asyncio."""
+
+    async def work() -> None:
+        for _ in range(STEPS - 1):
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(TASKS):
+            group.create_task(work())
+
+
+def plain_in_asyncio(count: int) -> float:
+    began = time.process_time()
+    for _ in range(count):
+        asyncio.run(program_in_asyncio())
+    return time.process_time() - began
+
+
 def plain(count: int) -> float:
     began = time.process_time()
     for _ in range(count):
@@ -98,7 +125,7 @@ def plain(count: int) -> float:
     return time.process_time() - began
 
 
-def controlled(backend: StepBackend) -> Bench:
+def controlled(backend: Backend, program: Callable[[], Awaitable[None]] = program) -> Bench:
     """Return the bench of a schedule with a few switches."""
     choices = Schedule(((5, 1), (9, 2))).choices()
 
@@ -115,6 +142,8 @@ CASES: dict[str, Bench] = {
     "trio.run": plain,
     "a schedule": controlled(HookBackend()),
     "by public names": controlled(TrampolineBackend()),
+    "asyncio.run": plain_in_asyncio,
+    "a schedule in asyncio": controlled(AsyncioBackend(), program_in_asyncio),
 }
 
 

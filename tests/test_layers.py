@@ -28,7 +28,11 @@ FLOORS = {
     "_lazy": 0,
     "_outside_trio": 0,
     "_pace": 0,
+    "_pickled_errors": 0,
     "_root_errors": 0,
+    "_too_large": 0,
+    "_tracebacks": 0,
+    "_value_types": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,
@@ -84,7 +88,9 @@ CORE = {
     "_http_dates",
     "_lazy",
     "_pace",
+    "_pickled_errors",
     "_root_errors",
+    "_tracebacks",
     "_words",
     "runs",
     "policies",
@@ -151,7 +157,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._carry"): (
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
+    ("agents", "harness.models._sending"): "an agent listens; users' models only speak",
+    ("agents", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("agents", "harness.runs._keys"): (
         "who carries out a tool call names the effects in it; as a public name it would let any "
@@ -192,6 +201,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
+    ("testing", "harness.runs._current"): (
+        "a checked function is run in a loop of its own, outside the caller's run"
+    ),
     ("testing", "harness.runs._frames"): "what is the user's code, and where it is, as runs say it",
     ("testing", "harness.runs._functions"): "functions are named and refused as by runs",
     ("testing", "harness.runs._yields"): (
@@ -211,6 +223,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.exploration", "harness.testing.schedules._kinds"): (
+        "a test's marker says what kind it is, and what is given as backend= is checked"
+    ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
     ),
@@ -222,6 +237,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.isolation", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.isolation", "harness.testing.schedules._kinds"): (
+        "the kind of a function that is checked is told as a program's is"
     ),
     ("testing.isolation", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"

@@ -43,6 +43,7 @@ from harness.testing import provider
         (models.LocalModel, "paths", "path"),
         (models.FunctionModel, "names", "name"),
         (models.ScriptedModel, "reply", "replies"),
+        (models.ScriptedModel, "dealy", "delay"),
         (models.RecordedModel, "paths", "path"),
         (models.FallbackModel, "nam", "name"),
         (models.Price, "input_usd", "input_usd_per_million_tokens"),

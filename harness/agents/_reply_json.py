@@ -31,7 +31,8 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
                 one if isinstance(one, str | Message) else repr_of(one) for one in reply.undelivered
             ],
             "delegated_usage": reply.delegated_usage,
-            "complete": reply.complete,
+            "finish": reply.finish,
+            "reasoning": reply.reasoning,
             "history_length": len(reply.messages) - len(reply.new_messages),
         }
     )
@@ -49,7 +50,7 @@ def reply_from_json(plain: dict[str, Any], output_type: OutputType | None) -> Re
       Exception: if it doesn't fit.
     """
     output = plain["output"]
-    if output_type is not None and (plain["complete"] or output is not None):
+    if output_type is not None and (plain["finish"] == "stop" or output is not None):
         output = output_type.convert(output)
     return Reply(
         output,
@@ -59,6 +60,7 @@ def reply_from_json(plain: dict[str, Any], output_type: OutputType | None) -> Re
         plain["run_id"],
         msgspec.convert(plain["undelivered"], tuple[str | Message, ...]),
         msgspec.convert(plain["delegated_usage"], Usage),
-        plain["complete"],
+        plain["finish"],
+        plain["reasoning"],
         plain["history_length"],
     )

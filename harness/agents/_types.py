@@ -49,6 +49,9 @@ class JsonType:
     convert: Callable[[Any], Any]
     """Makes a value of what JSON holds; raises `msgspec.ValidationError` if it doesn't fit."""
 
+    convert_loosely: Callable[[Any], Any]
+    """Makes one also of what a person would say fits, such as ``"3"`` for a number."""
+
     to_json: Callable[[Any], Any]
     """Turns a value into what JSON can hold."""
 
@@ -74,6 +77,7 @@ def read_type(type_: Any) -> JsonType:
         schema_of(known),
         # In JSON the keys of every dictionary are text, even those of a dict[int, str].
         functools.partial(msgspec.convert, type=known, str_keys=True),
+        functools.partial(msgspec.convert, type=known, str_keys=True, strict=False),
         functools.partial(msgspec.to_builtins, str_keys=True),
     )
 
@@ -306,7 +310,7 @@ def _of_pydantic(type_: Any) -> JsonType:
         except pydantic.ValidationError as error:
             raise msgspec.ValidationError(_words(error)) from error
 
-    return JsonType(schema, convert, functools.partial(adapter.dump_python, mode="json"))
+    return JsonType(schema, convert, convert, functools.partial(adapter.dump_python, mode="json"))
 
 
 def _refuse_unused(type_: Any) -> None:

@@ -358,8 +358,8 @@ class BatchOptions:
     )
     code_version: str | None = option(
         "Record with the journal what the code is called, such as 2026-11 or a commit. It is "
-        "refused to go on with another one, as what has changed in a function or in a prompt can't "
-        "be seen from outside.",
+        "refused to go on with another one. With the word source, it is refused to go on if the "
+        "target, or what it uses of its file, has changed; otherwise that is only told.",
         "TEXT",
         refusals=[_WITHOUT_JOURNAL],
         is_setting=True,

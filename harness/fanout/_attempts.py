@@ -10,6 +10,7 @@ attempt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -168,7 +169,8 @@ class Attempts(Generic[JobT, AttemptT]):
     def delay_seconds(self, plan: Attempt, job: JobT, error: Exception) -> float | None:
         """Note that a try failed; return the seconds to wait before the next one.
 
-        None if there is none. If only for lack of time, `Tries.owed` says so.
+        None if there is none. If only for lack of time, `Tries.owed` says so. Nothing follows what
+        was raised while all was being cancelled: that is an error, as it is without ``retry``.
         """
         retry = plan.retry
         if retry is None or not self._enclosure.asked(retry.applies_to, error):
@@ -176,8 +178,8 @@ class Attempts(Generic[JobT, AttemptT]):
         delay = job.delay_seconds(retry, error)
         if delay is None:
             return None
-        job.owed = True
-        return None if self._closing() or too_late(delay) else delay
+        job.owed = not is_cancelled()
+        return None if not job.owed or self._closing() or too_late(delay) else delay
 
 
 @enable_ki_protection
@@ -208,6 +210,11 @@ async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
             for run in runs:
                 run._drop_stop_notice(stop)
     return not scope.cancelled_caught
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task is being cancelled."""
+    return trio.current_effective_deadline() == -math.inf
 
 
 async def fallback_value(plan: Attempt, item: Any, error: Exception) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import attrs
@@ -133,6 +134,13 @@ class Result(Generic[T_co]):
     def seconds(self) -> float:
         """Time from its start to its end."""
         return self._ended_at - self._started_at
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = attrs.astuple(self, recurse=False)
+        reduced: tuple[Any, ...] = import_module("harness._pickled_errors").reduced(
+            type(self), *fields
+        )
+        return reduced
 
     def __repr__(self) -> str:
         return f"<Result of item {repr_of(self._key)}: {self._status}, {repr_of(self._ended_with)}>"

@@ -10,6 +10,7 @@ from harness._lazy import lazy
 from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
+    Finish,
     Message,
     ModelRequest,
     ModelResponse,
@@ -22,6 +23,7 @@ from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
 from harness.models._scripted import ScriptedModel, ScriptedReply
+from harness.models._sending import request_sent
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
@@ -40,6 +42,7 @@ __all__ = [
     "BatchedModel",
     "FallbackEntry",
     "FallbackModel",
+    "Finish",
     "FunctionModel",
     "LocalModel",
     "Message",
@@ -60,4 +63,5 @@ __all__ = [
     "Usage",
     "is_model_name",
     "open_batched",
+    "request_sent",
 ]

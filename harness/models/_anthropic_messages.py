@@ -15,10 +15,10 @@ from harness.models._dialect import (
     UnreadableReply,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     text,
     tool_call,
 )
@@ -198,11 +198,13 @@ def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResp
     pieces: list[str] = []
     calls: list[ToolCall] = []
     thoughts: list[dict[str, Any]] = []
+    reasoning: list[str] = []
     for block in blocks:
         if inner(block, "type") == "text":
             pieces.append(text(block, "text"))
         elif inner(block, "type") in _THOUGHTS:
             thoughts.append(dict(block))
+            reasoning.append(text(block, "thinking"))
         elif inner(block, "type") == "tool_use":
             arguments = text(block, "partial_json") or inner(block, "input")
             calls.append(
@@ -215,11 +217,13 @@ def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResp
                 )
             )
             thoughts = []
-    content = "".join(pieces)
-    if stop_reason == "refusal" and not content and not calls:
-        raise UnreadableReply("refused to answer")
-    truncated = stop_reason in ("max_tokens", "model_context_window_exceeded")
-    return response(content, calls, usage, truncated=truncated)
+    return ModelResponse(
+        "".join(pieces),
+        tool_calls=calls,
+        usage=usage,
+        finish=finish_of(stop_reason, calls),
+        reasoning="\n\n".join(filter(None, reasoning)),
+    )
 
 
 @attrs.define

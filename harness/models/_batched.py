@@ -44,6 +44,7 @@ from harness.models._dialect import ReportedError
 from harness.models._messages import ModelRequest
 from harness.models._price import Price
 from harness.models._sdk_model import SdkModel
+from harness.models._sending import request_sent
 from harness.runs import current_run_or_none
 from harness.shared import Done, EffectStore, Once, open_once
 
@@ -175,6 +176,7 @@ class BatchedModel(CalledModel):
             send,
             idempotency_key=f"{self._token}-{self._made}",
         )
+        request_sent()
         sent = self._sent[batch_id]
         _waiting_for = f"batch {batch_id} of model {self.name!r}"
         async with sent.polling:  # One asks, the others wait.
@@ -356,9 +358,7 @@ async def open_batched(
     price = model.price
     if price is not None:
         parts: dict[str, Any] = attrs.asdict(price)
-        price = Price(
-            **{name: None if usd is None else usd * price_share for name, usd in parts.items()}
-        )
+        price = Price(**{name: usd and usd * price_share for name, usd in parts.items()})
     batched = BatchedModel(model, price=price, within=within, size=size, poll_seconds=poll_seconds)
     async with open_once(journal, on_unknown=batched.find, on_error="unknown") as once:
         batched._once = once

@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import (
     AbstractAsyncContextManager,
-    AsyncExitStack,
     asynccontextmanager,
     nullcontext,
 )
@@ -36,10 +35,10 @@ from harness.errors import (
     ModelRateLimitedError,
     ModelReplyError,
 )
-from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyBlock
+from harness.limits import JointLimiter, Limiter
+from harness.models._answers import Answer, AnswerStream, Begun, ReadyBlock
 from harness.models._failures import ErrorT, model_error
-from harness.models._grant import NO_LIMIT, Grant, granted
+from harness.models._grant import NO_LIMIT, Grant, granted, members_of
 from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
 from harness.models._open_call import OpenCall
@@ -48,6 +47,7 @@ from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, usage_of
 from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
+from harness.policies import is_too_large
 
 
 class CalledModel(ABC):
@@ -66,17 +66,17 @@ class CalledModel(ABC):
         name: str,
         *,
         provider: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
         kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
-        if limiter is not None and not isinstance(limiter, Limiter):
+            raise TypeError(f"{kind} takes a readable name, not {name!r}")
+        if limiter is not None and not isinstance(limiter, Limiter | JointLimiter):
             raise TypeError(
-                f"{kind}(limiter=...) takes a Limiter, not {limiter!r}; for a ProviderPool use a "
-                "FallbackModel"
+                f"{kind}(limiter=...) takes a Limiter or a JointLimiter, not {limiter!r}; for a "
+                "ProviderPool use a FallbackModel"
             )
         if price is not None and not isinstance(price, Price):
             raise TypeError(
@@ -85,7 +85,7 @@ class CalledModel(ABC):
             )
         self.name: str = name
         self.provider: str | None = provider
-        self.limiter: Limiter | None = limiter
+        self.limiter: Limiter | JointLimiter | None = limiter
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
         self._past = PastUse()
@@ -144,6 +144,8 @@ class CalledModel(ABC):
                 except ModelRateLimitedError as error:
                     refused = error
                     grant.refused(refused)
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
@@ -171,20 +173,27 @@ class CalledModel(ABC):
 
     @asynccontextmanager
     async def _open_in_line(
-        self, limiter: Limiter, request: ModelRequest
+        self, limiter: Limiter | JointLimiter, request: ModelRequest
     ) -> AsyncGenerator[ModelStream]:
-        """Open a stream when the limiter lets it."""
+        """Open a stream when the limiter lets it, and the provider has begun to answer."""
         waits = RateLimitWaits()
+        begun = False
         while True:  # Ends: the waits are bounded.
-            async with self._granted(limiter, request) as grant, AsyncExitStack() as stack:
+            async with self._granted(limiter, request) as grant:
                 try:
-                    opened = await stack.enter_async_context(self.open_counted(request, grant))
+                    async with self.open_counted(request, grant) as opened:
+                        # An overloaded provider may say so in the stream's first event.
+                        with Begun(await anext(opened), opened) as stream:
+                            begun = True
+                            yield stream
+                            return
                 except ModelRateLimitedError as error:
+                    if begun:
+                        raise
                     refused = error
                     grant.refused(refused)
-                else:
-                    yield opened
-                    return
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     # One attempt, under a grant ----------------------------------------------------------------
@@ -262,7 +271,7 @@ class CalledModel(ABC):
     # Limits ------------------------------------------------------------------------------------
 
     def _granted(
-        self, limiter: Limiter, request: ModelRequest
+        self, limiter: Limiter | JointLimiter, request: ModelRequest
     ) -> AbstractAsyncContextManager[Grant]:
         """Wait for the limiter; an error if that is impossible names the model."""
         return granted(
@@ -274,11 +283,17 @@ class CalledModel(ABC):
         )
 
     async def _wait_after(
-        self, limiter: Limiter, refused: ModelRateLimitedError, waits: RateLimitWaits
+        self,
+        limiter: Limiter | JointLimiter,
+        refused: ModelRateLimitedError,
+        waits: RateLimitWaits,
     ) -> None:
         """Wait before asking the limiter again, or raise the refusal if waiting can't help."""
         delay = waits.delay_seconds(
-            pause=max(refused.retry_after or 0.0, limiter.statistics().paused_seconds),
+            pause=max(
+                refused.retry_after or 0.0,
+                *(one.statistics().paused_seconds for one in members_of(limiter)),
+            ),
             now=trio.current_time(),
             deadline=trio.current_effective_deadline(),
         )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
-from harness.models._messages import ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models._messages import Finish, ModelRequest, ModelResponse, ToolCall, Usage
 
 _NOTHING: tuple[object, ...] = (None, [], {})
 
@@ -110,6 +110,28 @@ class Dialect(Protocol):
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OUT_OF_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
+# The words of all dialects; no word means two things.
+_FINISH: Mapping[str, Finish] = {
+    "": "stop",
+    "completed": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "model_length": "length",
+    "function_call": "tool_calls",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "refusal": "refusal",
+}
+
 # Reading ------------------------------------------------------------------------------------------
 
 
@@ -203,20 +225,17 @@ def tool_call(
     return ToolCall(call_id, name, unreadable=given, provider_state=state)
 
 
-def response(
-    content: str, calls: list[ToolCall], usage: Usage, *, truncated: bool
-) -> ModelResponse:
-    """Return the answer, or raise if there is nothing in it."""
-    if content or calls:
-        return ModelResponse(
-            content, tool_calls=with_own_ids(calls), usage=usage, truncated=truncated
-        )
-    if truncated:
-        raise UnreadableReply(
-            "used all its allowed output before it said anything; "
-            "give it a larger max_output_tokens"
-        )
-    raise UnreadableReply("gave an empty reply: neither text nor a call of a tool")
+def finish_of(reason: object, calls: Sequence[ToolCall]) -> Finish:
+    """Return how an answer ended.
+
+    Args:
+      reason: The provider's word for it, if any.
+      calls: The calls in the answer. Some servers say that they stopped when they call tools.
+    """
+    known = _FINISH.get(reason.lower(), "other") if isinstance(reason, str) else "stop"
+    if known == "stop" and calls:
+        return "tool_calls"
+    return "other" if known == "tool_calls" and not calls else known
 
 
 def with_own_ids(calls: Iterable[ToolCall]) -> list[ToolCall]:

@@ -27,7 +27,7 @@ from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
 from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, ModelStatusError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
 from harness.models._dialect import (
@@ -41,6 +41,7 @@ from harness.models._dialect import (
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.models._thread_events import ThreadEvents
 
 # As Any: it is untyped, and its names are made where checkers don't look.
@@ -83,7 +84,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         threads: int = 1,
         concurrent: int = 1,
         context_tokens: int = 4_096,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int = 1_024,
         temperature: float | None = None,
@@ -196,6 +197,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         _waiting_for = f"a place in model {self.name!r}"
         await self._places.acquire_on_behalf_of(caller)
         try:
+            request_sent()
             stream = _LocalStream(self, functools.partial(self._compute, body))
             try:
                 yield stream

@@ -7,11 +7,20 @@ None of them knows about providers; each model translates them for its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "other"]
+"""How an answer ended: by itself, at the largest output allowed, with calls of tools, cut off by
+the provider's filter, refused by the model, or in a way that harness doesn't know."""
+
+EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
+"""What an agent says to its model in place of an empty reply, which no history may hold."""
+
+FINISHES: frozenset[str] = frozenset(get_args(Finish))
 
 
 @attrs.frozen
@@ -130,7 +139,7 @@ def check_request(request: object, model: object) -> None:
     """
     if not isinstance(request, ModelRequest):
         raise TypeError(
-            f"{model!r} is asked with a ModelRequest, not {request!r}; write "
+            f"{model!r} takes a ModelRequest, not {request!r}; write "
             'ModelRequest([Message("user", "...")])'
         )
 
@@ -148,8 +157,16 @@ class ModelResponse:
     usage: Usage = attrs.field(default=Usage(), kw_only=True)
     """What this request used; zeros if unknown."""
 
-    truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it was cut short because it reached the largest output allowed."""
+    finish: Finish = attrs.field(kw_only=True)
+    """How it ended. By default as an answer that nobody cut short: ``"tool_calls"`` if it has any,
+    else ``"stop"``."""
+
+    reasoning: str = attrs.field(default="", kw_only=True)
+    """What the model says it thought first, if its provider tells; no part of the answer."""
+
+    @finish.default
+    def _finish_of_a_whole_answer(self) -> Finish:
+        return "tool_calls" if self.tool_calls else "stop"
 
 
 def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
@@ -162,6 +179,10 @@ def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
         return response.content, "text for its content"
     if not isinstance(usage, Usage):
         return usage, "a Usage for its usage"
+    if response.finish not in FINISHES:
+        return response.finish, f"one of {', '.join(sorted(FINISHES))} for its finish"
+    if not isinstance(response.reasoning, str):
+        return response.reasoning, "text for its reasoning"
     for tokens in (
         usage.input_tokens,
         usage.output_tokens,

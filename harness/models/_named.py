@@ -20,7 +20,7 @@ import trio
 
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
 from harness.models._prices import VARIABLE, PriceTable, known_prices
@@ -72,7 +72,7 @@ class NamedModel(AsyncWithOnly):
         self,
         name: str,
         *,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         prices: PriceTable | str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(name, str) or not is_model_name(name):
@@ -80,7 +80,7 @@ class NamedModel(AsyncWithOnly):
                 f"{name!r} names no model; write {FORMS}"
             )
         self.name: str = name
-        self.limiter: Limiter | None = limiter
+        self.limiter: Limiter | JointLimiter | None = limiter
         self._table = known_prices(prices)
         self._uses: trio.lowlevel.RunVar[_Use] = trio.lowlevel.RunVar("harness.models.named")
         made = self._make()

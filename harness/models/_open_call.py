@@ -64,7 +64,7 @@ class OpenCall(AnswerStream):
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
             raise RuntimeError(
-                "the block of this stream was entered before; call model.stream() for each block"
+                "the block of this stream was already entered; call model.stream() for each block"
             )
         self._was_entered = True
         model = self._model

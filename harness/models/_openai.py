@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import openai
 
 from harness._arguments import says_near_options
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._batch_apis import OpenAIBatches
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
@@ -57,7 +57,7 @@ class OpenAIModel(SdkModel):
         base_url: str | None = None,
         api_key: str | None = None,
         api: Literal["chat", "responses"] = "chat",
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
         temperature: float | None = None,

@@ -17,14 +17,15 @@ from harness.models._dialect import (
     arguments_text,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     status_in,
     text,
     text_of_parts,
     tool_call,
+    with_own_ids,
 )
 from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
 from harness.models._schemas import enforceable, root_object
@@ -212,6 +213,7 @@ class _ChatReader(EventReader):
         self._calls: list[_Call] = []
         self._by_number: dict[object, _Call] = {}
         self._thoughts: dict[str, str] = {}
+        self._reasoning = ""
         self._details: list[dict[str, Any]] = []
         self._finish_reason: object = None
 
@@ -246,6 +248,8 @@ class _ChatReader(EventReader):
         for name in ("reasoning_content", "reasoning"):
             if piece := text(message, name):
                 self._thoughts[name] = self._thoughts.get(name, "") + piece
+        for part in entries(message, "content"):  # Mistral's, which needn't go back.
+            self._reasoning += text_of_parts(part, "thinking")
         for detail in entries(message, "reasoning_details"):
             self._take_detail(detail)
         self._refusal.append(text(message, "refusal"))
@@ -318,9 +322,11 @@ class _ChatReader(EventReader):
             )
             for place, call in enumerate(self._calls)
         ]
-        return response(
-            "".join(self._text) or "".join(self._refusal),
-            calls,
-            self.usage,
-            truncated=finish_reason == "length",
+        content, refusal = "".join(self._text), "".join(self._refusal)
+        return ModelResponse(
+            content or refusal,
+            tool_calls=with_own_ids(calls),
+            usage=self.usage,
+            finish="refusal" if refusal else finish_of(finish_reason, calls),
+            reasoning=next(iter(self._thoughts.values()), self._reasoning),
         )

@@ -14,10 +14,10 @@ from harness.models._dialect import (
     arguments_text,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     status_in,
     text,
     tool_call,
@@ -83,11 +83,13 @@ class OpenAIResponses:
                 calls.append(
                     tool_call(call_id, text(item, "name"), inner(item, "arguments"), len(calls))
                 )
-        return response(
-            "".join(pieces) or "".join(refusals),
-            calls,
-            _usage(inner(reply, "usage")),
-            truncated=inner(inner(reply, "incomplete_details"), "reason") == "max_output_tokens",
+        refusal = "".join(refusals)
+        reason = inner(inner(reply, "incomplete_details"), "reason") or status
+        return ModelResponse(
+            "".join(pieces) or refusal,
+            tool_calls=calls,
+            usage=_usage(inner(reply, "usage")),
+            finish="refusal" if refusal else finish_of(reason, calls),
         )
 
     def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:

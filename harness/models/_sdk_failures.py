@@ -18,6 +18,7 @@ from harness.errors import (
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
     ModelReplyError,
+    ModelRequestTooLargeError,
     ModelStatusError,
     ModelUnreachableError,
 )
@@ -123,10 +124,12 @@ class SdkFailures:
         self, status: int | None, headers: Mapping[str, str], body: object, *, during: bool
     ) -> ModelError:
         body = self._without_key(body)
-        heard = parse_rate_limit_headers(headers, status=status, body=body)
+        heard = parse_rate_limit_headers(headers, provider=self._provider, status=status, body=body)
         facts: dict[str, Any] = {"status_code": status, "headers": dict(headers), "body": body}
         said = "reported an error while it answered" if during else "answered with an error"
         what = f"{said}{'' if status is None else f', status {status}'}: {message_of(body)}"
+        if heard.too_large:
+            return self._error(ModelRequestTooLargeError, what, **facts)
         if heard.quota_exhausted:
             return self._error(
                 ModelQuotaExhaustedError, what, resets_after=heard.wait_seconds, **facts

@@ -23,16 +23,18 @@ from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import MissingApiKeyError, ModelNotOpenError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._batch_apis import BatchApi
 from harness.models._called import CalledModel
 from harness.models._clients import SharedClients
 from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
 from harness.models._events import EventDecoder, JsonDecoder
+from harness.models._grant import members_of
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
 from harness.models._sdk_failures import SdkFailures
+from harness.models._sending import hear_of_sending
 from harness.models._text_calls import HeldText, with_calls_of_text
 
 SelfT = TypeVar("SelfT", bound="SdkModel")
@@ -64,7 +66,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
         temperature: float | None = None,
@@ -131,7 +133,9 @@ class SdkModel(CalledModel, AsyncWithOnly):
                 f"model {self.name!r} is open already; open it once, around all that use it"
             )
         key = self._find_key()
-        concurrent = None if self.limiter is None else self.limiter.statistics().concurrent
+        limiters = () if self.limiter is None else members_of(self.limiter)
+        places = [limiter.statistics().concurrent for limiter in limiters]
+        concurrent = min((count for count in places if count is not None), default=None)
         self._failures = SdkFailures(self._sdk, model=self.name, provider=self._provider, key=key)
         with self._failures.translated():  # What is given may not be an address.
             self._clients = SharedClients(lambda: self._make_client(key), concurrent)
@@ -176,6 +180,9 @@ class SdkModel(CalledModel, AsyncWithOnly):
             base_url=self.base_url,
             max_retries=0,
             timeout=self._sdk.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+            http_client=self._sdk.DefaultAsyncHttpxClient(
+                event_hooks={"request": [hear_of_sending]}
+            ),
         )
 
     def _is_compatible(self) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._function import FunctionModel
 from harness.models._messages import ModelRequest, ModelResponse, ToolCall
 from harness.models._price import Price
@@ -15,7 +15,7 @@ REFERENCES_AT_MOST = 20
 """How many nested references of a schema are followed; it may refer to itself."""
 
 
-def simulated_model(limiter: Limiter | None) -> FunctionModel:
+def simulated_model(limiter: Limiter | JointLimiter | None) -> FunctionModel:
     """Return the model."""
     free = Price(input_usd_per_million_tokens=0, output_usd_per_million_tokens=0)
     return FunctionModel(simulated, limiter=limiter, price=free)

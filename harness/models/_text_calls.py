@@ -102,7 +102,12 @@ def with_calls_of_text(response: ModelResponse, request: ModelRequest) -> ModelR
     if not calls:
         return response
     # What comes before a mark is text to the user; the spaces between are not.
-    return attrs.evolve(response, content=content[:begin].rstrip(), tool_calls=with_own_ids(calls))
+    return attrs.evolve(
+        response,
+        content=content[:begin].rstrip(),
+        tool_calls=with_own_ids(calls),
+        finish="tool_calls" if response.finish == "stop" else response.finish,
+    )
 
 
 def _calls_in(text: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[ToolCall]:

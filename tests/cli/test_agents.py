@@ -189,7 +189,7 @@ def test_agents_that_tasks_are_handed_to_have_an_open_model_too(options: list[st
 def test_agent_out_of_turns_says_so_in_words() -> None:
     assert batch("endless", "--prompt", "text") == 1
     error = json.loads(Path("out.jsonl").read_text().splitlines()[0])["error"]
-    assert error.startswith("MaxTurnsError: agent 'endless' took all its turns")
+    assert error.startswith("MaxTurnsError: agent 'endless' used all its turns")
 
 
 def test_name_that_is_not_there_is_answered_with_the_agents(

@@ -229,6 +229,7 @@ async def test_waits_of_zero_are_stretched_from_the_second_on(
     assert len(called_at) <= 52
 
 
+@pytest.mark.slow
 async def test_waits_of_zero_end_after_six_hundred_seconds_in_all(
     autojump_clock: MockClock,
 ) -> None:

@@ -97,7 +97,7 @@ async def test_a_resumed_batch_equals_an_unbroken_one(
         resumed = await nightly(journal, body, tickets(6))
     assert facts(resumed) == facts(unbroken)
     assert sorted(body.ran) == [4, 5]
-    assert resumed[0].value == {"of": [0, "text 0"]}
+    assert resumed[0].value == {"of": (0, "text 0")}
     assert [one.seconds for one in resumed] == pytest.approx([1.0] * 6, abs=0.01)
     with (
         read_journal(journal_path) as broken,
@@ -369,7 +369,7 @@ def test_harness_batch_on_a_server(
     words += ["--output", "out.jsonl", "--journal"]
     assert main([*words, postgres_path, "--first", "2"]) == 0
     assert main([*words, postgres_path, "--overwrite"]) == 2
-    assert "has 2 items of this batch already (2 ok)" in capsys.readouterr().err
+    assert "already has 2 items of this batch (2 ok)" in capsys.readouterr().err
     assert main([*words, postgres_path, "--resume"]) == 0
     assert "3 items (2 of them from the journal)" in capsys.readouterr().err
     assert main(["journal", "show", postgres_path]) == 0
@@ -431,7 +431,7 @@ async def test_a_second_batch_without_a_name_is_refused(journal_path: str) -> No
     async with open_journal(journal_path) as journal:
         fan_out = partial(harness.fan_out, leaf, ["x"], journal=journal, key=str)
         await fan_out()
-        with pytest.raises(JournalError, match=r"worked on before in this block.*name='leaf'"):
+        with pytest.raises(JournalError, match=r"already worked on in this block.*name='leaf'"):
             await fan_out()
         assert (await fan_out(name="leaf")).complete
         assert (await fan_out(name="other")).complete

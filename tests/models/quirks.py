@@ -74,7 +74,7 @@ NOW = calls(ToolCall("a", "now"))
 
 def thought(call_id: str, server_fields: dict[str, Any]) -> ModelResponse:
     """Return a call with what the model thought before it."""
-    return calls(
+    made = calls(
         ToolCall(
             call_id,
             "weather",
@@ -82,6 +82,7 @@ def thought(call_id: str, server_fields: dict[str, Any]) -> ModelResponse:
             provider_state={"openai": {"thoughts": server_fields, "server": "SERVER"}},
         )
     )
+    return attrs.evolve(made, reasoning="Which city?")
 
 
 QUIRKS = (
@@ -199,7 +200,9 @@ QUIRKS = (
             **message(content="Yes.", reasoning_content="The user asks.", finish="stop"),
             "timings": {"cache_n": 7, "prompt_n": 10, "predicted_n": 29, "prompt_ms": 251.5},
         },
-        expected=ModelResponse("Yes.", usage=Usage(17, 29, cached_input_tokens=7)),
+        expected=ModelResponse(
+            "Yes.", usage=Usage(17, 29, cached_input_tokens=7), reasoning="The user asks."
+        ),
     ),
     Quirk(
         server="llama.cpp",
@@ -278,7 +281,9 @@ QUIRKS = (
             piece(content=[{"type": "text", "text": "I look."}]),
             piece(call("weather", OSLO, "a", 0), finish="tool_calls"),
         ),
-        expected=calls(ToolCall("a", "weather", OSLO), content="I look."),
+        expected=attrs.evolve(
+            calls(ToolCall("a", "weather", OSLO), content="I look."), reasoning="Hm."
+        ),
     ),
     Quirk(
         server="Mistral",
@@ -318,8 +323,12 @@ QUIRKS = (
             piece(call("weather", OSLO_TEXT, "a", 0), call("now", "[]", "b", 1)),
             piece(finish="tool_calls"),
         ),
-        expected=calls(
-            *thought("a", {"reasoning_content": "Which city?"}).tool_calls, ToolCall("b", "now")
+        expected=attrs.evolve(
+            thought("a", {"reasoning_content": "Which city?"}),
+            tool_calls=[
+                *thought("a", {"reasoning_content": "Which city?"}).tool_calls,
+                ToolCall("b", "now"),
+            ],
         ),
     ),
     Quirk(

@@ -102,7 +102,7 @@ async def test_a_reader_that_goes_settles_to_what_had_come(
             await go()
     assert limiter.statistics().in_flight == 0
     assert used(limiter) == 34 + 2
-    assert limiter.rests_until < trio.current_time(), "the provider did nothing wrong"
+    assert limiter._grants.rests_until < trio.current_time(), "the provider did nothing wrong"
 
 
 async def test_a_refusal_pauses_the_limiter_and_is_waited_out(autojump_clock: MockClock) -> None:
@@ -218,9 +218,9 @@ async def test_what_is_no_request_is_refused() -> None:
     chain = FallbackModel([(Limiter("a", concurrent=1), model)])
     history: Any = HELLO.messages
     for asked in (model, chain):
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             await asked.complete(history)
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             async with asked.stream(history):
                 raise AssertionError
 
@@ -233,7 +233,7 @@ async def test_a_failure_is_heard_by_the_limiter(autojump_clock: MockClock) -> N
 
     with pytest.raises(ModelStatusError):
         await FunctionModel(fail, limiter=limiter).complete(HELLO)
-    assert limiter.rests_until > trio.current_time()
+    assert limiter._grants.rests_until > trio.current_time()
 
 
 async def test_a_model_inside_a_reservation_of_its_own_limiter_is_refused(

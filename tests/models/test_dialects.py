@@ -21,6 +21,7 @@ from harness.models._dialect import (
     Dialect,
     ReportedError,
     UnreadableReply,
+    finish_of,
     tool_call,
 )
 from harness.models._events import EventDecoder, EventTooLargeError
@@ -162,7 +163,7 @@ def test_what_is_not_known_is_passed_over() -> None:
     assert AnthropicMessages().reader().take(begun) == ""
     assert OpenAIChat().reader().take(chunk(tool_calls=[{"index": [1]}])) == ""
     assert text == "yes"
-    assert whole == ModelResponse("yes")
+    assert whole == ModelResponse("yes", reasoning="I think")
 
 
 def test_text_in_parts_is_text() -> None:
@@ -181,20 +182,37 @@ def test_text_in_parts_is_text() -> None:
 def test_a_refusal_is_an_answer() -> None:
     assert read_stream(OpenAIChat(), [chunk(refusal="I must"), chunk("stop", refusal=" not")])[
         1
-    ] == ModelResponse("I must not")
+    ] == ModelResponse("I must not", finish="refusal")
     message = {"content": None, "refusal": "I must not"}
     whole = OpenAIChat().read({"choices": [{"message": message, "finish_reason": "stop"}]})
-    assert whole.content == "I must not"
+    assert (whole.content, whole.finish) == ("I must not", "refusal")
     parts = [{"type": "refusal", "refusal": "I must not"}]
     output = [{"type": "reasoning"}, {"type": "message", "content": parts}]
     assert OpenAIResponses().read({"status": "completed", "output": output}).content == "I must not"
-    with pytest.raises(UnreadableReply, match="refused to answer"):
-        AnthropicMessages().read({"content": [], "stop_reason": "refusal"})
+    silent = AnthropicMessages().read({"content": [], "stop_reason": "refusal"})
+    assert silent == ModelResponse(finish="refusal")
 
 
 def test_a_model_that_thought_up_all_its_output_is_told_from_an_empty_one() -> None:
-    with pytest.raises(UnreadableReply, match="larger max_output_tokens"):
-        OpenAIChat().read({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
+    for reason in ("length", "stop"):
+        message = {"message": {"content": ""}, "finish_reason": reason}
+        assert OpenAIChat().read({"choices": [message]}) == ModelResponse(finish=reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "calls", "finish"),
+    [
+        ("stop", 1, "tool_calls"),  # As Ollama ends calls of tools.
+        ("tool_calls", 0, "other"),
+        ("model_length", 0, "length"),
+        ("SAFETY", 0, "content_filter"),
+        ("pause_turn", 0, "other"),
+        (None, 0, "stop"),
+        (7, 1, "tool_calls"),
+    ],
+)
+def test_each_word_for_an_ending_means_one_of_six(reason: object, calls: int, finish: str) -> None:
+    assert finish_of(reason, [ToolCall("1", "t")] * calls) == finish
 
 
 @pytest.mark.parametrize(

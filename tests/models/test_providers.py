@@ -54,7 +54,7 @@ def answer(request: ProviderRequest) -> Answer | str:
     if request.prompt == "only tools":
         return Answer("", CALLS)
     if request.prompt == "cut short":
-        return Answer(TEXT, truncated=True)
+        return Answer(TEXT, finish="length")
     return TEXT if request.prompt == "weather" else request.prompt
 
 
@@ -74,7 +74,7 @@ async def test_text_tools_and_usage_come_whole_and_in_pieces(way: str) -> None:
     async with open_model(way, answer=answer) as (model, provider):
         for prompt, expected in [
             ("weather", ModelResponse(TEXT, usage=Usage(2, 11))),
-            ("cut short", ModelResponse(TEXT, usage=Usage(3, 11), truncated=True)),
+            ("cut short", ModelResponse(TEXT, usage=Usage(3, 11), finish="length")),
             (
                 "tools",
                 ModelResponse(TEXT, tool_calls=calls, usage=Usage(2, -(-(len(TEXT) + size) // 4))),

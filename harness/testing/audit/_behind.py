@@ -24,7 +24,7 @@ from harness.testing.audit._run_rules import LEFT_BEHIND, RUN_FAILED
 from harness.testing.audit._silence import silenced_lines, silences_in
 from harness.testing.objects import SharedState, Suspect, reach_from, suspects_of
 from harness.testing.schedules import run_schedule
-from harness.testing.schedules._run_schedule import refuse_inside_trio
+from harness.testing.schedules._run_schedule import refuse_inside_a_loop
 
 STEPS_AT_MOST = 1_000_000
 """Steps after which a run counts as endless."""
@@ -52,7 +52,7 @@ def audit_function(fn: Callable[[Any], Awaitable[Any]], inputs: Iterable[Any]) -
 def _audit(
     fn: Callable[[Any], Awaitable[Any]], inputs: list[Any], caller: FrameType
 ) -> list[Finding]:
-    refuse_inside_trio("audit_function")
+    refuse_inside_a_loop("audit_function")
     state = SharedState(reach_from(fn, inputs, caller))
     before = list(state.initial)
     findings: list[Finding] = []

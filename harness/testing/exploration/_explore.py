@@ -17,10 +17,19 @@ import trio
 from trio.testing import MockClock
 
 from harness._arguments import check_count
+from harness._outside_trio import in_asyncio
 from harness.errors import ScheduleError
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
-from harness.testing.schedules import Found, Schedule, ScheduleRun, find_schedule, run_schedule
+from harness.testing.schedules import (
+    Found,
+    Kind,
+    Schedule,
+    ScheduleRun,
+    find_schedule,
+    run_schedule,
+)
+from harness.testing.schedules._kinds import check_kind, kind_by_marker
 from harness.testing.schedules._thread import in_worker_thread
 
 P = ParamSpec("P")
@@ -38,6 +47,7 @@ class _Exploration:
     schedules: int = attrs.field(kw_only=True)
     seed: int = attrs.field(kw_only=True)
     schedule: Schedule | None = attrs.field(kw_only=True)
+    backend: Kind | None = attrs.field(kw_only=True)
 
 
 _override: ContextVar[Mapping[str, Any]] = ContextVar(
@@ -78,7 +88,7 @@ def explore_schedules(test: Test[P], /) -> Explored[P]: ...
 
 @overload
 def explore_schedules(
-    *, schedules: int = 500, seed: int = 0, schedule: str | None = None
+    *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
 ) -> Callable[[Test[P]], Explored[P]]: ...
 
 
@@ -89,18 +99,20 @@ def explore_schedules(
     schedules: int = 500,
     seed: int = 0,
     schedule: str | None = None,
+    backend: Kind | None = None,
 ) -> Callable[..., Any]:
     """Run an async test under many schedules, until it fails under one.
 
     Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
-    test stays an async test, for pytest-trio, for anyio's plugin, or for ``trio.run``. Each
-    schedule runs it again in a ``trio.run`` of its own, in a worker thread, on a virtual clock, and
-    with a copy of the caller's context. Between two checkpoints code runs undisturbed, as always.
+    test stays an async test, for pytest-trio, pytest-asyncio or anyio's plugin, for ``trio.run`` or
+    ``asyncio.run``. Each schedule runs it again in an event loop of its own, in a worker thread, on
+    a virtual clock, and with a copy of the caller's context. Between two checkpoints code runs
+    undisturbed, as always.
 
     An explored test had best make everything it uses in its own body. What else it reaches, in
     modules, classes, default arguments and fixtures, is put back before every schedule if possible;
     variables of the function around it are left alone, for its notes. A fixture's lock or nursery
-    belongs to another ``trio.run``, and the report says so. A `trio.testing.MockClock` is no
+    belongs to another event loop, and the report says so. A `trio.testing.MockClock` is no
     problem: each schedule gets its own instead.
 
     Args:
@@ -108,6 +120,8 @@ def explore_schedules(
       schedules: How many schedules to run at most. A small test has fewer.
       seed: The seed of the search. The same seed runs the same schedules.
       schedule: The replay string of a failure: only that schedule is run.
+      backend: ``"trio"`` or ``"asyncio"``; by default it is told from the test. See
+        ``docs/testing.md``.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
@@ -120,7 +134,7 @@ def explore_schedules(
     Cancellation: the running schedule is finished first; then no other is started.
     """
     check_count("explore_schedules(schedules=...)", schedules, advice="leave it out for 500")
-    return _decorator("explore_schedules", test, schedules, seed, schedule)
+    return _decorator("explore_schedules", test, schedules, seed, schedule, backend)
 
 
 @overload
@@ -129,7 +143,7 @@ def explore_arrivals(test: Test[P], /) -> Explored[P]: ...
 
 @overload
 def explore_arrivals(
-    *, orders: int = 500, seed: int = 0, schedule: str | None = None
+    *, orders: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
 ) -> Callable[[Test[P]], Explored[P]]: ...
 
 
@@ -140,6 +154,7 @@ def explore_arrivals(
     orders: int = 500,
     seed: int = 0,
     schedule: str | None = None,
+    backend: Kind | None = None,
 ) -> Callable[..., Any]:
     """Run an async test with the replies of models and tools arriving in many orders.
 
@@ -152,6 +167,7 @@ def explore_arrivals(
       orders: How many orders to run at most.
       seed: The seed of the search, if it can't try all orders.
       schedule: The replay string of a failure: only that order is run.
+      backend: ``"trio"`` or ``"asyncio"``, as for `explore_schedules`.
 
     Raises:
       ScheduleError: when the test fails, as for `explore_schedules`.
@@ -163,17 +179,25 @@ def explore_arrivals(
     Cancellation: the running order is finished first; then no other is started.
     """
     check_count("explore_arrivals(orders=...)", orders, advice="leave it out for 500")
-    return _decorator("explore_arrivals", test, orders, seed, schedule)
+    return _decorator("explore_arrivals", test, orders, seed, schedule, backend)
 
 
 def _decorator(
-    name: str, test: Test[...] | None, schedules: int, seed: int, schedule: str | None
+    name: str,
+    test: Test[...] | None,
+    schedules: int,
+    seed: int,
+    schedule: str | None,
+    backend: Kind | None,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed must be an int, not {seed!r}")
     replayed = None if schedule is None else Schedule.parse(schedule)
-    exploration = _Exploration(name, schedules=schedules, seed=seed, schedule=replayed)
+    kind = check_kind(f"{name}(backend=...)", backend)
+    exploration = _Exploration(
+        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind
+    )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
 
@@ -185,6 +209,8 @@ def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
     @functools.wraps(test)
     async def explored(*args: Any, **kwargs: Any) -> None:
         asked = attrs.evolve(exploration, **_override.get())
+        # Markers may stand above the decorator.
+        asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
 
         def explore(go_on: Callable[[], None]) -> None:
             _explore(test, args, kwargs, asked, go_on)
@@ -223,7 +249,7 @@ def _explore(
     state = state_of(test, [*args, *kwargs.values()])
     try:
         if asked.schedule is not None:
-            _replay(name, program, asked.schedule)
+            _replay(name, program, asked.schedule, asked.backend)
             return
         found = find_schedule(
             program,
@@ -233,6 +259,7 @@ def _explore(
             prepare=state.put_back,
             go_on=go_on,
             arrivals_only=asked.decorator == "explore_arrivals",
+            backend=asked.backend,
         )
         if isinstance(found, Found):
             state.put_back()
@@ -249,7 +276,9 @@ def _explore(
 
 
 def _own_clock(value: Any) -> Any:
-    return trio.lowlevel.current_clock() if isinstance(value, MockClock) else value
+    if not isinstance(value, MockClock) or in_asyncio():
+        return value
+    return trio.lowlevel.current_clock()
 
 
 def judge(run: ScheduleRun) -> BaseException | None:
@@ -266,9 +295,11 @@ def judge(run: ScheduleRun) -> BaseException | None:
     return error
 
 
-def _replay(name: str, program: Callable[[], Awaitable[None]], schedule: Schedule) -> None:
+def _replay(
+    name: str, program: Callable[[], Awaitable[None]], schedule: Schedule, backend: Kind | None
+) -> None:
     """Run one schedule."""
-    run = run_schedule(program, schedule)
+    run = run_schedule(program, schedule, backend=backend)
     error = judge(run)
     diverged = run.diverged_at
     if error is None and diverged is None:

@@ -10,7 +10,7 @@ from harness.testing._outcomes import ERROR_WORDS_AT_MOST
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_suspects
 from harness.testing.schedules import Found, ScheduleRun, run_schedule
-from harness.testing.schedules._other_loops import starts_trio, was_refused_by_trio
+from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by_loop
 
 
 def failure(
@@ -37,7 +37,9 @@ def failure(
     timeline = Timeline()
     locals_watch = LocalsWatch()
     again = in_a_thread_of_its_own(
-        lambda: run_schedule(program, schedule, observers=(timeline, locals_watch))
+        lambda: run_schedule(
+            program, schedule, observers=(timeline, locals_watch), backend=found.run.backend
+        )
     )
     suspects = local_suspects(locals_watch.accesses, [task.place for task in again.blocked])
     lines: list[str] = []
@@ -83,13 +85,17 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             f"task {task!r} mixes two event loops: something that was made outside the test "
             "(a nursery, an event, a lock, a channel) was used inside; make it in the test"
         )
-    if not run.strangers and was_refused_by_trio(error):
+    if not run.strangers and was_refused_by_loop(error):
         lines.append(
             "something that belongs to another event loop was used: an event, a lock or a channel "
             "that was made outside the test, or by another test; make it in the test"
         )
-    if starts_trio(error):
-        lines.append("the test is inside trio already: await the function, don't trio.run it")
+    if starts_a_loop(error):
+        lines.append(
+            f"the test is inside {run.backend} already: await the function, don't "
+            f"{run.backend}.run it"
+        )
+    lines += [f"nobody waited for this error: {words}" for words in run.unheard]
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")
     return lines

@@ -7,9 +7,9 @@ which order, and where each was when the next took over.
 from __future__ import annotations
 
 import attrs
-import trio
 
 from harness.runs._frames import describe_wait
+from harness.testing.schedules import Strand
 from harness.testing.schedules._blocked import told_apart
 from harness.testing.schedules._control import frames_of, is_cut_short
 
@@ -21,7 +21,7 @@ LINES_AT_MOST = 24
 class _Turn:
     """Consecutive steps of one task."""
 
-    task: trio.lowlevel.Task
+    task: Strand
     steps: int
     stands_in: str
 
@@ -33,7 +33,7 @@ class Timeline:
     _over: bool = attrs.field(default=False, init=False)
     _turns: list[_Turn] = attrs.field(factory=list[_Turn], init=False)
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Count a step."""
         self._over = is_cut_short(task)
         if self._over:
@@ -42,7 +42,7 @@ class Timeline:
             self._turns.append(_Turn(task, 0, ""))
         self._turns[-1].steps += 1
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Note where the task is."""
         if self._over:
             return

@@ -25,7 +25,8 @@ from harness.testing._outcomes import (
 from harness.testing.isolation._trials import Subject
 from harness.testing.schedules import Schedule, ScheduleRun
 from harness.testing.schedules._choosers import Uniform
-from harness.testing.schedules._other_loops import starts_trio, was_refused_by_trio
+from harness.testing.schedules._kinds import other_kind
+from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by_loop
 from harness.testing.schedules._search import Probe
 
 OTHER_ORDERS = 5
@@ -45,10 +46,22 @@ class AloneFindings:
     """What runs waited for that no schedule controls."""
 
 
-def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
+class AnotherKindError(Exception):
+    """The function is for another kind of loop than it was taken for."""
+
+
+def run_each_alone(
+    subject: Subject, seed: int, *, may_be_another_kind: bool = False
+) -> AloneFindings:
     """Fill in ``subject.alone``.
 
+    Args:
+      subject: What is run.
+      seed: What the orders of a run's own tasks are drawn from.
+      may_be_another_kind: Whether its kind is only a guess, which the first run may refute.
+
     Raises:
+      AnotherKindError: if it did.
       ScheduleError: if some run doesn't give the same each time, or never ends.
       TypeError: if the function isn't async.
       ValueError: if no input can be run at all, or outputs can't be compared.
@@ -63,11 +76,16 @@ def run_each_alone(subject: Subject, seed: int) -> AloneFindings:
             what = how.pop()
             program, run = subject.run((member,), what)
             uncontrolled |= run.uncontrolled
+            if may_be_another_kind and not subject.alone:
+                raised = [run.error, *(one.error for one in program.outcomes.values())]
+                if other_kind(subject.backend, raised):
+                    raise AnotherKindError
             _refuse_two_loops(subject, member, run)
             if run.error is not None:
                 raise ScheduleError(
-                    f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
-                    "to compare with: " + errors_in_words(run.error, at_most=ERROR_WORDS_AT_MOST)
+                    f"{_words(subject, member)} doesn't end even when run alone, so there is "
+                    "nothing to compare with: "
+                    + errors_in_words(run.error, at_most=ERROR_WORDS_AT_MOST)
                 ) from run.error
             outcome = program.outcomes[member]
             if first_time:
@@ -134,7 +152,7 @@ def _refuse_two_loops(subject: Subject, member: int, run: ScheduleRun) -> None:
         raise ScheduleError(
             f"{_words(subject, member)} uses something that belongs to the event loop around the "
             f"check: a nursery, an event, a lock or a channel (it woke or started "
-            f"{', '.join(map(repr, run.strangers))}). Each run is a trio.run of its own; make such "
+            f"{', '.join(map(repr, run.strangers))}). Each run has a loop of its own; make such "
             "things in the function that is checked"
         ) from run.error
 
@@ -154,11 +172,12 @@ def _refuse_only_errors(subject: Subject) -> None:
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         what_to_do = "give inputs that the function can take"
-        if starts_trio(errors[0]):
+        if starts_a_loop(errors[0]):
             what_to_do = (
-                "the function is run inside of trio already: let it await what it gives to trio.run"
+                f"the function is run inside of {subject.backend} already: let it await what it "
+                f"gives to {subject.backend}.run"
             )
-        if was_refused_by_trio(errors[0]):
+        if was_refused_by_loop(errors[0]):
             what_to_do = (
                 "it uses an event, a lock or a channel of the event loop around the check; make "
                 "such things in the function"

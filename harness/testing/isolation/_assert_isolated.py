@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
 from harness.testing._asked import asked, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
-from harness.testing.isolation._alone import AloneFindings, run_each_alone
+from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
     Candidate,
     Causes,
@@ -42,6 +42,8 @@ from harness.testing.isolation._trials import (
 )
 from harness.testing.isolation._watch import StepWatch
 from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
+from harness.testing.schedules import Kind
+from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -88,6 +90,7 @@ async def assert_isolated(
     shared: Mapping[str, Callable[[Any], object]] | Iterable[RunLocal[Any]] | None = None,
     equal: Equal | None = None,
     same_run: bool = False,
+    backend: Kind | None = None,
 ) -> Isolation:
     """Assert that each run gives the same alone, after others, and at once with others.
 
@@ -113,6 +116,8 @@ async def assert_isolated(
         each `RunLocal` that the calls of one run share on purpose.
       equal: A function of two outputs that is true if they are the same; by default ``==``.
       same_run: Whether to call the function inside one run, instead of in a run for each input.
+      backend: ``"trio"`` or ``"asyncio"``; by default it is told from the code and, if need be,
+        from its first wait.
 
     Returns:
       What was seen, including what runs leave behind without harm.
@@ -120,8 +125,8 @@ async def assert_isolated(
     Raises:
       ScheduleError: if runs are not isolated, or one isn't deterministic alone.
       TypeError: if an argument is of the wrong type, or ``agent_fn`` isn't an async function.
-      ValueError: if there are no inputs, outputs can't be compared, every run fails alone, or the
-        replay string or a path in ``shared`` fits nothing here.
+      ValueError: if there are no inputs, outputs can't be compared, every run fails alone, there
+        is no such backend, or the replay string or a path in ``shared`` fits nothing here.
 
     Checkpoint: always.
 
@@ -152,8 +157,9 @@ async def assert_isolated(
         checks = cast("Mapping[str, Callable[[Any], object]]", shared)
     elif shared is not None:
         meant = check_run_locals(shared)
+    kind = check_kind("assert_isolated(backend=...)", backend)
     caller = sys._getframe(1)
-    wanted_here = _Wanted(schedules, seed, trial, checks, meant, equal, same_run)
+    wanted_here = _Wanted(schedules, seed, trial, checks, meant, equal, same_run, kind)
 
     def work(go_on: Callable[[], None]) -> Isolation:
         return _check(agent_fn, given, wanted_here, caller, go_on)
@@ -172,6 +178,7 @@ class _Wanted:
     meant: Sequence[RunLocal[Any]]
     equal: Equal | None
     same_run: bool
+    backend: Kind | None
 
 
 def _check(
@@ -189,7 +196,7 @@ def _check(
         subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
         if wanted.same_run:
             subject = _inside_one_run(subject, wanted.meant)
-        alone = run_each_alone(subject, wanted.seed)
+        alone = _of_its_kind(subject, wanted.seed, wanted.backend)
         if wanted.trial is not None:
             return _replay(subject, wanted.trial, alone)
         found = _hunt(subject, wanted.schedules, wanted.seed, go_on)
@@ -207,6 +214,27 @@ def _check(
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
         state.put_back()
+
+
+def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindings:
+    """Run each input alone, as the function looks or, if its first wait shows another, as that."""
+    if fixed is not None:
+        subject.backend = fixed
+        return run_each_alone(subject, seed)
+    kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
+    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+        try:
+            return run_each_alone(subject, seed, may_be_another_kind=True)
+        except AnotherKindError:
+            subject.alone.clear()
+    subject.backend = kind
+    return run_each_alone(subject, seed)
+
+
+def _named_in_modules(subject: Subject) -> Iterator[Any]:
+    """Yield what the modules of the user's code that the function reaches have at their top."""
+    for names in subject.state.reached.namespaces().values():
+        yield from list(names.values())
 
 
 def _hunt(subject: Subject, schedules: int, seed: int, go_on: Callable[[], None]) -> Caught | int:

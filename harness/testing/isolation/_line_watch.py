@@ -11,11 +11,11 @@ from types import CellType, CodeType, FrameType
 from typing import Any
 
 import attrs
-import trio
 
 from harness.runs._frames import place
 from harness.testing.isolation._watch import member_of
 from harness.testing.objects import WHOLE, LineTrace, Spot, Suspect, Touch, touches
+from harness.testing.schedules import Strand
 
 
 @attrs.frozen(eq=False)
@@ -48,7 +48,7 @@ class LineWatch:
         """Take everything as it is now, as the state before the first step."""
         self._last = [suspect.part.take() for suspect in self._suspects]
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Start tracing, if the step is a run's."""
         self._member = member_of(task)
         if self._member is not None:
@@ -56,7 +56,7 @@ class LineWatch:
             self._last = [suspect.part.take() for suspect in self._suspects]
             self._trace.begin()
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Stop tracing."""
         if self._member is not None:
             self._trace.end()

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import trio
-
 from harness.testing.isolation._watch import member_of
 from harness.testing.objects import WHOLE, SharedState, Suspect
+from harness.testing.schedules import Strand
 
 
 class PrivateContents:
@@ -26,13 +25,13 @@ class PrivateContents:
         self._contents: dict[int, list[Any]] = {}
         self._loaded: int | None = None
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Swap in the contents of the run that goes on."""
         run = member_of(task)
         if run is not None:
             self.load(run)
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Do nothing: a run's contents stay until another run goes on."""
 
     def load(self, run: int) -> None:

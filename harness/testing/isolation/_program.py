@@ -5,17 +5,21 @@ Each input is a run of its own, in a task of its own. The program keeps how each
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import attrs
 import trio
 
 from harness.runs import Run, open_run, start_soon
+from harness.runs._current import current
 from harness.testing._outcomes import Outcome, returned
 from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import member
-from harness.testing.schedules import faultable
+from harness.testing.schedules import Kind, faultable
+from harness.testing.schedules._control import controlled
 
 AgentFunction = Callable[[Any], Awaitable[Any]]
 
@@ -44,7 +48,7 @@ class Program:
         if self.same_run is None:
             await self._all(None)
             return
-        async with open_run("calls") as run:
+        async with self._in_a_run("calls") as run:
             with self.same_run.holding(run):
                 await self._all(run)
         self.same_run.was_cancelled = run.status == "cancelled"
@@ -56,13 +60,19 @@ class Program:
     async def _all(self, run: Run | None) -> None:
         groups = [[index] for index in self.members] if self.in_turn else [self.members]
         for group in groups:
-            async with trio.open_nursery() as nursery:
-                for index in group:
-                    # A task inherits what is set when it starts, so its first step has it too.
-                    member.set(index)
-                    # The caller's run belongs to another `trio.run`: these tasks aren't part of it.
-                    start_soon(nursery, self._one, index, run=run, name=self.name_of(index))
-                member.set(None)
+            await self._at_once(group, run)
+
+    async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
+        async with trio.open_nursery() as nursery:
+            for index in group:
+                # A task inherits what is set when it starts, so its first step has it too.
+                member.set(index)
+                # The caller's run belongs to another `trio.run`: these tasks aren't part of it.
+                start_soon(nursery, self._one, index, run=run, name=self.name_of(index))
+            member.set(None)
+
+    def _in_a_run(self, name: str) -> AbstractAsyncContextManager[Run]:
+        return open_run(name)
 
     async def _one(self, index: int) -> None:
         try:
@@ -77,12 +87,12 @@ class Program:
             if self.same_run is not None:
                 self.outcomes[index] = returned(await self.agent(self.inputs[index]))
                 return
-            async with open_run(run_name(index)):
+            async with self._in_a_run(run_name(index)):
                 value = await self.agent(self.inputs[index])
                 self.outcomes[index] = returned(value)
         except Exception as error:
             self.outcomes[index] = Outcome("raised", error=error)
-        except trio.Cancelled:
+        except (trio.Cancelled, asyncio.CancelledError):
             self.outcomes.pop(index, None)
             raise
         else:
@@ -92,6 +102,36 @@ class Program:
     def name_of(self, index: int) -> str:
         """Return the name of the task on the input of this index."""
         return run_name(index) if self.same_run is None else call_name(index)
+
+
+class AsyncioProgram(Program):
+    """The same in asyncio, where a run owns only state."""
+
+    async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
+        # The caller's run belongs to another loop.
+        current.set(run)
+        async with asyncio.TaskGroup() as tasks:
+            for index in group:
+                member.set(index)
+                tasks.create_task(self._one(index), name=self.name_of(index))
+            member.set(None)
+
+    @asynccontextmanager
+    async def _in_a_run(self, name: str) -> AsyncIterator[Run]:
+        with open_run(name).plainly() as run:
+            yield run
+
+    async def _one(self, index: int) -> None:
+        try:
+            await super()._one(index)
+        except asyncio.CancelledError:
+            control = controlled.get()
+            if control is None or not control.cut_short:
+                self.outcomes[index] = Outcome("cancelled")  # By its own code.
+            raise
+
+
+PROGRAMS: Mapping[Kind, type[Program]] = {"trio": Program, "asyncio": AsyncioProgram}
 
 
 def run_name(index: int) -> str:

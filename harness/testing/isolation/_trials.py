@@ -14,11 +14,11 @@ import attrs
 
 from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._private import PrivateContents
-from harness.testing.isolation._program import AgentFunction, Program, call_name, run_name
+from harness.testing.isolation._program import PROGRAMS, AgentFunction, Program, call_name, run_name
 from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import OrderWatch, OutOfOrder
 from harness.testing.objects import SharedState, Suspect
-from harness.testing.schedules import Observer, Schedule, ScheduleRun, run_schedule
+from harness.testing.schedules import Kind, Observer, Schedule, ScheduleRun, run_schedule
 from harness.testing.schedules._run_schedule import run_probe
 from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._search import Probe
@@ -85,6 +85,7 @@ class Subject:
     state: SharedState
     comparison: Comparison
     checks: Mapping[str, Callable[[], object]]
+    backend: Kind = "trio"
     same_run: SameRun | None = None
     """What looks into the one run that all the calls are in; None if each has its own run."""
     meant: Sequence[Suspect] = ()
@@ -117,14 +118,20 @@ class Subject:
         in_turn: bool = False,
     ) -> tuple[Program, ScheduleRun]:
         """Run some of the inputs at once, or one after the other, from the state as it is."""
-        program = Program(self.agent, self.inputs, members, in_turn=in_turn, same_run=self.same_run)
+        program = PROGRAMS[self.backend](
+            self.agent, self.inputs, members, in_turn=in_turn, same_run=self.same_run
+        )
         self.state.begin_run()
         watching = tuple(observers)
         most_steps = STEPS_AT_MOST * (len(members) if in_turn else 1)
         if isinstance(how, Schedule):
-            run = run_schedule(program, how, observers=watching, most_steps=most_steps)
+            run = run_schedule(
+                program, how, observers=watching, most_steps=most_steps, backend=self.backend
+            )
         else:
-            run = run_probe(program, how, observers=watching, most_steps=most_steps)
+            run = run_probe(
+                program, how, observers=watching, most_steps=most_steps, backend=self.backend
+            )
         return program, run
 
     def judge(
@@ -209,7 +216,7 @@ def try_at_once(
 
 @attrs.frozen
 class InOrder:
-    """Some of the inputs one after the other: each in a ``trio.run`` of its own, or in one run."""
+    """Some of the inputs one after the other: each in a loop of its own, or in one run."""
 
     members: tuple[int, ...]
 
@@ -262,7 +269,7 @@ class InOrder:
 
 
 def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:
-    """Tell whether the last run is also wrong when all share one ``trio.run``.
+    """Tell whether the last run is also wrong when all share one loop.
 
     If not, it only met what belonged to a loop that had ended, such as a worker that the first run
     started for all: that isn't a leak from one run into another.
@@ -299,7 +306,7 @@ def trial_of(text: str, inputs: int) -> Trial:
         number.isdecimal() for number in numbers.split(",")
     ):
         raise ValueError(
-            f"{text!r} is no replay string of assert_isolated; one begins with '{AT_ONCE}:' or "
+            f"{text!r} is not a replay string of assert_isolated; one begins with '{AT_ONCE}:' or "
             f"'{IN_ORDER}:' and is printed by every failure"
         )
     members = tuple(int(number) - 1 for number in numbers.split(","))

@@ -11,18 +11,18 @@ from contextvars import ContextVar
 from typing import Any
 
 import attrs
-import trio
 
 from harness._words import error_in_words
 from harness.runs._frames import describe_wait
 from harness.testing.objects import Part, Suspect, suspects_of
+from harness.testing.schedules import Strand
 from harness.testing.schedules._control import frames_of
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
 """Which of the checked runs the code belongs to, as the index of its input."""
 
 
-def member_of(task: trio.lowlevel.Task) -> int | None:
+def member_of(task: Strand) -> int | None:
     """Return which of the runs a task belongs to, if any."""
     return task.context.get(member)
 
@@ -53,10 +53,10 @@ class StepWatch:
         """Take everything as it is now, as the state before the first step."""
         self._last = [part.take() for part in self._parts]
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Do nothing."""
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Compare everything with how it was after the previous step."""
         writes = list(self._changes())
         run = member_of(task)
@@ -70,7 +70,7 @@ class StepWatch:
             self._last[index] = now
 
 
-def _halt(task: trio.lowlevel.Task) -> str:
+def _halt(task: Strand) -> str:
     frames = frames_of(task)
     return describe_wait(frames) if frames else ""
 
@@ -94,10 +94,10 @@ class OrderWatch:
         self._checks = checks
         self._steps = 0
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Do nothing."""
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Run each check, until one says no."""
         run = member_of(task)
         if run is None or self.broken is not None:

@@ -8,6 +8,7 @@ states of the whole process, and through which names and functions code gets at 
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
 import contextvars
 import functools
@@ -605,6 +606,7 @@ KINDS = (
     Kind((contextvars.Context, contextvars.Token)),
     Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
+    Kind((asyncio.Future, asyncio.Handle, asyncio.AbstractEventLoop)),
 )
 """What is known; the first entry that fits counts. Other objects have at most attributes."""
 

@@ -10,6 +10,7 @@ This names suspects and proves nothing: a test makes its tasks share some object
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from types import FrameType
@@ -27,7 +28,8 @@ from harness.testing.objects._places import function_name, local_place
 from harness.testing.objects._reach import Reached
 from harness.testing.objects._shared_state import Suspect, suspects_of
 from harness.testing.objects._tracing import LineTrace
-from harness.testing.schedules._control import frames_of
+from harness.testing.schedules import Strand
+from harness.testing.schedules._control import frames_of, parent_of
 
 FRAMES_AT_MOST = 1_000
 """How many calls of the user's functions have their variables walked."""
@@ -41,6 +43,7 @@ STEPS_AT_MOST = 2_000
 _WAITED_ON = (
     *(trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter, trio.Condition),
     *(trio.Event, trio.lowlevel.ParkingLot),
+    *(asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Event, asyncio.Future),
 )
 
 
@@ -86,12 +89,12 @@ class LocalsWatch:
         self._waited_on: set[str] = set()
         self._steps = 0
         self._task = ""
-        self._names: dict[trio.lowlevel.Task, str] = {}
+        self._names: dict[Strand, str] = {}
         self._count: dict[str, int] = {}
         self._watching = False
         self._trace = LineTrace(self._note_writes, self._note_reads, self._enter)
 
-    def before_step(self, task: trio.lowlevel.Task) -> None:
+    def before_step(self, task: Strand) -> None:
         """Walk the variables that exist, and start tracing."""
         self._steps += 1
         self._watching = self._steps <= STEPS_AT_MOST
@@ -100,24 +103,24 @@ class LocalsWatch:
             self._walk(task)
             self._trace.begin()
 
-    def after_step(self, task: trio.lowlevel.Task) -> None:
+    def after_step(self, task: Strand) -> None:
         """Stop tracing, and walk the variables that have appeared."""
         if self._watching:
             self._trace.end()
             self._walk(task)
 
-    def _name_of(self, task: trio.lowlevel.Task) -> str:
+    def _name_of(self, task: Strand) -> str:
         """Return a name that tells this task from others of the same function."""
         name = self._names.get(task)
         if name is None:
-            plain = MAIN if _is_main(task) else function_name(task.name)
+            plain = MAIN if parent_of(task) is None else function_name(task.name)
             self._count[plain] = count = self._count.get(plain, 0) + 1
             name = self._names[task] = plain if count == 1 else f"{plain} #{count}"
         return name
 
     # Which objects there are -----------------------------------------------------------------
 
-    def _walk(self, task: trio.lowlevel.Task) -> None:
+    def _walk(self, task: Strand) -> None:
         # The test's own function first: an object is best known by the name it has there.
         for one in reversed(list(_with_parents(task))):
             for frame, _ in frames_of(one):
@@ -205,20 +208,11 @@ class LocalsWatch:
         )
 
 
-def _is_main(task: trio.lowlevel.Task) -> bool:
-    """Tell whether a task is the first of its `trio.run`."""
-    nursery = task.parent_nursery
-    return nursery is not None and nursery.parent_task.parent_nursery is None
-
-
-def _with_parents(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+def _with_parents(task: Strand | None) -> Iterator[Strand]:
     """Yield a task and those above it, up to the test's own."""
-    while True:
+    while task is not None:
         yield task
-        nursery = task.parent_nursery
-        if nursery is None or _is_main(task):
-            return
-        task = nursery.parent_task
+        task = parent_of(task)
 
 
 def local_suspects(

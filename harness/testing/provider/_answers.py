@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from harness.models import Finish
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class ProviderRequest(Mapping[str, Any]):
@@ -98,8 +100,9 @@ class Answer:
     output_tokens: int | None = attrs.field(default=None, kw_only=True)
     """The usage to report for the answer; ``None`` to count."""
 
-    truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it says it ended because the requested maximum was reached."""
+    finish: Finish | None = attrs.field(default=None, kw_only=True)
+    """How it says it ended, such as ``"length"`` for the requested maximum; ``None`` for an answer
+    that nobody cut short."""
 
 
 @attrs.frozen(kw_only=True)

@@ -298,7 +298,7 @@ class Core:
             tool_calls=calls,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            truncated=answer.truncated,
+            finish=answer.finish or ("tool_calls" if calls else "stop"),
         )
 
     def _charge_answer(self, admitted: Mapping[str, float], completion: Completion) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import attrs
 
+from harness.models import Finish
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._limits import LimitState, Refused
 from harness.testing.provider._tokens import count_characters, count_tokens
@@ -64,7 +65,7 @@ class Completion:
     tool_calls: Sequence[AnswerToolCall]
     input_tokens: int
     output_tokens: int
-    truncated: bool
+    finish: Finish
 
 
 @attrs.frozen(kw_only=True)

@@ -17,16 +17,18 @@ from harness.testing.schedules._faults import faultable, faulty
 from harness.testing.schedules._find import Found, NotFound, find_schedule
 from harness.testing.schedules._run_schedule import run_schedule
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._step_backend import Observer
+from harness.testing.schedules._strand import Kind, Observer, Strand
 
 __all__ = [
     "BlockedTask",
     "Fault",
     "Found",
+    "Kind",
     "NotFound",
     "Observer",
     "Schedule",
     "ScheduleRun",
+    "Strand",
     "arriving",
     "faultable",
     "faulty",

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 import outcome
-import trio
 
 from harness.testing.schedules._control import controlled
 
@@ -39,19 +38,19 @@ def arriving(
 
     @functools.wraps(fn)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        here = controlled.get()
-        if here is None:
+        control = controlled.get()
+        if control is None:
             return await fn(*args, **kwargs)
         answer = await outcome.acapture(fn, *args, **kwargs)
         if isinstance(answer, outcome.Error) and not isinstance(answer.error, Exception):
             return answer.unwrap()  # A cancel isn't a reply.
-        arrived = trio.Event()
-        reply = here.control.expect(name, arrived.set)
+        arrived = control.backend.signal()
+        reply = control.expect(name, arrived.set)
         try:
             await arrived.wait()
         finally:
-            if reply in here.control.pending:
-                here.control.pending.remove(reply)
+            if reply in control.pending:
+                control.pending.remove(reply)
         return answer.unwrap()
 
     return call

@@ -1,7 +1,6 @@
 """Say in words what the tasks of a program are waiting for.
 
-Used when all of them are waiting and nothing can wake them, or when they never stop. It also picks
-out the waits that end by themselves, for a worker thread or a socket, which no schedule controls.
+Used when all of them are waiting and nothing can wake them, or when they never stop.
 """
 
 from __future__ import annotations
@@ -9,19 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
-import trio
 
 from harness.runs._frames import describe_wait
 from harness.testing.schedules._control import Control
-
-_OUTSIDE = {
-    **dict.fromkeys(("to_thread_run_sync", "run_process"), "worker threads"),
-    # With no wish for real time it would have ended when everything waits; so it has one. Code that
-    # works in threads of its own holds a virtual clock still in this way.
-    "wait_all_tasks_blocked": "real time",
-    **dict.fromkeys(("wait_readable", "wait_writable", "_epoll_wait"), "sockets"),
-}
-"""Functions of trio whose wait ends when something outside of the loop does, and what that is."""
+from harness.testing.schedules._strand import Strand
 
 
 @attrs.frozen
@@ -49,29 +39,21 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
     first_step = {number: step for step, number in enumerate(dict.fromkeys(control.order))}
     never = len(first_step)
     names = told_apart(
-        sorted(control.numbers, key=lambda task: first_step.get(control.numbers[task], never))
+        sorted(control.numbers, key=lambda strand: first_step.get(control.numbers[strand], never))
     )
-    for task in control.live_tasks():
-        frames = control.frames(task)
-        if not frames or any(
-            frame.f_code.co_qualname == "NurseryManager.__aexit__" for frame, _ in frames
-        ):
+    for strand in control.live():
+        frames = control.frames(strand)
+        if not frames or control.backend.only_joins(strand, frames):
             continue
-        holder: str | None = None
-        for frame, _ in frames:
-            if frame.f_code.co_name in ("acquire", "acquire_on_behalf_of"):
-                held = frame.f_locals.get("self")
-                if isinstance(held, trio.Lock) and isinstance(
-                    owner := held.statistics().owner, trio.lowlevel.Task
-                ):
-                    holder = names.get(owner) or task_name(owner)
-        found.append(BlockedTask(names[task], describe_wait(frames), holder))
+        owner = control.backend.holder(strand, frames)
+        holder = None if owner is None else names.get(owner) or task_name(owner)
+        found.append(BlockedTask(names[strand], describe_wait(frames), holder))
     return found
 
 
-def told_apart(tasks: Iterable[trio.lowlevel.Task]) -> dict[trio.lowlevel.Task, str]:
+def told_apart(tasks: Iterable[Strand]) -> dict[Strand, str]:
     """Return a name for each task; those of the same name are numbered in the order given."""
-    names: dict[trio.lowlevel.Task, str] = {}
+    names: dict[Strand, str] = {}
     counts: dict[str, int] = {}
     for task in dict.fromkeys(tasks):
         name = task_name(task)
@@ -80,17 +62,6 @@ def told_apart(tasks: Iterable[trio.lowlevel.Task]) -> dict[trio.lowlevel.Task, 
     return names
 
 
-def task_name(task: trio.lowlevel.Task) -> str:
+def task_name(task: Strand) -> str:
     """Return a task's name as its author would say it: ``ask``, not ``app.main.<locals>.ask``."""
     return task.name.rpartition("<locals>.")[2]
-
-
-def waits_outside(control: Control) -> set[str]:
-    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
-    return {
-        _OUTSIDE[frame.f_code.co_name]
-        for task in control.live_tasks()
-        # The functions of trio that wait are within a few frames of the end.
-        for frame, _ in control.frames(task)[-4:]
-        if frame.f_code.co_name in _OUTSIDE
-    }

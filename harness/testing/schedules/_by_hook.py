@@ -28,7 +28,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from harness.testing.schedules._control import Control, GiveUp
-from harness.testing.schedules._step_backend import Session, StepBackend, Watchers
+from harness.testing.schedules._step_backend import Session, StepBackend
+from harness.testing.schedules._strand import Watchers
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ class HookSession(Session):
         if not ready:
             batch[:] = others
             return
-        chosen = control.pick(ready)
+        chosen: Any = control.pick(ready)
         if control.giving_up:
             if control.hopeless:
                 raise GiveUp
@@ -207,7 +208,7 @@ class _Random:
             runq = session.runner.runq
             batch[:] = dict.fromkeys([*before, *batch, *runq])
             runq.clear()
-            session.guests.fail(exc)
+            session.guests.ending.for_error(exc)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)

@@ -62,7 +62,8 @@ class TrampolineSession(Session):
             # To trio, parked tasks are blocked too, so it wakes too early those tasks that wait for
             # all others to block. They are held until all others really are blocked.
             eager = [task for task, for_quiet in self.parked.items() if not for_quiet]
-            chosen = self.control.pick(eager or list(self.parked))
+            chosen = self.control.pick(eager or self.parked)
+            assert isinstance(chosen, trio.lowlevel.Task)
             del self.parked[chosen]
             trio.lowlevel.reschedule(chosen)
 

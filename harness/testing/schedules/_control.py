@@ -1,13 +1,13 @@
-"""Decide at every step of a controlled run which task goes on, and record the decisions.
+"""Decide at every step of a controlled run which strand goes on, and record the decisions.
 
-A `Control` knows the tasks of one ``trio.run`` by number, in the order in which they were spawned;
-under control that order is the same in every run of a schedule. It is told which tasks could go on,
-asks its chooser, and returns one. How tasks are held back until then is a backend's business.
+A `Control` knows the strands of one program by number, in the order in which they were started;
+under control that order is the same in every run of a schedule. It is told which of them could go
+on, asks its chooser, and returns one. How the others are held back is a backend's business.
 
 Three rules take precedence over every chooser:
 
-- *Nobody starves.* A task passed over at `PATIENCE` decisions in a row goes first. Without that, a
-  program in which one task polls until another has done something would look like an endless loop
+- *Nobody starves.* A strand passed over at `PATIENCE` decisions in a row goes first. Without that,
+  a program in which one task polls until another has done something would look like an endless loop
   under a schedule that never switches.
 - *Faults strike in time.* The steps of each run are counted (see `Targets`), and whatever the
   schedule says goes wrong at one of them does.
@@ -17,21 +17,18 @@ livelock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import attrs
 
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._schedule import Marks, Schedule
+from harness.testing.schedules._strand import Strand, Strands, await_frames
 from harness.testing.schedules._targets import Targets
-
-if TYPE_CHECKING:
-    from trio.lowlevel import Task
-    from trio.testing import MockClock
 
 PATIENCE = 250
 """How many decisions in a row may pass over a task before it must go on."""
@@ -69,6 +66,7 @@ class HeldReply:
 class Control:
     """The decisions of one controlled run."""
 
+    backend: Strands
     chooser: Chooser
     most_steps: int
     on_too_many_steps: Callable[[Control], None]
@@ -80,9 +78,9 @@ class Control:
     plan: Schedule | None = None
     """The schedule being replayed, if any; its marks are compared along the way."""
 
-    numbers: dict[Task, int] = attrs.field(factory=dict, init=False)
-    coroutines: dict[Task, Any] = attrs.field(factory=dict, init=False)
-    """What the tasks run, if that isn't what trio thinks they run."""
+    numbers: dict[Strand, int] = attrs.field(factory=dict, init=False)
+    coroutines: dict[Strand, Any] = attrs.field(factory=dict, init=False)
+    """What the strands run, if that isn't what their loop thinks they run."""
 
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
@@ -121,25 +119,22 @@ class Control:
                 position += gap + 1
                 self._expected[position] = mark
 
-    # Tasks --------------------------------------------------------------------------------------
+    # Strands ------------------------------------------------------------------------------------
 
-    def admit(self, task: Task) -> None:
-        """Give a task its number. From now on it is under control."""
-        self.numbers[task] = len(self._codes)
-        code = getattr(task.coro, "cr_code", None)
-        name = code.co_qualname if code is not None else type(task.coro).__name__
-        # Not the task's own name, which may hold an address or a random id. And a hash that is the
-        # same in every process, unlike a str's.
-        self._codes.append(crc32(name.encode()) | 1)
+    def admit(self, strand: Strand) -> None:
+        """Give a strand its number. From now on it is under control."""
+        self.numbers[strand] = len(self._codes)
+        # A hash that is the same in every process, unlike a str's.
+        self._codes.append(crc32(self.backend.code_name(strand).encode()) | 1)
 
-    def live_tasks(self) -> list[Task]:
-        """Return the program's tasks that haven't ended."""
-        return [task for task in self.numbers if getattr(task.coro, "cr_frame", None) is not None]
+    def live(self) -> list[Strand]:
+        """Return the program's strands that haven't ended."""
+        return [strand for strand in self.numbers if self.backend.is_live(strand)]
 
-    def frames(self, task: Task) -> list[tuple[FrameType, int]]:
-        """Return the frames of a suspended task with their lines, outermost first."""
-        coro = self.coroutines.get(task)
-        return list(task.iter_await_frames() if coro is None else _await_frames(coro))
+    def frames(self, strand: Strand) -> Sequence[tuple[FrameType, int]]:
+        """Return the frames of a suspended strand with their lines, outermost first."""
+        coro = self.coroutines.get(strand)
+        return self.backend.frames(strand) if coro is None else list(await_frames(coro))
 
     @property
     def giving_up(self) -> bool:
@@ -153,33 +148,35 @@ class Control:
 
     # Decisions ----------------------------------------------------------------------------------
 
-    def pick(self, ready: Iterable[Task]) -> Task:
-        """Return which of the runnable tasks goes on.
+    def pick(self, ready: Iterable[Strand]) -> Strand:
+        """Return which of the strands that could go on does.
 
         Args:
-          ready: Tasks that were admitted, at least one, in any order.
+          ready: Strands that were admitted, at least one, in any order.
         """
         numbers = self.numbers
-        by_number = {numbers[task]: task for task in ready}
+        by_number = {numbers[strand]: strand for strand in ready}
         stepped = self.targets.stepped
         if stepped is not None:
             self.targets.note_wait(
-                goes_on=numbers[stepped[1]] in by_number, decisions=len(self.choices)
+                goes_on=numbers[stepped[1]] in by_number,
+                is_live=self.backend.is_live(stepped[1]),
+                decisions=len(self.choices),
             )
         if len(by_number) == 1:
-            ((number, task),) = by_number.items()
+            ((number, strand),) = by_number.items()
             self._passed_over_since.pop(number, None)
         else:
             number = self._decide(sorted(by_number))
-            task = by_number[number]
+            strand = by_number[number]
         self._last = number
         self.order.append(number)
         self.steps += 1
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
         if len(self.targets.by_number) > 1:
-            self.targets.count_step(task)
-        return task
+            self.targets.count_step(strand)
+        return strand
 
     def _decide(self, tasks: list[int]) -> int:
         decision = len(self.choices)
@@ -288,45 +285,30 @@ class Control:
         return attrs.evolve(schedule, marks=marks)
 
 
-@attrs.frozen(eq=False)
-class Controlled:
-    """The controlled program that the current code is part of."""
-
-    control: Control
-    clock: MockClock
-    """The clock of its ``trio.run``."""
+controlled: ContextVar[Control | None] = ContextVar("harness.testing.controlled", default=None)
+"""What controls the program that the current code is part of."""
 
 
-controlled: ContextVar[Controlled | None] = ContextVar("harness.testing.controlled", default=None)
-
-
-def frames_of(task: Task) -> list[tuple[FrameType, int]]:
-    """Return the frames of a suspended task of a controlled program; none if it has ended."""
-    if getattr(task.coro, "cr_frame", None) is None:
+def frames_of(strand: Strand) -> Sequence[tuple[FrameType, int]]:
+    """Return the frames of a suspended strand of a controlled program; none if it has ended."""
+    control = strand.context.get(controlled)
+    if control is None or not control.backend.is_live(strand):
         return []
-    here = task.context.get(controlled)
-    return list(task.iter_await_frames()) if here is None else here.control.frames(task)
+    return control.frames(strand)
 
 
-def is_cut_short(task: Task) -> bool:
-    """Return whether a task's controlled program is being ended."""
-    here = task.context.get(controlled)
-    return here is not None and here.control.cut_short
+def parent_of(strand: Strand) -> Strand | None:
+    """Return the strand that started one of a controlled program; None for its main one."""
+    control = strand.context.get(controlled)
+    return None if control is None else control.backend.parent(strand)
+
+
+def is_cut_short(strand: Strand) -> bool:
+    """Return whether a strand's controlled program is being ended."""
+    control = strand.context.get(controlled)
+    return control is not None and control.cut_short
 
 
 def _short(mixed: int) -> int:
     """Fold a hash into the 16 bits that a replay string shows."""
     return (mixed ^ mixed >> 16) & 0xFFFF
-
-
-def _await_frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames of a suspended coroutine, as `trio.lowlevel.Task.iter_await_frames` does."""
-    while awaitable is not None:
-        for prefix, following in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
-            frame = getattr(awaitable, f"{prefix}_frame", None)
-            if frame is not None:
-                yield frame, frame.f_lineno
-                awaitable = getattr(awaitable, following, None)
-                break
-        else:
-            return

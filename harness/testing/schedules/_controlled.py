@@ -1,25 +1,22 @@
-"""Run a program once with its steps under control, in a ``trio.run`` of its own."""
+"""Run a program once with its steps under control, in an event loop of its own."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from typing import Any
 
 import attrs
 import outcome
-import trio
-from trio.testing import MockClock
 
-from harness.errors import DeadlockError, LivelockError
 from harness.runs._yields import HeldBlocks, held_blocks
-from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, task_name
+from harness.testing.schedules._backend import Backend
+from harness.testing.schedules._blocked import BlockedTask, task_name
 from harness.testing.schedules._choosers import Chooser
-from harness.testing.schedules._control import Control, Controlled, controlled
-from harness.testing.schedules._idle import Idle
+from harness.testing.schedules._control import Control, controlled
+from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._step_backend import Guests, Observer, StepBackend
+from harness.testing.schedules._strand import Kind, Observer
 from harness.testing.schedules._targets import Targets, Wait
 
 
@@ -70,10 +67,16 @@ class ScheduleRun:
     """In a deadlock or livelock: what each task is waiting for."""
 
     strangers: tuple[str, ...]
-    """Tasks that mix this ``trio.run`` with another, by name."""
+    """Tasks that mix this loop with another, by name."""
 
     uncontrolled: frozenset[str]
     """What the program waited for that no schedule controls: worker threads, sockets."""
+
+    backend: Kind
+    """What kind of program it is: ``"trio"`` or ``"asyncio"``."""
+
+    unheard: tuple[str, ...]
+    """Under asyncio: errors that nobody waited for, which it would only have logged."""
 
     @property
     def error(self) -> BaseException | None:
@@ -81,36 +84,11 @@ class ScheduleRun:
         return self.outcome.error if isinstance(self.outcome, outcome.Error) else None
 
 
-@attrs.define(eq=False)
-class _Ending:
-    """Why a program was cut short, and the scope that does it."""
-
-    most_steps: int
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    too_many_steps: bool = False
-    busy: list[BlockedTask] = attrs.field(factory=list[BlockedTask])
-    """What was going on when it had made too many steps."""
-
-    error: BaseException | None = None
-
-    def for_steps(self, control: Control) -> None:
-        if not self.too_many_steps:
-            self.too_many_steps = True
-            self.busy = blocked_tasks(control)
-            control.cut_short = True
-            self.scope.cancel()
-
-    def for_error(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-        self.scope.cancel()
-
-
 def run_controlled(
     async_fn: Callable[[], Awaitable[Any]],
     chooser: Chooser,
     *,
-    backend: StepBackend,
+    backend: Backend,
     faults: tuple[Fault, ...] = (),
     plan: Schedule | None = None,
     observers: tuple[Observer, ...] = (),
@@ -122,23 +100,18 @@ def run_controlled(
     Args:
       async_fn: The program.
       chooser: Makes the decisions.
-      backend: How the decisions are enforced.
+      backend: What runs programs of this kind, and enforces the decisions.
       faults: What goes wrong.
       plan: The schedule being replayed, if any.
       observers: Look on between the steps.
       most_steps: How many steps make it a livelock.
       context: The context variables that the program starts with; by default a copy of ours.
     """
-    ending = _Ending(most_steps)
-    control = Control(chooser, most_steps, ending.for_steps, Targets(faults), plan)
-    guests = Guests(control, ending.for_error)
-    session = backend.session(control, guests, observers)
-    clock = MockClock()
-    idle = Idle(control, clock, ending.scope.cancel)
-    result: list[outcome.Outcome[Any]] = []
+    ending = Ending(most_steps)
+    control = Control(backend, chooser, most_steps, ending.for_steps, Targets(faults), plan)
 
     async def program() -> Any:
-        token = controlled.set(Controlled(control, clock))
+        token = controlled.set(control)
         held = held_blocks.set(HeldBlocks())
         try:
             return await async_fn()
@@ -146,79 +119,27 @@ def run_controlled(
             held_blocks.reset(held)
             controlled.reset(token)
 
-    async def drive() -> None:
-        # When the main task ends, trio cancels all system tasks. The program's own still have to be
-        # driven to their end then, so this one goes last.
-        with trio.CancelScope(shield=True) as scope:
-            idle.stop_driving = scope.cancel
-            await session.drive(idle)
-
-    async def main() -> None:
-        trio.lowlevel.spawn_system_task(drive, name="harness: drives a schedule")
-        with ending.scope:
-            result.append(await outcome.acapture(session.run_main, program))
-        idle.main_ended = True
-
-    # trio names the main task after the function it is given.
-    main.__module__ = getattr(async_fn, "__module__", None) or main.__module__
-    main.__qualname__ = getattr(async_fn, "__qualname__", None) or type(async_fn).__qualname__
-    try:
-        with session():
-            (context or copy_context()).run(
-                functools.partial(trio.run, main, clock=clock, instruments=session.instruments())
-            )
-    except trio.TrioInternalError as exc:
-        # A system task of the program failed, or was made to fail because it ignored its cancel.
-        result[:] = [outcome.Error(exc)]
+    program.__module__ = getattr(async_fn, "__module__", None) or program.__module__
+    program.__qualname__ = getattr(async_fn, "__qualname__", None) or type(async_fn).__qualname__
+    result = backend.run(program, control, ending, observers, context or copy_context())
+    targets = control.targets.by_number
     return ScheduleRun(
-        outcome=_what_came_of_it(result[0], ending, idle),
+        outcome=ending.judge(result),
         schedule=control.schedule(),
         steps=control.steps,
         order=tuple(control.order),
-        names=tuple(task_name(task) for task in control.numbers),
+        names=tuple(task_name(strand) for strand in control.numbers),
         choices=tuple(control.choices),
         widths=tuple(control.widths),
         picks=tuple(control.picks),
         arrivals=frozenset(control.arrivals),
         diverged_at=control.divergence(),
-        target_steps={number: target.steps for number, target in control.targets.by_number.items()},
-        target_calls={number: target.calls for number, target in control.targets.by_number.items()},
+        target_steps={number: target.steps for number, target in targets.items()},
+        target_calls={number: target.calls for number, target in targets.items()},
         waits=tuple(control.targets.waits),
-        blocked=tuple(idle.deadlocked or ending.busy),
-        strangers=tuple(dict.fromkeys(guests.strangers)),
-        uncontrolled=frozenset(idle.outside),
+        blocked=tuple(ending.deadlocked or ending.busy),
+        strangers=tuple(dict.fromkeys(ending.strangers)),
+        uncontrolled=frozenset(ending.outside),
+        backend=backend.kind,
+        unheard=tuple(dict.fromkeys(ending.unheard)),
     )
-
-
-def _what_came_of_it(
-    result: outcome.Outcome[Any], ending: _Ending, idle: Idle
-) -> outcome.Outcome[Any]:
-    """Return how the program ended, or why it didn't end by itself."""
-    raised = result.error if isinstance(result, outcome.Error) else None
-    if isinstance(raised, KeyboardInterrupt | SystemExit):
-        raise raised
-    if ending.error is not None:
-        return outcome.Error(ending.error)
-    error: DeadlockError | LivelockError
-    if idle.deadlocked is not None:
-        error = DeadlockError(
-            _in_lines("every task waits, and nothing can wake any", idle.deadlocked)
-        )
-    elif ending.too_many_steps:
-        error = LivelockError(
-            _in_lines(
-                f"the program had not ended after {ending.most_steps} steps; a task that polls "
-                "needs a sleep between two looks, as virtual time stands still while any task "
-                "can go on; a program that just does so much is better explored in a smaller form",
-                ending.busy,
-            )
-        )
-    else:
-        return result
-    # What it raised while being ended comes second, but isn't lost.
-    error.__context__ = raised if isinstance(raised, Exception) else None
-    return outcome.Error(error)
-
-
-def _in_lines(what: str, tasks: Sequence[BlockedTask]) -> str:
-    return "\n".join([what + ":", *(f"  {task}" for task in tasks)])

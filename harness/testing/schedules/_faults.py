@@ -17,6 +17,7 @@ import trio
 
 from harness.errors import InjectedFault
 from harness.testing.schedules._control import controlled
+from harness.testing.schedules._strand import Scope
 from harness.testing.schedules._targets import Target, target_of_task
 
 P = ParamSpec("P")
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def faultable(number: int) -> Iterator[trio.CancelScope]:
+def faultable(number: int) -> Iterator[Scope]:
     """Make the block a run that faults can strike by this number.
 
     Tasks started in the block belong to it. A cancel that strikes is caught here: the block is left
@@ -41,19 +42,20 @@ def faultable(number: int) -> Iterator[trio.CancelScope]:
     """
     if number < 1:
         raise ValueError(f"runs that faults can strike are numbered from 1, not {number}")
-    here = controlled.get()
-    with trio.CancelScope() as scope:
-        if here is None:
+    control = controlled.get()
+    if control is None:
+        with trio.CancelScope() as scope:
             yield scope
-            return
-        targets = here.control.targets
+        return
+    with control.backend.scope() as struck:
+        targets = control.targets
         if number in targets.by_number:
             raise ValueError(f"there was a run number {number} already; use each number once")
-        target = targets.by_number[number] = Target(number, scope.cancel)
+        target = targets.by_number[number] = Target(number, struck.cancel)
         token = target_of_task.set(target)
-        targets.count_step(trio.lowlevel.current_task())  # The one that is being made.
+        targets.count_step(control.backend.current())  # The one that is being made.
         try:
-            yield scope
+            yield struck
         finally:
             target_of_task.reset(token)
 
@@ -77,14 +79,14 @@ def faulty(
 
     @functools.wraps(fn)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        here = controlled.get()
-        if here is not None:
-            targets = here.control.targets
+        control = controlled.get()
+        if control is not None:
+            targets = control.targets
             for fault in targets.call(target_of_task.get() or targets.by_number[0]):
                 if fault.kind == "fail":
-                    await trio.lowlevel.checkpoint()
+                    await control.backend.sleep(0)
                     raise error()
-                await trio.sleep(delay_seconds)
+                await control.backend.sleep(delay_seconds)
         return await fn(*args, **kwargs)
 
     return call

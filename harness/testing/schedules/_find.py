@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import attrs
 
+from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import ScheduleRun
-from harness.testing.schedules._run_schedule import MOST_STEPS, refuse_inside_trio, run_probe
+from harness.testing.schedules._kinds import check_kind, probable_kind
+from harness.testing.schedules._run_schedule import (
+    MOST_STEPS,
+    of_its_kind,
+    refuse_inside_a_loop,
+    run_probe,
+)
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
-from harness.testing.schedules._step_backend import Observer
+from harness.testing.schedules._strand import Kind, Observer
 
 LEAST_STEPS = 10_000
 """The fewest steps that count as a livelock, however short the plain run was."""
@@ -60,6 +68,7 @@ def find_schedule(
     arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
+    backend: Kind | None = None,
 ) -> Found | NotFound:
     """Run a program under many schedules until it fails under one, and shrink that one.
 
@@ -76,24 +85,32 @@ def find_schedule(
       arrivals_only: Whether to vary only the order in which replies arrive (see `arriving`).
       observers: Look on between the steps.
       shrink: Whether to shrink the failing schedule.
+      backend: ``"trio"`` or ``"asyncio"``; by default it is told from the code. If only its first
+        wait tells, the program is begun twice.
 
     Returns:
       The failure, or what can be said without one.
 
     Raises:
-      ValueError: if ``schedules`` is less than 1.
-      RuntimeError: if this thread has an event loop, or trio can't be controlled.
+      ValueError: if ``schedules`` is less than 1, or there is no such backend.
+      RuntimeError: if this thread has an event loop, or its steps can't be controlled.
     """
     if schedules < 1:
         raise ValueError(f"schedules must be at least 1, not {schedules}")
-    refuse_inside_trio("find_schedule")
+    fixed = check_kind("find_schedule(backend=...)", backend)
+    refuse_inside_a_loop("find_schedule")
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
+    kind = fixed or probable_kind(async_fn)
+
     def run(probe: Probe) -> ScheduleRun:
+        return run_as(kind, probe)
+
+    def run_as(kind: Kind, probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
-        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps)
+        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps, backend=kind)
 
     search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None
@@ -103,7 +120,11 @@ def find_schedule(
             break
         if go_on is not None:
             go_on()
-        made = run(probe)
+        if schedules_run or fixed:
+            made = run(probe)
+        else:
+            made = of_its_kind(kind, partial(run_as, probe=Probe(Planned({}))))
+            kind = made.backend
         schedules_run += 1
         error = judged(made)
         if error is not None:

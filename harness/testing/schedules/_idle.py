@@ -11,7 +11,7 @@ passes for them, and the program's timeouts mustn't strike because of that.
 from __future__ import annotations
 
 import math
-import time
+import os
 from collections.abc import Callable
 
 import attrs
@@ -19,20 +19,26 @@ import outcome
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from harness.testing.schedules._blocked import BlockedTask, blocked_tasks, waits_outside
+from harness import asyncio_bridge
 from harness.testing.schedules._control import Control
-
-THREADS_MAX_SECONDS = 60.0
-"""Real seconds a program may wait for a worker thread with nothing else to do."""
-
-SOCKETS_MAX_SECONDS = 5.0
-"""The same for a socket, when nothing else can happen either."""
-
-SOCKETS_GLANCE_SECONDS = 0.05
-"""The same for a socket when the clock could move instead. A server waits forever; what comes over
-loopback comes at once."""
+from harness.testing.schedules._ending import Ending
+from harness.testing.schedules._outside import OutsideWaits
 
 _GLANCE_SECONDS = 0.002
+
+
+_OUTSIDE = {
+    **dict.fromkeys(("to_thread_run_sync", "run_process"), "worker threads"),
+    # With no wish for real time it would have ended when everything waits; so it has one. Code that
+    # works in threads of its own holds a virtual clock still in this way.
+    "wait_all_tasks_blocked": "real time",
+    **dict.fromkeys(("wait_readable", "wait_writable", "_epoll_wait"), "sockets"),
+}
+"""Functions of trio whose wait ends when something outside of the loop does, and what that is."""
+
+
+_BRIDGE = os.path.dirname(os.path.abspath(asyncio_bridge.__file__)) + os.sep
+"""Where the code is that waits for an asyncio loop in a thread of its own."""
 
 
 class Broken(BaseException):
@@ -41,33 +47,29 @@ class Broken(BaseException):
 
 @attrs.define(eq=False)
 class Idle:
-    """What to do when nothing can go on, and what that showed."""
+    """What to do when nothing can go on."""
 
     control: Control
     clock: MockClock
-    cut_short: Callable[[], None]
-    """Cancels the whole program."""
+    ending: Ending
 
     main_ended: bool = attrs.field(default=False, init=False)
     stop_driving: Callable[[], None] = attrs.field(default=lambda: None, init=False)
     """Ends the driver when nothing is left to drive."""
 
-    deadlocked: list[BlockedTask] | None = attrs.field(default=None, init=False)
-    outside: set[str] = attrs.field(factory=set[str], init=False)
-    """What the program waited for that no schedule controls."""
-
-    _waiting_since: float = attrs.field(default=0.0, init=False)
-    _steps: int = attrs.field(default=-1, init=False)
+    _outside_waits: OutsideWaits = attrs.field(factory=OutsideWaits, init=False)
 
     async def __call__(self) -> None:
         """Move the clock, wait for the outside, or end the program."""
-        if self.main_ended and not self.control.live_tasks():
+        if self.main_ended and not self.control.live():
             self.stop_driving()
             return
-        outside = waits_outside(self.control)
+        outside = _waits_outside(self.control)
         seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
-        if outside and self._may_wait(outside, clock_could_move=seconds < math.inf):
-            self.outside |= outside
+        if outside and self._outside_waits.may_wait(
+            self.control, outside, clock_could_move=seconds < math.inf
+        ):
+            self.ending.outside |= outside
             await wait_all_tasks_blocked(_GLANCE_SECONDS)
             return
         if self.control.deliver_one(time_could_pass=seconds < math.inf):
@@ -75,23 +77,21 @@ class Idle:
         if seconds < math.inf:
             self.clock.jump(max(seconds, 0.0))
             return
-        if self.deadlocked is None:
-            self.deadlocked = blocked_tasks(self.control)
-            self.control.cut_short = True
-            self.cut_short()
-        else:
-            # Already cancelled, and everything is waiting again: behind shields.
-            for task in self.control.live_tasks():
+        if not self.ending.for_deadlock(self.control):
+            for task in self.control.live():
+                assert isinstance(task, trio.lowlevel.Task)
                 if not task.child_nurseries:
                     trio.lowlevel.reschedule(task, outcome.Error(Broken()))
 
-    def _may_wait(self, outside: set[str], *, clock_could_move: bool) -> bool:
-        now = time.monotonic()
-        if self.control.steps != self._steps:
-            self._steps = self.control.steps
-            self._waiting_since = now
-        if outside & {"worker threads", "real time"}:
-            most_seconds = THREADS_MAX_SECONDS
-        else:
-            most_seconds = SOCKETS_GLANCE_SECONDS if clock_could_move else SOCKETS_MAX_SECONDS
-        return now - self._waiting_since < most_seconds
+
+def _waits_outside(control: Control) -> set[str]:
+    """Return what outside of the loop tasks wait for: ``"worker threads"``, ``"sockets"``, ...."""
+    found: set[str] = set()
+    for task in control.live():
+        # The functions of trio that wait are within a few frames of the end.
+        for frame, _ in control.frames(task)[-4:]:
+            if frame.f_code.co_name in _OUTSIDE:
+                found.add(_OUTSIDE[frame.f_code.co_name])
+            elif frame.f_code.co_filename.startswith(_BRIDGE):
+                found.add("worker threads")
+    return found

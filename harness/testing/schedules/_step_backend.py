@@ -1,21 +1,29 @@
-"""Define what controls the steps of a ``trio.run``: an interface with two implementations.
+"""Run trio programs with their steps under control: what two ways of doing that have in common.
 
-A *backend* makes a `Session` for each controlled run. Both control the same tasks: all but trio's
-own, including system tasks that the program starts.
+Each way has a `Session` for a controlled run. Both control the same tasks: all but trio's own,
+including system tasks that the program starts.
 """
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Protocol, TypeVar
+from contextvars import Context
+from functools import partial
+from types import FrameType
+from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
+import outcome
 import trio
+from trio.testing import MockClock
 
 from harness.testing.schedules._control import Control
+from harness.testing.schedules._ending import Ending
+from harness.testing.schedules._idle import Idle
+from harness.testing.schedules._strand import Observer, Strand, Watchers
 
 T = TypeVar("T")
 
@@ -23,32 +31,14 @@ _TRIO = os.path.dirname(os.path.abspath(trio.__file__)) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-class Observer(Protocol):
-    """What looks on between the steps of a controlled run.
-
-    Both methods are called outside any task, where nothing else runs; code between two checkpoints
-    can't be seen halfway. They mustn't block. What they raise ends the run with that error.
-    """
-
-    def before_step(self, task: trio.lowlevel.Task) -> None:
-        """Look at things right before a task goes on."""
-
-    def after_step(self, task: trio.lowlevel.Task) -> None:
-        """Look at things right after it has come to its next checkpoint, or ended."""
-
-
 @attrs.define(eq=False)
 class Guests:
     """Tells the program's tasks from trio's own, and from those of another ``trio.run``."""
 
     control: Control
-    fail: Callable[[BaseException], None]
-    """Ends the run with an error of ours or an observer's."""
-
+    ending: Ending
     root: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
     driver: Callable[..., object] | None = attrs.field(default=None, init=False)
-    strangers: list[str] = attrs.field(factory=list[str], init=False)
-    """Tasks that were started here in a nursery of another ``trio.run``, by name."""
 
     def begin(self) -> None:
         """Admit the calling task as the main one and, from now on, those that are spawned."""
@@ -67,38 +57,10 @@ class Guests:
             if code is None or code.co_filename.startswith((_TRIO, _OURS)):
                 return False
         elif parent not in self.control.numbers:
-            self.strangers.append(task.name)
+            # Started here in a nursery of another `trio.run`.
+            self.ending.strangers.append(task.name)
         self.control.admit(task)
         return True
-
-
-@attrs.define(eq=False)
-class Watchers:
-    """Calls observers around a step, and ends the run if one of them raises."""
-
-    observers: tuple[Observer, ...]
-    fail: Callable[[BaseException], None]
-    _inside: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
-
-    def before(self, task: trio.lowlevel.Task) -> None:
-        """Call every ``before_step``."""
-        self._inside = task
-        try:
-            for observer in self.observers:
-                observer.before_step(task)
-        except BaseException as exc:
-            self.fail(exc)
-
-    def after(self, task: trio.lowlevel.Task) -> None:
-        """Call every ``after_step``, unless the step began before there was control."""
-        if self._inside is not task:
-            return
-        self._inside = None
-        try:
-            for observer in self.observers:
-                observer.after_step(task)
-        except BaseException as exc:
-            self.fail(exc)
 
 
 @attrs.define(eq=False)
@@ -130,11 +92,109 @@ class Session(trio.abc.Instrument):
 
 
 class StepBackend:
-    """A way to control steps."""
+    """A way to control the steps of trio's tasks."""
 
+    kind: Final = "trio"
     name: ClassVar[str]
     session_class: ClassVar[type[Session]]
 
-    def session(self, control: Control, guests: Guests, observers: tuple[Observer, ...]) -> Session:
-        """Return the control of one run."""
-        return self.session_class(control, guests, Watchers(observers, guests.fail))
+    def run(
+        self,
+        program: Callable[[], Awaitable[Any]],
+        control: Control,
+        ending: Ending,
+        observers: tuple[Observer, ...],
+        context: Context,
+    ) -> outcome.Outcome[Any]:
+        """Run a program once in a ``trio.run`` of its own; see `Backend.run`."""
+        whole = trio.CancelScope()
+        ending.cancel = whole.cancel
+        guests = Guests(control, ending)
+        session = self.session_class(control, guests, Watchers(observers, ending.for_error))
+        clock = MockClock()
+        idle = Idle(control, clock, ending)
+        result: list[outcome.Outcome[Any]] = []
+
+        async def drive() -> None:
+            # When the main task ends, trio cancels all system tasks. The program's own still have
+            # to be driven to their end then, so this one goes last.
+            with trio.CancelScope(shield=True) as scope:
+                idle.stop_driving = scope.cancel
+                await session.drive(idle)
+
+        async def main() -> None:
+            trio.lowlevel.spawn_system_task(drive, name="harness: drives a schedule")
+            with whole:
+                result.append(await outcome.acapture(session.run_main, program))
+            idle.main_ended = True
+
+        # trio names the main task after the function it is given.
+        main.__module__, main.__qualname__ = program.__module__, program.__qualname__
+        try:
+            with session():
+                context.run(partial(trio.run, main, clock=clock, instruments=session.instruments()))
+        except trio.TrioInternalError as exc:
+            # A system task of the program failed, or was made to because it ignored its cancel.
+            return outcome.Error(exc)
+        return result[0]
+
+    def code_name(self, strand: Strand) -> str:
+        """Return the name of a task's function."""
+        coro = _task(strand).coro
+        code = getattr(coro, "cr_code", None)
+        return code.co_qualname if code is not None else type(coro).__name__
+
+    def is_live(self, strand: Strand) -> bool:
+        """Tell whether a task hasn't ended."""
+        return getattr(_task(strand).coro, "cr_frame", None) is not None
+
+    def frames(self, strand: Strand) -> list[tuple[FrameType, int]]:
+        """Return the frames of a suspended task."""
+        return list(_task(strand).iter_await_frames())
+
+    def parent(self, strand: Strand) -> trio.lowlevel.Task | None:
+        """Return the task whose nursery a task is in; None for the main one."""
+        nursery = _task(strand).parent_nursery
+        # Above the main task is the one that trio starts everything in.
+        if nursery is None or nursery.parent_task.parent_nursery is None:
+            return None
+        return nursery.parent_task
+
+    def only_joins(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> bool:
+        """Tell whether a task waits at the end of a nursery."""
+        return any(frame.f_code.co_qualname == "NurseryManager.__aexit__" for frame, _ in frames)
+
+    def holder(
+        self, strand: Strand, frames: Sequence[tuple[FrameType, int]]
+    ) -> trio.lowlevel.Task | None:
+        """Return the task that holds the lock being waited for."""
+        found = None
+        for frame, _ in frames:
+            if frame.f_code.co_name in ("acquire", "acquire_on_behalf_of"):
+                held = frame.f_locals.get("self")
+                if isinstance(held, trio.Lock) and isinstance(
+                    owner := held.statistics().owner, trio.lowlevel.Task
+                ):
+                    found = owner
+        return found
+
+    def current(self) -> trio.lowlevel.Task:
+        """Return the calling task."""
+        return trio.lowlevel.current_task()
+
+    def scope(self) -> trio.CancelScope:
+        """Return a cancel scope."""
+        return trio.CancelScope()
+
+    def signal(self) -> trio.Event:
+        """Return an event."""
+        return trio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on trio's clock."""
+        await trio.sleep(seconds)
+
+
+def _task(strand: Strand) -> trio.lowlevel.Task:
+    assert isinstance(strand, trio.lowlevel.Task)
+    return strand

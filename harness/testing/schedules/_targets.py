@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import attrs
 
 from harness.testing.schedules._schedule import Fault
-
-if TYPE_CHECKING:
-    from trio.lowlevel import Task
+from harness.testing.schedules._strand import Strand
 
 
 @attrs.define(eq=False)
@@ -25,7 +22,7 @@ class Target:
     number: int
     cancel: Callable[[], None]
     steps: int = 0
-    """Steps that its tasks have made."""
+    """Steps that its strands have made."""
 
     calls: int = 0
     """Calls it has made to functions that can be made to fail."""
@@ -60,7 +57,7 @@ class Targets:
         self.by_number = {0: Target(0, lambda: None)}
         self.waits: list[Wait] = []
         """The steps of targets after which they had to wait for others."""
-        self.stepped: tuple[Target, Task] | None = None
+        self.stepped: tuple[Target, Strand] | None = None
         """The target that made the last step, until it is known whether it has to wait now."""
         self._by_step: dict[tuple[int, int], list[Fault]] = {}
         self._by_call: dict[tuple[int, int], list[Fault]] = {}
@@ -69,13 +66,13 @@ class Targets:
             table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
             table.setdefault((fault.run, fault.at), []).append(fault)
 
-    def count_step(self, task: Task) -> None:
-        """Count a step for the run that a task belongs to, and strike if it is time."""
-        target = task.context.get(target_of_task)
+    def count_step(self, strand: Strand) -> None:
+        """Count a step for the run that a strand belongs to, and strike if it is time."""
+        target = strand.context.get(target_of_task)
         if target is None or self.by_number.get(target.number) is not target:
             return
         target.steps += 1
-        self.stepped = (target, task)
+        self.stepped = (target, strand)
         for fault in self._by_step.get((target.number, target.steps), ()):
             target.struck.append(fault)
             if fault.kind == "cancel_waking":
@@ -83,17 +80,18 @@ class Targets:
             else:
                 self._after_step.append(target)
 
-    def note_wait(self, *, goes_on: bool, decisions: int) -> None:
+    def note_wait(self, *, goes_on: bool, is_live: bool, decisions: int) -> None:
         """Record whether the target that made the last step has to wait now.
 
         Args:
-          goes_on: Whether its task could make another step at once.
+          goes_on: Whether its strand could make another step at once.
+          is_live: Whether its strand hasn't ended.
           decisions: How many decisions had been made by then.
         """
         assert self.stepped is not None
-        target, task = self.stepped
+        target, _ = self.stepped
         self.stepped = None
-        if not goes_on and getattr(task.coro, "cr_frame", None) is not None:
+        if not goes_on and is_live:
             self.waits.append(Wait(target.number, target.steps, decisions))
 
     def step_ended(self) -> None:

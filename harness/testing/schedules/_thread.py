@@ -15,6 +15,7 @@ from typing import TypeVar
 import trio
 
 from harness._clock_hold import ClockHold
+from harness.testing.schedules._kinds import surroundings
 
 T = TypeVar("T")
 
@@ -37,9 +38,9 @@ async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
     try:
         hold = ClockHold()
     except RuntimeError:
-        # Where asyncio runs the test, as anyio's plugin does by default; it cancels nothing.
-        return await asyncio.to_thread(_in_turn, work, lambda: None)
+        return await _from_asyncio(work)
     hold.begin()
+    token = surroundings.set("trio")
     try:
         return await trio.to_thread.run_sync(
             _in_turn,
@@ -48,7 +49,29 @@ async def in_worker_thread(work: Callable[[Callable[[], None]], T]) -> T:
             limiter=trio.CapacityLimiter(1),
         )
     finally:
+        surroundings.reset(token)
         hold.end()
+
+
+async def _from_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
+    cancelled = threading.Event()
+
+    def go_on() -> None:
+        if cancelled.is_set():
+            raise asyncio.CancelledError
+
+    token = surroundings.set("asyncio")
+    thread = asyncio.ensure_future(asyncio.to_thread(_in_turn, work, go_on))
+    surroundings.reset(token)
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        cancelled.set()
+        # asyncio would leave the thread alone, with what it is about to put back.
+        await asyncio.wait([thread])
+        if not thread.cancelled():
+            thread.exception()
+        raise
 
 
 def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None]) -> T:

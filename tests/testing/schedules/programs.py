@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import trio
 
-from harness.testing.schedules import ScheduleRun
+from harness.testing.schedules import Observer, ScheduleRun
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
 from harness.testing.schedules._schedule import Schedule
-from harness.testing.schedules._step_backend import Observer, StepBackend
+from harness.testing.schedules._step_backend import StepBackend
 from harness.testing.schedules._step_backends import BACKENDS
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from harness.testing import Schedule, run_schedule
-from harness.testing.schedules import _by_hook, _step_backends
+from harness.testing.schedules import Strand, _by_hook, _step_backends
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._step_backend import StepBackend
@@ -236,10 +236,10 @@ def test_an_observer_that_raises_ends_the_run_with_its_error(backend: StepBacken
     """It is called between steps, where an exception would end trio itself."""
 
     class Strict:
-        def before_step(self, task: trio.lowlevel.Task) -> None:
+        def before_step(self, task: Strand) -> None:
             pass
 
-        def after_step(self, task: trio.lowlevel.Task) -> None:
+        def after_step(self, task: Strand) -> None:
             if task.name == "b":
                 raise LookupError("no b, please")
 
@@ -252,10 +252,10 @@ def test_observers_see_each_step_of_the_program_once(backend: StepBackend) -> No
     seen: list[str] = []
 
     class Scribe:
-        def before_step(self, task: trio.lowlevel.Task) -> None:
+        def before_step(self, task: Strand) -> None:
             seen.append(f"{task.name}+")
 
-        def after_step(self, task: trio.lowlevel.Task) -> None:
+        def after_step(self, task: Strand) -> None:
             seen.append(f"{task.name}-")
 
     run_with(backend, lambda: letters("ab"), observers=(Scribe(),))

@@ -1,0 +1,32 @@
+"""Find the races that asyncio programs were reported for, and none in their corrections."""
+
+import os
+from functools import partial
+
+import pytest
+
+from harness.testing import Found, NotFound, find_schedule, run_schedule
+from tests.testing.exploration.asyncio_races import RACES, Race
+
+SEEDS = range(30 if os.environ.get("HARNESS_FULL") else 4)
+
+each_race = pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
+
+
+@each_race
+def test_a_race_is_found_from_every_seed(race: Race) -> None:
+    for seed in SEEDS:
+        found = find_schedule(partial(race, right=False), seed=seed)
+        assert isinstance(found, Found), f"not found from seed {seed}"
+        assert found.run.backend == "asyncio"
+        assert found.run.schedule.switches <= 3
+        again = run_schedule(partial(race, right=False), str(found.run.schedule))
+        assert again.diverged_at is None
+        assert repr(again.error) == repr(found.run.error)
+
+
+@each_race
+def test_its_correction_raises_no_alarm(race: Race) -> None:
+    for seed in SEEDS:
+        found = find_schedule(partial(race, right=True), seed=seed, schedules=300)
+        assert isinstance(found, NotFound), found.error
