@@ -203,9 +203,9 @@ class Grants:
             state.health.good += 1
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
-            if self._adaptive is not None:
+            if self.adaptive is not None:
                 # Whoever knows what was used has had an answer.
-                self._adaptive.record(status=200, in_use=self._in_flight)
+                self.adaptive.record(status=200, in_use=self.in_flight)
                 changed = True
         else:
             response = Response(status, headers, body)
