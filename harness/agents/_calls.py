@@ -21,6 +21,7 @@ from harness._words import repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
+from harness.agents._types import to_json_text
 from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
 from harness.runs import Run
@@ -270,7 +271,7 @@ def as_text(result: Any, tool: str) -> str:
     if isinstance(result, str):
         return result
     try:
-        return msgspec.json.encode(result).decode()
+        return to_json_text(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(
             f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "

@@ -44,6 +44,7 @@ from harness.models import (
     Model,
     ModelRequest,
     ModelResponse,
+    NamedModel,
     ToolCall,
     ToolDescription,
     Usage,
@@ -155,7 +156,12 @@ class Work:
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
-            await self._take_turns(run)
+            model = self._setup.model
+            if isinstance(model, NamedModel):
+                async with model:  # Open from the first turn to the last.
+                    await self._take_turns(run)
+            else:
+                await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)
         except BaseException as error:

@@ -10,6 +10,7 @@ import openai
 
 from harness._arguments import says_near_options
 from harness.limits import JointLimiter, Limiter
+from harness.models._batch_apis import OpenAIBatches
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
 from harness.models._price import Price
@@ -80,6 +81,9 @@ class OpenAIModel(SdkModel):
             enforce_schema=enforce_schema,
             options=options,
         )
+
+    def _batch_api(self) -> OpenAIBatches:
+        return OpenAIBatches("/v1/chat/completions" if self.api == "chat" else "/v1/responses")
 
     def _is_compatible(self) -> bool:
         host = urlsplit(str(self._open_clients().clients[0].base_url)).hostname or ""

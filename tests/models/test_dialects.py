@@ -19,7 +19,7 @@ from harness.errors import (
     ModelRequestError,
     ModelStatusError,
 )
-from harness.models import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models import Message, ModelRequest, ModelResponse, ToolCall, ToolDescription, Usage
 from harness.models import _events as events_module
 from harness.models._anthropic_messages import AnthropicMessages
 from harness.models._canonical import response_json, response_of_json
@@ -171,7 +171,7 @@ def test_what_is_not_known_is_passed_over() -> None:
     assert AnthropicMessages().reader().take(begun) == ""
     assert OpenAIChat().reader().take(chunk(tool_calls=[{"index": [1]}])) == ""
     assert text == "yes"
-    assert whole == ModelResponse("yes")
+    assert whole == ModelResponse("yes", reasoning="I think")
 
 
 def test_text_in_parts_is_text() -> None:
@@ -230,6 +230,11 @@ def test_each_word_for_an_ending_means_one_of_six(reason: object, calls: int, fi
         ({"a": 1}, ToolCall("i", "t", {"a": 1})),
         ("", ToolCall("i", "t")),
         (None, ToolCall("i", "t")),
+        ("null", ToolCall("i", "t")),
+        ("[]", ToolCall("i", "t")),
+        ([], ToolCall("i", "t")),
+        ('""', ToolCall("i", "t")),
+        (r'"{\"a\": 1}"', ToolCall("i", "t", {"a": 1})),
         ('{"a": ', ToolCall("i", "t", unreadable='{"a": ')),
         ("[1]", ToolCall("i", "t", unreadable="[1]")),
         ("[" * 100_000, ToolCall("i", "t", unreadable="[" * 100_000)),
@@ -339,6 +344,20 @@ def test_what_a_server_adds_to_a_call_is_sent_back() -> None:
         "function": {"name": "clock", "arguments": "{}"},
         **extra,
     }
+
+
+def test_the_beginning_of_a_request_is_marked_for_the_cache() -> None:
+    tool = ToolDescription("t", "A tool.", {"type": "object"})
+    history = [Message("system", "Be kind."), Message("user", "hi")]
+    settings = CallSettings(model="m", cache_prompts=True)
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = AnthropicMessages().body(ModelRequest(history, [tool]), settings)
+    assert body["system"] == [{"type": "text", "text": "Be kind.", **mark}]
+    assert body["messages"][-1]["content"] == [{"type": "text", "text": "hi", **mark}]
+    assert "cache_control" not in body["tools"][-1], "the mark after it is for both"
+    body = AnthropicMessages().body(ModelRequest(history[1:], [tool]), settings)
+    assert body["tools"][-1]["cache_control"] == mark["cache_control"]
+    assert "cache_control" not in str(AnthropicMessages().body(ModelRequest(history), SETTINGS))
 
 
 NUMBERS = st.none() | st.text() | st.floats() | st.integers() | st.lists(st.integers())
