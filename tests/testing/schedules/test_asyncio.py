@@ -495,7 +495,7 @@ def test_a_loop_beside_the_controlled_one_keeps_its_own_time_and_order() -> None
 
 def test_no_replay_diverges() -> None:
     """Half of them of programs that fail: threads, sets of tasks, timers and callbacks included."""
-    each = 22 if os.environ.get("HARNESS_FULL") else 5
+    each = 40 if os.environ.get("HARNESS_FULL") else 5
     replays = 0
     for race, right in itertools.product(RACES, (False, True)):
         program = partial(race, right=right)
