@@ -121,6 +121,17 @@ async def test_a_stream_gives_what_has_come_of_the_value(autojump_clock: MockClo
     assert stream.reply.output == Ticket("card is lost", 12)
 
 
+async def test_a_stream_gives_a_value_of_any_type_as_json(autojump_clock: MockClock) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    ticket = pydantic.create_model("Ticket", topic=(str, ...))
+    agent = Agent("a", model=ScriptedModel(['Here: {"topic": "card"}']), output_type=ticket)
+    async with agent.stream("go") as stream:
+        async for _ in stream:
+            pass
+    assert stream.reply.output.topic == "card"
+    assert stream.output_so_far == {"topic": "card"}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
