@@ -12,7 +12,7 @@ import attrs
 import msgspec
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -142,6 +142,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
+@example(["\\", "\\u0"], False)
 def test_what_has_come_grows_into_the_value(value: Any, spaced: bool) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1 if spaced else None)
 
