@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.fanout._hedge import Cancellable, Counted, Hedging, SideBySide
 from harness.fanout._job import Ended
@@ -124,22 +125,36 @@ class Attempts(Generic[JobT, AttemptT]):
         granted: Callable[[AttemptT], None] | None = None,
     ) -> Ended:
         """Make one attempt. With a limiter, it and its clock start at the grant."""
-        limiter = plan.limiter
-        if limiter is None:
+        if plan.limiter is None:
             job.attempts += 1
             return await self._enclosure.carry(attempt, self._function, item)
 
+        def begin() -> None:
+            job.attempts += 1
+            if plan.timeout is not None:
+                self._enclosure.allow(attempt, plan.timeout)
+            if granted is not None:
+                granted(attempt)
+
         async def call(item: Any) -> Any:
+            assert plan.limiter is not None
             tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
-            async with limiter.reserve(tokens=tokens):
-                job.attempts += 1
-                if plan.timeout is not None:
-                    self._enclosure.allow(attempt, plan.timeout)
-                if granted is not None:
-                    granted(attempt)
-                return await self._enclosure.call(self._function, item)
+            return await self._reserved(plan.limiter.reserve(tokens=tokens), begin, item)
 
         return await self._enclosure.carry(attempt, call, item)
+
+    @enable_ki_protection  # Or a Ctrl-C could come between the end of the block and its leaving.
+    async def _reserved(
+        self, reservation: AbstractAsyncContextManager[Any], begin: Callable[[], None], item: Any
+    ) -> Any:
+        async with reservation:
+            begin()
+            return await self._called(item)
+
+    @disable_ki_protection
+    async def _called(self, item: Any) -> Any:
+        """Call the user's function, which Ctrl-C can end."""
+        return await self._enclosure.call(self._function, item)
 
     async def _side_by_side(self, plan: Attempt, hedge: Hedge, job: JobT, item: Any) -> Ended:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""

@@ -27,6 +27,7 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.journal import backup_journal, edit_journal, open_journal, read_journal
+from harness.shared import open_once
 from tests.scale import scaled
 
 
@@ -467,6 +468,43 @@ async def test_no_key_is_used_for_two_items_after_a_restore(tmp_path: Path, seed
     after = await keys_of_items(tmp_path / "copy.db", items)
     assert after == before, "the effects that were had meanwhile are known by the same keys"
     assert len(set(after.values())) == len(items)
+
+
+@pytest.mark.parametrize("seed", range(scaled(5, full=100)))
+async def test_effects_in_flight_keep_their_keys_after_a_restore(tmp_path: Path, seed: int) -> None:
+    """The copy is made in the middle of an effect, beside seven others."""
+    draw = Random(seed)
+    items = [f"k{number}" for number in range(20)]
+    keys: dict[str, set[str]] = {}
+
+    async def session(path: Path, *, copy_at: int | None = None) -> int:
+        had = 0
+
+        async def work(item: str) -> None:
+            async def effect(key: str) -> None:
+                nonlocal had
+                number = had = had + 1
+                keys.setdefault(item, set()).add(key)
+                for _ in range(draw.randrange(4)):
+                    await trio.lowlevel.checkpoint()
+                if number == copy_at:
+                    backup_journal(path, tmp_path / "copy.db")
+
+            await once(f"mail {item}", effect)
+
+        async with (
+            open_journal(path) as journal,
+            open_once(journal=journal, on_unknown="retry") as once,
+        ):
+            draw.shuffle(items)
+            await harness.fan_out(work, items, key=str, journal=journal, name="b", limit=8)
+        return had
+
+    at = draw.randrange(1, 15)
+    assert await session(tmp_path / "run.db", copy_at=at) == 20
+    assert await session(tmp_path / "copy.db") >= 20 - at - 8
+    assert [len(given) for given in keys.values()] == [1] * 20, "another key for the same effect"
+    assert len({key for given in keys.values() for key in given}) == 20, "one key for two effects"
 
 
 async def test_retry_keeps_the_key_of_an_item_and_forget_makes_a_new_one(tmp_path: Path) -> None:
