@@ -432,6 +432,23 @@ class ModelStatusError(ModelError):
     """A provider answered a request with an error; see its `status_code`."""
 
 
+class ModelAccessError(ModelStatusError):
+    """A provider doesn't let this key do that: status 401 or 403. A retry can't help."""
+
+
+class ModelRequestError(ModelStatusError):
+    """A provider can't do what a request asks: status 400, 404, 413 or the like. Sent again, the
+    same request fails again."""
+
+
+class ContextWindowError(ModelRequestError):
+    """A request is longer than the model's context window, alone or with the output it allows."""
+
+
+class ContentFilterError(ModelRequestError):
+    """A provider's filter refused a request because of what is in it."""
+
+
 class ModelRateLimitedError(ModelStatusError, RateLimitedError):
     """A provider refused a model's request because too many were sent, or it has no capacity.
 
@@ -448,7 +465,7 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
         self.resets_after = resets_after
 
 
-class ModelRequestTooLargeError(ModelStatusError):
+class ModelRequestTooLargeError(ModelRequestError):
     """A provider refused a request that alone is above its limit; a retry can't help.
 
     Send less: a shorter history, a smaller ``max_output_tokens``, or several requests.

@@ -90,6 +90,7 @@ CORE = {
     "_pace",
     "_pickled_errors",
     "_root_errors",
+    "_too_large",
     "_tracebacks",
     "_words",
     "runs",
@@ -157,10 +158,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._carry"): (
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.models._sending"): "an agent listens; users' models only speak",
     ("agents", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
-    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
     ("agents", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("agents", "harness.runs._keys"): (
         "who carries out a tool call names the effects in it; as a public name it would let any "

@@ -82,7 +82,7 @@ def test_other_errors_are_as_they_were() -> None:
     with pytest.raises(TypeError, match="positional argument"):
         Kettle(1, 2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="missing"):
-        limits.Limiter()  # type: ignore[call-arg]
+        limits.ProviderPool()  # type: ignore[call-arg]
 
 
 def test_class_is_as_it_was() -> None:

@@ -23,7 +23,7 @@ from harness.asyncio_bridge import open_asyncio, run_asyncio
 from harness.fanin import resolve
 from harness.flow import Pipeline, Router
 from harness.journal import open_journal
-from harness.limits import AdaptiveCapacity, Limiter, ProviderPool
+from harness.limits import AdaptiveCapacity, JointLimiter, Limiter, ProviderPool
 from harness.models import (
     AnthropicModel,
     FallbackModel,
@@ -124,6 +124,7 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.limits.Limiter.reserve, adaptive": entering(
         lambda: Limiter("adaptive", concurrent=AdaptiveCapacity()).reserve()
     ),
+    "harness.limits.JointLimiter.reserve": entering(lambda: JointLimiter([limiter()]).reserve()),
     "harness.limits.ProviderPool.reserve": entering(lambda: ProviderPool([limiter()]).reserve()),
     "harness.shared.Counter.wait_for": lambda: Counter(0).wait_for(1),
     "harness.shared.Counter.wait_for, reached": lambda: Counter(1).wait_for(1),
@@ -176,7 +177,6 @@ NEED_NO_WORDS = {
     "harness.journal.Journal.fail": "needs the block of open_journal()",
     "harness.journal.Journal.intend": "needs the block of open_journal()",
     "harness.journal.Journal.open_batch": "needs the block of open_journal()",
-    "harness.limits.ProviderPool.admit": "is called by its reservations",
     "harness.models.Model.complete": "a protocol",
     "harness.models.Model.stream": "a protocol",
     "harness.policies.ReservingLimiter.reserve": "a protocol",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-import msgspec
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
@@ -20,8 +19,9 @@ from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
+from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
-from harness.models import Message, Model
+from harness.models import Message, Model, NamedModel
 from harness.runs import Run, current_run_or_none, open_run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
@@ -52,13 +52,14 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     Args:
       name: For people: the name of its runs. Need not be unique.
-      model: Who answers; see `harness.models`.
+      model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
       instructions: What the model is told first.
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
-      output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
-        such as ``list[str]``. The model is told, its answer is validated, and it is told what
-        doesn't fit. None for text.
+      output_type: What an answer must be: an attrs or msgspec class, a dataclass, a pydantic model,
+        or a plain type such as ``list[str]``. The model is told, its answer is validated, and it is
+        told what doesn't fit. None for text.
       output_check: Called with each answer, plain or async; a ``ValueError`` tells the model what
         won't do, as if the answer didn't fit. None for no check beyond `output_type`.
       output_repairs: How often the model is told that its answer doesn't fit, and gives another.
@@ -112,7 +113,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[str, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -126,7 +127,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[OtherT, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -140,7 +141,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[Any, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -153,7 +154,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self,
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
@@ -167,6 +168,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
             raise ValueError("Agent() takes a readable name, not ''")
+        if isinstance(model, str):
+            model = NamedModel(model)
         if isinstance(model, type):
             raise TypeError(
                 f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"
@@ -324,7 +327,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         reply = await self._run(item)
         around = current_run_or_none()
-        if around is not None and not reply.complete:
+        if around is not None and reply.finish in ("tool_calls", "other"):  # No answer yet.
             words = around._stop_words(shielded_from())
             if words is not None:
                 error = cancelled_error(around, reply)
@@ -336,7 +339,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """Return an agent like this one except for its model.
 
         Args:
-          model: Who answers; see `harness.models`.
+          model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
 
         Raises:
           TypeError: if ``model`` isn't a model.
@@ -374,7 +378,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if something in it has no JSON form.
         """
-        return msgspec.to_builtins(output, str_keys=True)
+        return to_json(output)
 
     def batch_settings(self) -> dict[str, Any]:
         """Return what decides its answers, as plain data: a journal compares it on resuming.
@@ -418,7 +422,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         if "reply" not in plain:
             return plain["value"]
-        return reply_from_json(plain["reply"], self.output_type)
+        return reply_from_json(plain["reply"], self._setup.output)
 
     def as_tool(self, *, private: bool = False) -> Tool:
         """Return a tool that hands a task to this agent, for the ``tools`` of another.

@@ -16,11 +16,12 @@ import msgspec
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from harness._root_errors import budget_refusals
-from harness._words import error_in_words, repr_of
+from harness._root_errors import budget_refusals, roots_in_words
+from harness._words import repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
+from harness.agents._types import to_json_text
 from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
 from harness.runs import Run
@@ -96,9 +97,11 @@ async def call_tools(
     finally:
         turn.nursery = None
         history.extend(turn.results())
-    for error in turn.errors:
-        if error is not None:
-            raise error
+    failed = [error for error in turn.errors if error is not None]
+    for other in failed[1:]:
+        try_note(failed[0], f"another tool failed too: {roots_in_words(other)}")
+    if failed:
+        raise failed[0]
 
 
 def _in_words(calls: Sequence[ToolCall]) -> str:
@@ -218,7 +221,7 @@ class _Turn:
             self.answer(number, f"the arguments don't fit: {error}", False)
             return
         try_note(error, f"in tool {tool.name!r} of run {self.run.path}")
-        words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
+        words = roots_in_words(error, at_most=ERROR_WORDS_AT_MOST)
         self.answer(number, f"the tool failed: {words}", False)
         if tool.on_error == "run" or self.is_over_budget(error):
             # harness: shared (a turn belongs to one run, and each call has its own number)
@@ -268,7 +271,7 @@ def as_text(result: Any, tool: str) -> str:
     if isinstance(result, str):
         return result
     try:
-        return msgspec.json.encode(result).decode()
+        return to_json_text(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(
             f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "

@@ -7,10 +7,9 @@ enforce one. Its answer is validated here in any case.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -18,7 +17,8 @@ import msgspec
 
 from harness._words import error_in_words
 from harness.agents._json_in_text import Found, find_values, values_in_words
-from harness.agents._signatures import schema_of, why_not
+from harness.agents._signatures import why_not
+from harness.agents._types import JsonType, read_type
 
 
 class OutputMisfit(Exception):
@@ -32,11 +32,7 @@ class OutputType:
     schema: dict[str, Any]
     """The JSON schema of the type."""
 
-    _read: Callable[[str], Any]
-    """Makes a value of JSON text that fits the type exactly."""
-
-    _convert: Callable[[Any], Any]
-    """Makes one of JSON values that a person would say fit, such as ``"3"`` for a number."""
+    _type: JsonType
 
     @property
     def instructions(self) -> str:
@@ -47,6 +43,10 @@ class OutputType:
             f"JSON schema: {schema}"
         )
 
+    def convert(self, plain: Any) -> Any:
+        """Return the value that JSON holds, as `Agent.output_as_json` gave it."""
+        return self._type.convert(plain)
+
     def parse(self, text: str) -> tuple[Any, str]:
         """Return the value that the answer holds, and what the model thought aloud before it.
 
@@ -56,7 +56,7 @@ class OutputType:
           OutputMisfit: if none fits.
         """
         try:
-            return self._read(text), ""
+            return self._type.decode(text), ""
         except Exception as error:  # From JSON that is none, or a check of the type itself.
             misfit = error
         found = find_values(text)
@@ -74,10 +74,10 @@ class OutputType:
 
     def _fit(self, value: str) -> Any:
         try:
-            return self._read(value)
+            return self._type.decode(value)
         except Exception:
             with contextlib.suppress(Exception):
-                return self._convert(json.loads(value))
+                return self._type.convert_loosely(json.loads(value))
             raise
 
     def _less_likely(self, found: Found) -> Iterator[str]:
@@ -134,13 +134,11 @@ def read_output_type(output_type: Any) -> OutputType | None:
     if output_type is None or output_type is str:
         return None
     try:
-        return OutputType(
-            schema_of(output_type),
-            msgspec.json.Decoder(output_type).decode,
-            functools.partial(msgspec.convert, type=output_type, strict=False),
-        )
+        read = read_type(output_type)
+        return OutputType(read.schema, read)
     except TypeError as error:
         raise TypeError(
             f"Agent(output_type=...) can't make {output_type!r} out of JSON: {why_not(error)}; "
-            "give a plain type such as list[str], or a dataclass, attrs or msgspec class of such"
+            "give a plain type such as list[str], a dataclass, attrs or msgspec class of such, or "
+            "a pydantic model"
         ) from error

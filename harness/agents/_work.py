@@ -19,6 +19,7 @@ import trio
 from trio.lowlevel import disable_ki_protection
 
 from harness._error_copies import own_copy
+from harness._root_errors import roots_in_words
 from harness._words import error_in_words, repr_of
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
@@ -44,6 +45,7 @@ from harness.models import (
     Model,
     ModelRequest,
     ModelResponse,
+    NamedModel,
     ToolCall,
     ToolDescription,
     Usage,
@@ -156,7 +158,12 @@ class Work:
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
-            await self._take_turns(run)
+            model = self._setup.model
+            if isinstance(model, NamedModel):
+                async with model:  # Open from the first turn to the last.
+                    await self._take_turns(run)
+            else:
+                await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)
         except BaseException as error:
@@ -407,7 +414,7 @@ class Work:
         if is_only_cancelled(error):
             run.emit_nowait(RunEnded("cancelled"))
         else:
-            run.emit_nowait(RunEnded(status_of(error, run), error_in_words(error)))
+            run.emit_nowait(RunEnded(status_of(error, run), roots_in_words(error)))
 
 
 _work: RunLocal[Work | None] = RunLocal(lambda: None, name="the work of an agent")

@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     fields = _fields_of(value)
     if fields is None or not _has_only_text_keys(fields):
-        raise TypeError(f"a {type(value).__name__} has no form in JSON")
+        raise TypeError(f"a {type(value).__name__} can't be written as JSON")
     return fields
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -9,6 +10,7 @@ from typing import Literal, TypeAlias
 import attrs
 import click
 
+from harness import models
 from harness._budget import Budget
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
@@ -22,7 +24,6 @@ from harness.policies import Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
-_MODEL = re.compile(r"(sim|(openai|anthropic|local):(?s:.+))\Z")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
@@ -177,7 +178,7 @@ class BatchOptions:
             _FOR_AGENTS,
             _refused(
                 lambda options, facts: (
-                    facts.is_agent is True and not _MODEL.match(f"{options.model}")
+                    facts.is_agent is True and not models.is_model_name(f"{options.model}")
                 ),
                 "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
                 "or sim",
@@ -187,13 +188,26 @@ class BatchOptions:
                     options.budget_usd is not None
                     and facts.is_agent is True
                     and f"{options.model}".startswith(("openai:", "anthropic:"))
+                    and not (options.prices or os.environ.get("HARNESS_PRICES"))
                 ),
                 "--budget-usd can't be kept with {option} {value}, whose price nobody knows; use "
-                "--budget-tokens, or leave out --model and give the agent's own model "
-                "price=Price(...)",
+                "--budget-tokens, add --prices FILE, or leave out --model and give the agent's "
+                "own model price=Price(...)",
             ),
         ],
         is_setting=True,
+    )
+    prices: str | None = option(
+        "For --model: what models cost, in a table that says of which day it is. By default the "
+        "file that HARNESS_PRICES names; a model that isn't in it has no price.",
+        "FILE",
+        refusals=[
+            _refused(
+                lambda options, facts: options.model is None,
+                "{option} {value} is for --model, and an agent's own model has its own price; "
+                "leave it out, or add --model",
+            )
+        ],
     )
     timeout: float | None = option(
         "Give each attempt that long.",

@@ -73,8 +73,8 @@ def check_values(target: Target, text: str) -> None:
     refused = ValueTypes().add_returned(target)
     if refused is not None:
         raise InputError(
-            f"{text} is annotated to return {refused}, which has no form in JSON; return plain "
-            "data, a dataclass or the like"
+            f"{text} is annotated to return {refused}, which can't be written as JSON; return "
+            "plain data, a dataclass or the like"
         )
 
 

@@ -14,7 +14,8 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overloa
 import attrs
 from outcome import Error, Outcome, Value
 
-from harness._words import error_in_words, repr_of
+from harness._root_errors import roots_in_words
+from harness._words import repr_of
 from harness.errors import FanOutError
 from harness.fanout._drop import DROP
 from harness.runs import RunStatus
@@ -430,5 +431,5 @@ def fan_out_error(
     message = what
     if failures:
         gap, error = failures[0]
-        message += f"; the first is item {repr_of(gap.key)}: {error_in_words(error)}"
+        message += f"; the first is item {repr_of(gap.key)}: {roots_in_words(error)}"
     return FanOutError(message, [*(error for _, error in failures), *others], results)

@@ -126,7 +126,7 @@ class Values:
             return [self.plain(one) for one in value]
         if isinstance(value, str | int | float):
             return value
-        raise TypeError(f"it is or has {_a(cls)}, which has no form in JSON")
+        raise TypeError(f"it is or has {_a(cls)}, which can't be written as JSON")
 
     def _learn(self, cls: type) -> None:
         """Take note of a class that only a value tells of: the next session won't know it."""

@@ -290,7 +290,7 @@ class Limiter:
         if concurrent is not None:
             if grants.adaptive is not None:
                 raise ValueError(
-                    f"the number of places of limiter {self.name!r} is adaptive and finds itself; "
+                    f"the places of limiter {self.name!r} are adaptive and adjust themselves; "
                     "make the limiter with concurrent=<a number> to change that"
                 )
             places = checked_count("concurrent", concurrent)

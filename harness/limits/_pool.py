@@ -39,7 +39,7 @@ from harness.limits._turnstile import Turnstile, Waiter
 class _Several(ABC):
     """What waits for several limiters at once has in common."""
 
-    awaited = "all of several limiters"
+    _awaited = "all of several limiters"
     """What a dump says a waiting task waits for."""
 
     def __init__(self, limiters: Sequence[Limiter]) -> None:
@@ -108,7 +108,7 @@ class _Several(ABC):
         """How many tasks wait in the pool's line."""
         return self._turnstile.line.count
 
-    async def admit(self, asked: SeveralReservation) -> Reservation:
+    async def _admit(self, asked: SeveralReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
         refuse_nested(self._members)
         for member in self._members:
@@ -180,7 +180,7 @@ class ProviderPool(_Several):
       TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
     """
 
-    awaited = "a provider of the pool"
+    _awaited = "a provider of the pool"
 
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         return min(self._moments(asked, now), default=inf)
@@ -274,8 +274,8 @@ class SeveralReservation(Waiter):
             )
         refuse_outside_trio("reserve() was entered")
         self._entered = True
-        _waiting_for = self._pool.awaited
-        reservation = await self._pool.admit(self)
+        _waiting_for = self._pool._awaited
+        reservation = await self._pool._admit(self)
         reservation.enter_charged(held_reservation())
         return reservation
 

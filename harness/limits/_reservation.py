@@ -15,7 +15,10 @@ from typing import NoReturn
 
 import attrs
 import trio
-from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
+from trio.lowlevel import (
+    checkpoint,
+    current_task,
+)  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
@@ -55,6 +58,7 @@ class Reservation(Claim, AsyncWithOnly):
     _stage: _Stage = attrs.field(default=_NEW, init=False)
     # Set when it is entered.
     _outer: Reservation | None = attrs.field(init=False)
+    _task: trio.lowlevel.Task = attrs.field(init=False)
     _token: Token[Reservation | None] | None = attrs.field(init=False)
 
     @property
@@ -105,6 +109,7 @@ class Reservation(Claim, AsyncWithOnly):
           outer: What `held_reservation` returns here.
         """
         self._outer = outer
+        self._task = current_task()
         self._stage = _HELD
         self._issuer.granted += 1
         self._token = _innermost.set(self)
@@ -336,17 +341,21 @@ def _refuse_inside(held: Reservation | None, issuer: Grants) -> None:
 def _waiting_inside(held: Reservation | None, issuer: Grants) -> Generator[None]:
     """Note, for the length of the block, that whoever holds ``held`` waits for ``issuer``.
 
+    What the task inherited doesn't count: whoever entered that may go on and leave it.
+
     Raises:
       NestedReservationError: if it would wait forever.
     """
     holders: list[Grants] = []
+    task = current_task()
     while held is not None:
-        holders.append(held._issuer)
+        if held._task is task:
+            holders.append(held._issuer)
         held = held._outer
     for holder in holders:
         holder.blocked[issuer] = holder.blocked.get(issuer, 0) + 1
     try:
-        if issuer in _stuck(issuer):
+        if holders and issuer in _stuck(issuer):
             names = " and ".join(sorted({repr(holder.name) for holder in holders}))
             raise NestedReservationError(
                 f"waiting for {issuer.name!r} while holding {names} would never end: all places of "

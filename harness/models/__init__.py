@@ -27,8 +27,11 @@ from harness.models._sending import request_sent
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
+    from harness.models._batched import BatchedModel, open_batched
     from harness.models._local import LocalModel
+    from harness.models._named import NamedModel, is_model_name
     from harness.models._openai import OpenAIModel
+    from harness.models._prices import PriceTable
 else:
     __getattr__, __dir__ = lazy(
         extras={"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
@@ -36,6 +39,7 @@ else:
 
 __all__ = [
     "AnthropicModel",
+    "BatchedModel",
     "FallbackEntry",
     "FallbackModel",
     "Finish",
@@ -46,8 +50,10 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ModelStream",
+    "NamedModel",
     "OpenAIModel",
     "Price",
+    "PriceTable",
     "RecordedModel",
     "Role",
     "ScriptedModel",
@@ -55,5 +61,7 @@ __all__ = [
     "ToolCall",
     "ToolDescription",
     "Usage",
+    "is_model_name",
+    "open_batched",
     "request_sent",
 ]

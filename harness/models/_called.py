@@ -96,6 +96,9 @@ class CalledModel(ABC):
             "harness.models.guesses"
         )
 
+    no_price_because: str = ""
+    """Why it has none, in words that follow "has no price"; empty if nobody looked for one."""
+
     # What a model is ---------------------------------------------------------------------------
 
     @abstractmethod
@@ -253,8 +256,9 @@ class CalledModel(ABC):
         if self.price is None and self.provider is not None and dollars_count():
             raise self._error(
                 MissingPriceError,
-                "has no price, and there is a budget in dollars here, which could not be kept; "
-                "give the model price=Price(...)",
+                f"has no price{self.no_price_because and ' ' + self.no_price_because}, and there "
+                "is a budget in dollars here, which could not be kept; give the model "
+                "price=Price(...), or add it to a table of prices",
             )
         if self.max_output_tokens is None:
             foreseen = self._foresee(request)

@@ -78,6 +78,9 @@ class Usage:
     cached_input_tokens: int = attrs.field(default=0, kw_only=True)
     """The part of the input that the provider had in its cache."""
 
+    cache_write_input_tokens: int = attrs.field(default=0, kw_only=True)
+    """The part of the input that the provider put in its cache for later calls."""
+
     @property
     def total(self) -> int:
         """Both together."""
@@ -88,6 +91,7 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_write_input_tokens=self.cache_write_input_tokens + other.cache_write_input_tokens,
         )
 
 
@@ -179,7 +183,12 @@ def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
         return response.finish, f"one of {', '.join(sorted(FINISHES))} for its finish"
     if not isinstance(response.reasoning, str):
         return response.reasoning, "text for its reasoning"
-    for tokens in (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens):
+    for tokens in (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_input_tokens,
+        usage.cache_write_input_tokens,
+    ):
         if type(tokens) is not int or tokens < 0:
             return usage, "a Usage of whole numbers from 0 upwards"
     for call in response.tool_calls:

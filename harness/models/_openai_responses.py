@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.models._dialect import (
+    NO_SETTINGS,
     CallSettings,
     EventReader,
     ReportedError,
@@ -61,7 +62,7 @@ class OpenAIResponses:
         """Return the part of the client that has the method."""
         return client.responses
 
-    def read(self, data: Any) -> ModelResponse:
+    def read(self, data: Any, settings: CallSettings = NO_SETTINGS) -> ModelResponse:
         """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         status = inner(reply, "status")
@@ -91,7 +92,7 @@ class OpenAIResponses:
             finish="refusal" if refusal else finish_of(reason, calls),
         )
 
-    def reader(self) -> EventReader:
+    def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:
         """Return a reader for the events of a stream."""
         return _ResponseReader()
 

@@ -19,13 +19,12 @@ from harness.errors import (
     ModelRateLimitedError,
     ModelReplyError,
     ModelRequestTooLargeError,
-    ModelStatusError,
     ModelUnreachableError,
 )
 from harness.limits import parse_rate_limit_headers
 from harness.models._dialect import ReportedError, UnreadableReply, message_of
 from harness.models._events import EventTooLargeError
-from harness.models._failures import model_error
+from harness.models._failures import model_error, status_error_kind
 
 # The layers beneath: both generations of the HTTP library, and what they build on.
 _TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
@@ -136,7 +135,8 @@ class SdkFailures:
             )
         if heard.is_rate_limit:
             return self._error(ModelRateLimitedError, what, retry_after=heard.wait_seconds, **facts)
-        return self._error(ModelStatusError, what, retry_after=heard.retry_after_seconds, **facts)
+        kind = status_error_kind(status, body)
+        return self._error(kind, what, retry_after=heard.retry_after_seconds, **facts)
 
     def _error(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
         return model_error(kind, what, model=self._model, provider=self._provider, **facts)

@@ -21,7 +21,7 @@ from harness.errors import (
     QuotaExhaustedError,
 )
 from harness.policies._fields import fraction, seconds
-from harness.policies._retry_after import is_too_large
+from harness.policies._retry_after import is_too_large, may_succeed
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
 """Which errors to retry: a class, several, or a function of the error."""
@@ -64,6 +64,10 @@ def _check_on(instance: object, attribute: object, value: Any) -> None:
         )
 
 
+def _on_in_words(on: RetryOn) -> str:
+    return repr(on) if isinstance(on, (type, tuple)) else getattr(on, "__qualname__", repr(on))
+
+
 @says_near_options
 @attrs.frozen
 class Retry:
@@ -102,8 +106,11 @@ class Retry:
     """Share of a delay that is drawn at random, so that attempts that failed together don't return
     together: from 0 (none) to 1 (all)."""
 
-    on: RetryOn = attrs.field(default=Exception, kw_only=True, validator=_check_on)
-    """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
+    on: RetryOn = attrs.field(
+        default=may_succeed, kw_only=True, validator=_check_on, repr=_on_in_words
+    )
+    """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included, except an
+    HTTP status such as 400, 401, 403 or 404: the same request would only meet it again."""
 
     def applies_to(self, error: Exception) -> bool:
         """Return whether to retry after this error.

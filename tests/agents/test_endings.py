@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 import harness
-from harness.agents import Agent, Conversation, Reply
-from harness.errors import ModelError, ModelReplyError, OutputError
+from harness.agents import Agent, Conversation, Reply, RunEnded, ToolReturned, tool
+from harness.errors import FanOutError, ModelError, ModelReplyError, OutputError
 from harness.limits import Limiter
 from harness.models import (
     FallbackModel,
@@ -206,3 +208,43 @@ async def test_an_error_of_the_model_has_what_was_done(autojump_clock: MockClock
     with pytest.raises(ModelReplyError, match="empty") as caught:
         await Agent("a", model=ScriptedModel(["", ""])).run("go")
     assert caught.value.partial.turns == 2
+
+
+@pytest.mark.parametrize("on_error", ["model", "run"])
+async def test_each_error_of_a_group_reaches_the_model_and_the_caller(
+    on_error: Literal["model", "run"], autojump_clock: MockClock
+) -> None:
+    """Both were told of a nursery with 2 sub-exceptions."""
+
+    async def fail(path: str) -> None:
+        raise OSError(f"disk {path}")
+
+    @tool(on_error=on_error)
+    async def nursery() -> None:
+        async with trio.open_nursery() as nursery:
+            for path in "ab":
+                nursery.start_soon(fail, path)
+
+    @tool(on_error=on_error)
+    async def fan_out() -> None:
+        await harness.fan_out(fail, ["a", "b", "b"], policy=harness.Quorum(2))
+
+    for one in (nursery, fan_out):
+        model = ScriptedModel([ModelResponse(tool_calls=[ToolCall("1", one.name)]), "done"])
+        agent = Agent("a", model=model, tools=[one])
+        ended: list[RunEnded] = []
+        told: list[str] = []
+        async with agent.stream("go") as stream:
+            with contextlib.suppress(ExceptionGroup):
+                async for event in stream:
+                    if isinstance(event.payload, RunEnded):
+                        ended.append(event.payload)
+                    if isinstance(event.payload, ToolReturned):
+                        told.append(event.payload.content)
+        heard = [*told, *([str(ended[-1].error)] if on_error == "run" else [])]
+        for words in heard:
+            assert "OSError: disk a" in words
+            assert "OSError: disk b" in words
+        if on_error == "run":
+            with pytest.raises(FanOutError, match=r"disk [ab].*disk [ab]"):
+                await harness.fan_out(agent, ["x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -288,6 +289,10 @@ def test_a_price_is_a_value() -> None:
         cached_input_usd_per_million_tokens=0.5,
     )
     assert cheaper.cost_usd(Usage(1_000_000, 0, cached_input_tokens=400_000)) == pytest.approx(1.4)
+    written = attrs.evolve(cheaper, cache_write_usd_per_million_tokens=2.5)
+    used = Usage(1_000_000, 0, cached_input_tokens=400_000, cache_write_input_tokens=200_000)
+    assert cheaper.cost_usd(used) == pytest.approx(1.4)
+    assert written.cost_usd(used) == pytest.approx(1.5)
     with pytest.raises(ValueError, match=r"Price\(input_usd_per_million_tokens=...\) .* not -1"):
         Price(input_usd_per_million_tokens=-1, output_usd_per_million_tokens=1)
     with pytest.raises(TypeError, match=r"Price\(output_usd_per_million_tokens=...\) .* not '1'"):

@@ -16,11 +16,13 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import (
+    ModelAccessError,
     ModelConnectionError,
     ModelError,
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
     ModelReplyError,
+    ModelRequestError,
     ModelRequestTooLargeError,
     ModelStatusError,
     ModelUnreachableError,
@@ -80,9 +82,15 @@ async def test_a_status_is_told_with_the_words_of_the_provider(
         return ErrorAnswer(status=int(request.prompt), message="the reason", retry_after_seconds=7)
 
     async with open_model(way, answer=fail, options={"api_key": KEY}) as (model, provider):
-        for status in (400, 401, 404, 500, 503):
+        for status, kind in (
+            (400, ModelRequestError),
+            (401, ModelAccessError),
+            (404, ModelRequestError),
+            (500, ModelStatusError),
+            (503, ModelStatusError),
+        ):
             error = await failure_of(asking, model, str(status))
-            assert type(error) is ModelStatusError
+            assert type(error) is kind
             assert error.status_code == status
             assert error.retry_after == 7
             assert f"status {status}: the reason" in str(error)

@@ -300,7 +300,7 @@ async def test_what_a_provider_had_in_its_cache_is_told_and_not_limited() -> Non
     read_whole = models.AnthropicModel("m")._dialect.read(
         {"content": [{"type": "text", "text": "yes"}], "usage": usage}
     )
-    assert read_whole.usage == Usage(105, 7, cached_input_tokens=90)
+    assert read_whole.usage == Usage(105, 7, cached_input_tokens=90, cache_write_input_tokens=5)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -157,7 +157,7 @@ async def test_a_stream_is_entered_once() -> None:
         (lambda: ScriptedModel(None), TypeError, "several replies, not None"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], delay=-1), ValueError, "delay"),
         (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a readable name"),
-        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter or a JointLimiter"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], price=3), TypeError, "takes a harness.models.Price, not 3"),  # type: ignore[arg-type]
         (lambda: FunctionModel("fn"), TypeError, "takes a function"),  # type: ignore[arg-type]
         (lambda: FunctionModel(lambda: "a"), TypeError, "write `lambda request: ...`"),  # type: ignore[misc, arg-type]

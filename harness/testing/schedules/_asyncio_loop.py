@@ -86,13 +86,19 @@ class AsyncioStrand:
     """What makes steps in an asyncio loop."""
 
     kind: Literal["task", "callback", "timer", "thread"]
-    name: str
     code_name: str
     context: Context
     parent: AsyncioStrand | None
     task: asyncio.Task[Any] | None = None
     begun: bool = False
     """Whether a task has made its first step."""
+
+    @property
+    def name(self) -> str:
+        """The name that a task was given, or that of its function."""
+        name = "Task-1" if self.task is None else self.task.get_name()
+        # asyncio's own names count all the tasks that the process ever had.
+        return self.code_name if name.startswith("Task-") and name[5:].isdecimal() else name
 
 
 @attrs.frozen(eq=False)
@@ -220,7 +226,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """Let a function run in a thread when it is picked."""
         future = self.create_future()
         name = _name_of(args[0] if args and _is_context_run(func) else func)
-        strand = AsyncioStrand("thread", name, name, copy_context(), self.stepping)
+        strand = AsyncioStrand("thread", name, copy_context(), self.stepping)
         self._add(strand, _ThreadWork(executor, func, args, future))
         return future
 
@@ -352,7 +358,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             handle._run()
             return
         name = _name_of(callback)
-        self._add(AsyncioStrand(kind, name, name, handle._context, self.stepping), handle)
+        self._add(AsyncioStrand(kind, name, handle._context, self.stepping), handle)
 
     def _only_passes_on(self, callback: Any, handle: Any) -> bool:
         """Tell whether all that a callback does is wake whoever waits for a result."""
@@ -381,13 +387,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         if strand is None:
             coro = task.get_coro()
             code_name = _name_of(coro)
-            name = task.get_name()
-            # asyncio's own names count all the tasks that the process ever had.
-            given = not (name.startswith("Task-") and name[5:].isdecimal())
-            strand = AsyncioStrand(
-                *("task", name if given else code_name, code_name, copy_context(), self.stepping),
-                task,
-            )
+            strand = AsyncioStrand("task", code_name, copy_context(), self.stepping, task)
             self._strands[task] = strand
             self.control.admit(strand)
             if task.done():  # Begun eagerly, and over.

@@ -32,6 +32,7 @@ _FOREIGN: Mapping[Kind, tuple[str, ...]] = {
     ),
     "trio": (
         "must be called from async context",
+        "Cannot be used outside of a run context",
         "'RunContext' object has no attribute",
         "Task got bad yield: <class 'trio",
         "outside trio",
