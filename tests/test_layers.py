@@ -130,6 +130,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
