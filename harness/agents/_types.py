@@ -186,7 +186,8 @@ def _metas(meta: object) -> Iterator[object]:
         theirs, ours = _CONSTRAINTS[kind.__name__]
         value = getattr(meta, theirs)
         if value not in (None, 0) or not theirs.startswith("m"):
-            yield msgspec.Meta(**{ours: value})
+            said: dict[str, Any] = {ours: value}
+            yield msgspec.Meta(**said)
     else:
         yield meta
 

@@ -126,7 +126,7 @@ CASES: list[Any] = [
     Annotated[list[int], annotated_types.Len(2)],
     list[Annotated[int, annotated_types.Ge(0)]],
     dict[str, Annotated[float, annotated_types.Le(1.0)]],
-    Annotated[int, annotated_types.Ge(3)] | None,
+    Optional[Annotated[int, annotated_types.Ge(3)]],  # noqa: UP045 (for pyright)
     Annotated[int, Doc("How many.")],
     Annotated[int, annotated_types.doc("How many.")],
 ]
