@@ -79,6 +79,8 @@ class Grants:
         self.counts_tokens = any(kinds)
         self.total_is_enough = all(kind <= 1 for kind in kinds)
         self._amounts_of = itemgetter(*kinds) if len(kinds) > 1 else None
+        self.has_places = places is not None
+        """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
         self.blocked: dict[Grants, int] = {}
         """Which limiters those who hold this one are waiting for, and how many of them."""
@@ -260,7 +262,7 @@ class Grants:
         again.
         """
         if self.places is not None or self.adaptive is not None:
-            places = self.most_places
+            places = self.places if self.adaptive is None else self.adaptive.limit
             if places is not None and self.in_flight >= places:
                 return inf
         moment = now
@@ -287,7 +289,8 @@ class Grants:
         self.take(reservation, now)
         self.waits += 1
         self.waited_seconds += now - reservation.asked_at
-        self._tell_pools()
+        if self._listeners:
+            self._tell_pools()
 
     # What pools call --------------------------------------------------------------------------
 
