@@ -15,6 +15,7 @@ from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
+from trio.lowlevel import disable_ki_protection
 
 from harness._error_copies import own_copy
 from harness._root_errors import roots_in_words
@@ -138,6 +139,7 @@ class Work:
             own_error.partial = self.reply(run)
             self._own_error = None  # Its traceback holds this object.
 
+    @disable_ki_protection
     async def drive(self, run: Run) -> None:
         """Be the body of ``run``, which is the current one.
 

@@ -59,7 +59,6 @@ POLL_SECONDS = 60.0
 PRICE_SHARE = 0.5
 
 _FAILED_POLLS_AT_MOST = 30
-_ERRORS_SKIPPED_AT_MOST = 100
 # A batch found in the provider's list may be older than the clock here says it can be.
 _CLOCKS_APART_SECONDS = 600.0
 
@@ -136,7 +135,7 @@ class BatchedModel(CalledModel):
         taken = self._taken[name]
         tried: set[int] = set()
         try:
-            for _ in range(_ERRORS_SKIPPED_AT_MOST):
+            while True:  # Ends: each round is about one more error of earlier sessions.
                 number = next(n for n in range(len(taken) + 1) if n not in taken)
                 taken.add(number)
                 tried.add(number)
