@@ -203,7 +203,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
-    ("limits", "harness.runs._tree"): "which trio run this is, told as the tree of runs tells it",
     ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
         "the plugin explores tests that it can, and runs the others as they are"
     ),
