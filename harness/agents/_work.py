@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 import attrs
-import msgspec
 import trio
 from trio.lowlevel import disable_ki_protection
 
@@ -30,6 +29,7 @@ from harness.agents._reply import Reply
 from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
+from harness.agents._types import to_json
 from harness.errors import (
     BudgetExceeded,
     MaxTurnsError,
@@ -380,7 +380,7 @@ class Work:
     def output_so_far(self) -> Any:
         """Return what has come of the answer, in JSON form; None if nothing has."""
         if self._output is not None:
-            return msgspec.to_builtins(self._output, str_keys=True)
+            return to_json(self._output)
         text = self._text if isinstance(self._text, str) else "".join(self._text)
         return (text or None) if self._setup.output is None else value_so_far(text)
 

@@ -185,6 +185,18 @@ def test_a_task_has_begun_when_its_creator_gave_way_once() -> None:
     assert ways(program) == {True}
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has eager tasks since 3.12")
+def test_eager_tasks_and_tasks_of_other_factories_are_controlled() -> None:
+    async def program(factory: Any) -> str:
+        asyncio.get_running_loop().set_task_factory(factory)
+        return await letters("ab")
+
+    eager: Any = getattr(asyncio, "eager_task_factory", None)
+    assert ways(partial(program, eager)) == {"abab", "abba"}
+    plain = partial(program, lambda loop, coro, **named: asyncio.Task(coro, loop=loop, **named))
+    assert len(ways(plain)) == 6
+
+
 def test_a_cancelled_callback_or_timer_is_not_called() -> None:
     async def program() -> list[str]:
         called: list[str] = []
