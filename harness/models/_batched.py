@@ -30,6 +30,7 @@ import trio
 
 from harness._arguments import check_count, check_seconds
 from harness._error_copies import own_copy
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     ModelConnectionError,
     ModelNotOpenError,
@@ -342,6 +343,7 @@ async def open_batched(
 
     Cancellation: what was sent stays at the provider, for the next session.
     """
+    refuse_outside_trio("open_batched() was entered")
     if not isinstance(model, SdkModel):
         raise TypeError(
             f"open_batched() takes an OpenAIModel or AnthropicModel, not {model!r}; others have no "
