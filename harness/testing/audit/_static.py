@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._rules import CHECKERS
+from harness.testing.audit._rules._check_then_act import CHECK_THEN_ACT
 from harness.testing.audit._silence import NO_REASON, Silence, silenced_lines, silences_in
 from harness.testing.audit._source_file import FUNCTIONS, Source
 from harness.testing.audit._sources import Hit, Sources
@@ -132,7 +133,26 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
                 if place not in seen and not silenced[home] & set(_lines_of(hit)):
                     seen.add(place)
                     findings.append(finding)
-    return _in_order(findings)
+    return _in_order(_one_for_each_decision(findings))
+
+
+def _one_for_each_decision(findings: list[Finding]) -> list[Finding]:
+    """Leave out a check-then-act on an attribute that another finding names in the same class.
+
+    Keeping it per call, as the other one says, mends both.
+    """
+    named = {_decision(one) for one in findings if one.rule != CHECK_THEN_ACT.rule.name}
+    return [
+        one
+        for one in findings
+        if one.rule != CHECK_THEN_ACT.rule.name or _decision(one) not in named
+    ]
+
+
+def _decision(finding: Finding) -> tuple[str, str, str]:
+    """Return the file, the class and the attribute that a finding is about."""
+    owner = finding.function.rpartition(".")[0]
+    return finding.path, owner, finding.symbol.rpartition(".")[2]
 
 
 def _parsed(texts: Sequence[tuple[str, str]]) -> tuple[Sources, list[Finding]]:
