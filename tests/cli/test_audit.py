@@ -23,6 +23,20 @@ def audit(*arguments: str) -> int:
     return main(["audit", *arguments])
 
 
+def test_only_a_terminal_sees_how_far_an_audit_has_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "quiet.py").write_text("x = 1\n")
+    assert main(["audit", str(tmp_path)]) == 0
+    assert capsys.readouterr() == ("nothing found\n", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["audit", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == "nothing found\n"
+    assert "applying the rules" in told.err
+
+
 def test_nothing_found_is_0(clean_imports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (clean_imports / "right.py").write_text("async def agent(x): return x\n")
     assert audit("right.py") == 0
