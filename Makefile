@@ -10,7 +10,7 @@ STEP_TESTS := $(wildcard tests/testing/schedules/test_step_control.py \
 # What else an old trio could break. Tests that kill processes don't depend on its version.
 OTHER_STEPS := $(wildcard tests/shared tests/journal tests/flow tests/testing/chaos) \
 	$(if $(HARNESS_FULL),$(wildcard tests/limits tests/agents tests/models))
-SOURCES := $(wildcard harness harness_pytest tests examples benchmarks)
+SOURCES := $(wildcard harness harness_command harness_pytest tests examples benchmarks)
 
 # Tests are spread over the processors. Those of one module-wide fixture stay together.
 WORKERS ?= auto
@@ -31,6 +31,9 @@ ORDER := setup tests -- $(LANE_1) -- $(LANE_2) = $(if $(HARNESS_FULL),coverage) 
 unexport PYTHONPATH
 unexport PYTHONHOME
 unexport VIRTUAL_ENV
+# Some machines turn the cache of compiled code off. Then each worker compiles every test and every
+# library, and so does each process that a test starts: half a minute of processor time.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHON
 # pyright would ask a registry whether a newer one exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
@@ -46,7 +49,7 @@ help:
 	@echo "make demo        set up, and run the example: an agent sorts support tickets"
 	@echo "                 (MODEL=local: with a real model in the process)"
 	@echo "make test        set up, and run the tests, without what is long or needs real time"
-	@echo "make quick       the tests that take less than a second each"
+	@echo "make quick       the tests that take less than a quarter of a second each"
 	@echo "make long        what 'make test' leaves out, but for the ratios of times"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone"

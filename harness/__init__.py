@@ -24,11 +24,13 @@ from harness.runs import (
 
 if TYPE_CHECKING:
     from harness._progress import progress
+    from harness.fanout import Backlog
 else:
     __getattr__, __dir__ = lazy(extras={"rich": "progress"})
 
 __all__ = [
     "Attempt",
+    "Backlog",
     "BestEffort",
     "Budget",
     "Event",

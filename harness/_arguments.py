@@ -165,5 +165,7 @@ def _likeness(one: str, other: str) -> float:
 
     `difflib` does it better, and would show in ``import harness``.
     """
+    if sorted(one) == sorted(other):
+        return 1.0  # Letters changed places.
     pairs = [{name[at : at + 2] for at in range(len(name) - 1)} for name in (one, other)]
     return 2 * len(pairs[0] & pairs[1]) / max(1, len(pairs[0]) + len(pairs[1]))

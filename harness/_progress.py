@@ -106,6 +106,12 @@ class _Board(Live):
             redirect_stderr=sys.stderr.isatty(),
         )
 
+    def stop(self) -> None:
+        """Stop drawing. In a notebook rich leaves what was last seen, so draw the end first."""
+        if self.console.is_jupyter and self.is_started:
+            self.refresh()
+        super().stop()
+
     def begun(self, name: str, fan_out: Watched) -> None:
         rows = self._rows
         rows[max(rows, default=0) + 1] = _Row(name, fan_out)

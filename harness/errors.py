@@ -10,6 +10,7 @@ Wrong arguments are not here: those are plain `ValueError` and `TypeError`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeVar
 
 import trio
@@ -169,7 +170,22 @@ class FanOutError(HarnessError, ExceptionGroup[_ErrorT_co]):
         return FanOutError(self.message, excs, self.results)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.message, list(self.exceptions), self.results), self.__dict__
+        # Most entries are the error of a result, and are to be the same object again.
+        places = {id(getattr(one, "error", None)): place for place, one in enumerate(self.results)}
+        entries = (places.get(id(error), error) for error in self.exceptions)
+        reduced: Any = import_module("harness._pickled_errors").reduced
+        made: tuple[Any, ...] = reduced(
+            _fan_out_error, type(self), self.message, self.results, *entries
+        )
+        return *made, self.__dict__
+
+
+def _fan_out_error(
+    kind: type[FanOutError[Exception]], message: str, results: Any, *entries: Any
+) -> FanOutError[Exception]:
+    """Return what was pickled; an entry is an error, or the place of the result that has it."""
+    errors = [results[entry].error if isinstance(entry, int) else entry for entry in entries]
+    return kind(message, errors, results)
 
 
 class ScheduleError(_ErrorWithFacts, AssertionError):
@@ -311,7 +327,8 @@ class JournalValueError(JournalError, ValueError):
 
 
 class JournaledError(HarnessError):
-    """Stands for an error that an earlier process recorded; the object itself was lost with it."""
+    """Stands for an error of another process, whose object was lost: recorded in a journal, or
+    pickled and not to be unpickled. It has the notes of that error."""
 
     type_name: str
     """The name of its class."""
@@ -319,10 +336,14 @@ class JournaledError(HarnessError):
     message: str
     """What it said."""
 
-    def __init__(self, type_name: str, message: str) -> None:
+    traceback: str | None
+    """Where it came from, in the user's own frames; None if that isn't known."""
+
+    def __init__(self, type_name: str, message: str, traceback: str | None = None) -> None:
         super().__init__(type_name, message)
         self.type_name = type_name
         self.message = message
+        self.traceback = traceback
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
@@ -383,6 +404,9 @@ class ModelError(_ErrorWithFacts):
     retry_after: float | None
     """Seconds after which the same request may succeed; None if unknown."""
 
+    partial: Any = None
+    """If an agent's run ends with this: the `harness.agents.Reply` with what was done."""
+
     def __init__(
         self,
         message: str,
@@ -408,6 +432,23 @@ class ModelStatusError(ModelError):
     """A provider answered a request with an error; see its `status_code`."""
 
 
+class ModelAccessError(ModelStatusError):
+    """A provider doesn't let this key do that: status 401 or 403. A retry can't help."""
+
+
+class ModelRequestError(ModelStatusError):
+    """A provider can't do what a request asks: status 400, 404, 413 or the like. Sent again, the
+    same request fails again."""
+
+
+class ContextWindowError(ModelRequestError):
+    """A request is longer than the model's context window, alone or with the output it allows."""
+
+
+class ContentFilterError(ModelRequestError):
+    """A provider's filter refused a request because of what is in it."""
+
+
 class ModelRateLimitedError(ModelStatusError, RateLimitedError):
     """A provider refused a model's request because too many were sent, or it has no capacity.
 
@@ -422,6 +463,13 @@ class ModelQuotaExhaustedError(ModelStatusError, QuotaExhaustedError):
     def __init__(self, message: str, *, resets_after: float | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.resets_after = resets_after
+
+
+class ModelRequestTooLargeError(ModelRequestError):
+    """A provider refused a request that alone is above its limit; a retry can't help.
+
+    Send less: a shorter history, a smaller ``max_output_tokens``, or several requests.
+    """
 
 
 class ModelConnectionError(ModelError):

@@ -106,7 +106,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     schedule = session.config.getoption("schedule")
     if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
-            f"--schedule={schedule} is no replay string: one begins with h1:, i1:, o1:, ri1: or "
+            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1: or "
             "ro1:, and is printed by every failure"
         )
     if schedules is not None or schedule is not None:
@@ -277,13 +277,14 @@ _module_cache: dict[str, Any] = {}
 
 
 def _own_modules(config: pytest.Config) -> list[Any]:
-    """Return the loaded modules of the project under test, but not installed ones."""
+    """Return the loaded modules of the project under test, but not installed ones nor harness."""
     if _module_cache.get("count") != len(sys.modules):
         root = str(config.rootpath)
         found = []
-        for module in list(sys.modules.values()):
+        for name, module in list(sys.modules.items()):
             path = getattr(module, "__file__", None)
-            if isinstance(path, str) and path.startswith(root):
+            is_harness = name.partition(".")[0] in ("harness", "harness_pytest")
+            if not is_harness and isinstance(path, str) and path.startswith(root):
                 parts = Path(path).parts
                 if "site-packages" not in parts and "dist-packages" not in parts:
                     found.append(module)

@@ -10,6 +10,8 @@ Warnings are errors (pyproject.toml); the order of the tests is random (pytest-r
 """
 
 import inspect
+import os
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +29,11 @@ from tests.support import postgres
 hypothesis.settings.register_profile("ci", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("full", max_examples=500, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("full" if FULL else "ci")
+
+
+# Workers side by side use limiters of the same names, and are no programs that share an account.
+_runtime = tempfile.TemporaryDirectory(prefix="harness-tests-")
+os.environ["XDG_RUNTIME_DIR"] = _runtime.name
 
 
 # Every trio run of a test ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.test_layers import FLOORS, PACKAGE
 ROOT = PACKAGE.parent
 PAGES = [PAGE, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 PATH = re.compile(
-    r"(?<![\w/])((?:harness|harness_pytest|tests|docs|examples|benchmarks|\.ci)/[\w./-]*)"
+    r"(?<![\w/])((?:harness|harness_command|harness_pytest|tests|docs|examples|benchmarks|\.ci)/[\w./-]*)"
 )
 CODE = re.compile(r"`([^`\n]+)`")
 
@@ -67,6 +67,7 @@ def lives(page: str) -> dict[str, str]:
     return {title: text for title, text in titled.items() if title.startswith("The life of ")}
 
 
+@pytest.mark.slow
 def test_the_floors_are_drawn_from_the_imports() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_table(page, table(PACKAGE, FLOORS)), "stale: run python -m tests.floors"

@@ -336,6 +336,7 @@ def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
         run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")
 
 
+@pytest.mark.slow
 def test_cells_are_compared_too(tmp_path: Path) -> None:
     page = "```ipython\n%autoawait trio\n1 + 1\n```\n```text\nOut[1]: 2\n```\n"
     assert run_ipython_blocks(page, "page.md", tmp_path) == 1

@@ -28,7 +28,11 @@ FLOORS = {
     "_lazy": 0,
     "_outside_trio": 0,
     "_pace": 0,
+    "_pickled_errors": 0,
     "_root_errors": 0,
+    "_too_large": 0,
+    "_tracebacks": 0,
+    "_value_types": 0,
     "_words": 0,
     "runs": 1,
     "policies": 1,
@@ -84,7 +88,10 @@ CORE = {
     "_http_dates",
     "_lazy",
     "_pace",
+    "_pickled_errors",
     "_root_errors",
+    "_too_large",
+    "_tracebacks",
     "_words",
     "runs",
     "policies",
@@ -123,6 +130,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
@@ -151,6 +159,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("agents", "harness.runs._carry"): (
         "an agent that is streamed is the body of a run in a task made for it alone"
     ),
+    ("agents", "harness.runs._functions"): "functions are named and refused as by runs",
+    ("agents", "harness.models._sending"): "an agent listens; users' models only speak",
+    ("agents", "harness.runs._cleanup"): "a stop is kept off by a cleanup block as in a fan-out",
     ("agents", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("agents", "harness.runs._yields"): "a stream across a yield is noticed as a run is",
     ("agents", "harness.runs._keys"): (
@@ -192,6 +203,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
+    ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
+        "the plugin explores tests that it can, and runs the others as they are"
+    ),
     ("testing", "harness.runs._current"): (
         "a checked function is run in a loop of its own, outside the caller's run"
     ),
@@ -219,6 +233,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
+    ),
+    ("testing.exploration", "harness.testing.schedules._schedule"): (
+        "whether a test was explored to the end is told of one version of schedules"
     ),
     ("testing.exploration", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

@@ -43,6 +43,7 @@ from harness.testing import provider
         (models.LocalModel, "paths", "path"),
         (models.FunctionModel, "names", "name"),
         (models.ScriptedModel, "reply", "replies"),
+        (models.ScriptedModel, "dealy", "delay"),
         (models.RecordedModel, "paths", "path"),
         (models.FallbackModel, "nam", "name"),
         (models.Price, "input_usd", "input_usd_per_million_tokens"),
@@ -81,7 +82,7 @@ def test_other_errors_are_as_they_were() -> None:
     with pytest.raises(TypeError, match="positional argument"):
         Kettle(1, 2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="missing"):
-        limits.Limiter()  # type: ignore[call-arg]
+        limits.ProviderPool()  # type: ignore[call-arg]
 
 
 def test_class_is_as_it_was() -> None:

@@ -57,6 +57,7 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name for name, classes in found.items() if len(classes) > 1} == set()
 
 
+@pytest.mark.slow
 def test_no_module_has_any_name_for_a_type_checker() -> None:
     """Where a type checker sees ``__getattr__``, it takes every misspelt name of the module."""
     for path in Path(harness.__path__[0]).rglob("*.py"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-import msgspec
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
 from harness.agents._conversation import Conversation
@@ -19,10 +19,13 @@ from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
+from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
-from harness.models import Message, Model
-from harness.runs import Run, open_run
+from harness.models import Message, Model, NamedModel
+from harness.runs import Run, current_run_or_none, open_run
+from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
+from harness.runs._functions import refuse_mismatch
 
 OutputT = TypeVar("OutputT")
 OtherT = TypeVar("OtherT")
@@ -49,13 +52,17 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     Args:
       name: For people: the name of its runs. Need not be unique.
-      model: Who answers; see `harness.models`.
+      model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
       instructions: What the model is told first.
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
-      output_type: What an answer must be: an attrs or msgspec class, a dataclass, or a plain type
-        such as ``list[str]``. The model is told, its answer is validated, and it is told once what
-        doesn't fit. None for text.
+      output_type: What an answer must be: an attrs or msgspec class, a dataclass, a pydantic model,
+        or a plain type such as ``list[str]``. The model is told, its answer is validated, and it is
+        told what doesn't fit. None for text.
+      output_check: Called with each answer, plain or async; a ``ValueError`` tells the model what
+        won't do, as if the answer didn't fit. None for no check beyond `output_type`.
+      output_repairs: How often the model is told that its answer doesn't fit, and gives another.
       deps_type: The class that the deps of its runs must be of, their own or inherited; checked
         before the model is asked. None for any. To type checkers such an agent is an
         ``Agent[str, Database]``.
@@ -89,6 +96,12 @@ class Agent(Generic[OutputT, DepsT_contra]):
     output_type: Any
     """What an answer must be; None for text."""
 
+    output_check: Callable[[Any], object] | None
+    """What an answer must pass besides; None for nothing."""
+
+    output_repairs: int
+    """How often the model is told that its answer doesn't fit."""
+
     deps_type: Any
     """The class that the deps of its runs must be of; None for any."""
 
@@ -100,11 +113,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[str, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: None = None,
+        output_check: Callable[[str], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -112,11 +127,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[OtherT, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: type[OtherT],
+        output_check: Callable[[OtherT], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -124,29 +141,35 @@ class Agent(Generic[OutputT, DepsT_contra]):
         self: Agent[Any, OtherDepsT],
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        output_check: Callable[[Any], object] | None = None,
+        output_repairs: int = 1,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     def __init__(
         self,
         name: str,
         *,
-        model: Model,
+        model: Model | str,
         instructions: str = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
+        output_check: Callable[[Any], object] | None = None,
+        output_repairs: int = 1,
         deps_type: Any = None,
     ) -> None:
         for argument, value in (("name", name), ("instructions", instructions)):
             if not isinstance(value, str):
                 raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
         if not name:
-            raise ValueError("Agent() takes a name that people can read, not ''")
+            raise ValueError("Agent() takes a readable name, not ''")
+        if isinstance(model, str):
+            model = NamedModel(model)
         if isinstance(model, type):
             raise TypeError(
                 f"Agent(model=...) takes a model, not the class {model.__name__}; make one of it"
@@ -167,6 +190,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
                     "any deps"
                 ) from None
         check_count("Agent(max_turns=...)", max_turns, advice="the default is 10")
+        if output_check is not None:
+            if not callable(output_check):
+                raise TypeError(
+                    f"Agent(output_check=...) takes a function of the answer, not {output_check!r}"
+                )
+            refuse_mismatch("Agent(output_check=...)", output_check, "the answer", "answer")
+        check_count("Agent(output_repairs=...)", output_repairs, advice="0 for none", least=0)
         made = _as_tools(name, tools)
         by_name = {one.name: one for one in made}
         output = read_output_type(output_type)
@@ -180,6 +210,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
             descriptions=tuple(one.describe() for one in made),
             max_turns=max_turns,
             output=output,
+            output_check=output_check,
+            output_repairs=output_repairs,
             deps_type=deps_type,
         )
         options = {
@@ -188,6 +220,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
             "tools": made,
             "max_turns": max_turns,
             "output_type": output_type,
+            "output_check": output_check,
+            "output_repairs": output_repairs,
             "deps_type": deps_type,
         }
         attributes = {"name": name, **options, "_setup": setup, "_options": options}
@@ -232,10 +266,10 @@ class Agent(Generic[OutputT, DepsT_contra]):
           TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
           ValueError: if ``prompt`` is empty.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
-          OutputError: if the answer doesn't fit `output_type` even after a repair turn; has
-            ``.partial``.
+          OutputError: if the answer doesn't fit `output_type` or doesn't pass `output_check`, even
+            after `output_repairs`; has ``.partial``.
           RunCancelled: if this run itself was cancelled by `Run.cancel`; has ``.partial``.
-          ModelReplyError: if the model's reply makes no sense.
+          ModelError: what the model raised, or that its reply makes no sense; has ``.partial``.
           Exception: what the model raised, or a tool with ``on_error="run"``.
 
         Checkpoint: always.
@@ -284,14 +318,29 @@ class Agent(Generic[OutputT, DepsT_contra]):
         )
 
     async def __call__(self, item: str) -> Reply[OutputT]:
-        """Answer one item of a fan-out, a pipeline or a router, as `run` does."""
-        return await self._run(item)
+        """Answer one item of a fan-out, a pipeline or a router, as `run` does.
+
+        Raises:
+          RunCancelled: also if a run above it was asked to stop before there was an answer. A
+            partial reply in its place would be handed on as one, and a journal would never ask for
+            it again.
+        """
+        reply = await self._run(item)
+        around = current_run_or_none()
+        if around is not None and reply.finish in ("tool_calls", "other"):  # No answer yet.
+            words = around._stop_words(shielded_from())
+            if words is not None:
+                error = cancelled_error(around, reply)
+                error.reason = words
+                raise error
+        return reply
 
     def with_model(self, model: Model) -> Agent[OutputT, DepsT_contra]:
         """Return an agent like this one except for its model.
 
         Args:
-          model: Who answers; see `harness.models`.
+          model: Who answers; see `harness.models`. Or the name of a model, such as
+        ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
 
         Raises:
           TypeError: if ``model`` isn't a model.
@@ -329,7 +378,27 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if something in it has no JSON form.
         """
-        return msgspec.to_builtins(output, str_keys=True)
+        return to_json(output)
+
+    def batch_settings(self) -> dict[str, Any]:
+        """Return what decides its answers, as plain data: a journal compares it on resuming.
+
+        That is the instructions, the name of the model, what each tool is described by, for an
+        agent as a tool its settings too, and the schema of the output type.
+        """
+        output = self._setup.output
+        settings: dict[str, Any] = {
+            "instructions": self.instructions,
+            "model": getattr(self.model, "name", None) or type(self.model).__name__,
+        }
+        if output is not None:
+            settings["output_type"] = output.schema
+        for one in self.tools:
+            told: dict[str, Any] = {"description": one.description, "parameters": one.parameters}
+            if isinstance(one, DelegateTool):
+                told["agent"] = one.settings()
+            settings[f"tool {one.name}"] = told
+        return settings
 
     def value_to_json(self, value: Any) -> Any:
         """Return a reply in JSON form, as a fan-out of this agent with a journal keeps it.
@@ -353,7 +422,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         if "reply" not in plain:
             return plain["value"]
-        return reply_from_json(plain["reply"], self.output_type)
+        return reply_from_json(plain["reply"], self._setup.output)
 
     def as_tool(self, *, private: bool = False) -> Tool:
         """Return a tool that hands a task to this agent, for the ``tools`` of another.
@@ -367,6 +436,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         return delegate_tool(self.name, self.instructions, self._run, private=private)
 
+    @enable_ki_protection
     async def _run(
         self,
         prompt: str,

@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from harness._root_errors import budget_refusals
-from harness._words import error_in_words, repr_of
+from harness._root_errors import budget_refusals, roots_in_words
+from harness._words import repr_of
 from harness.agents._events import ToolCalled, ToolReturned
 from harness.agents._sendable import sendable
 from harness.agents._tool import Tool
+from harness.agents._types import to_json_text
 from harness.errors import ToolArgumentsError, ToolTimeoutError
 from harness.models import Message, ToolCall
 from harness.runs import Run
@@ -41,13 +43,32 @@ ERROR_WORDS_AT_MOST = 2_000
 NAMES_AT_MOST = 5
 """How many tools to name when somebody asks what a run is waiting for."""
 
+CUT_CALL = (
+    "this call was not made, because your reply reached its limit of output tokens before the end; "
+    "call again, with shorter arguments"
+)
+
 CUT_SHORT = "this call was cut short before it had a result"
 
 
+@enable_ki_protection
 async def call_tools(
-    run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall], history: list[Message]
+    run: Run,
+    tools: Mapping[str, Tool],
+    calls: Sequence[ToolCall],
+    history: list[Message],
+    *,
+    last_is_cut: bool = False,
 ) -> None:
     """Make the calls that the model asked for, and append a result for each to ``history``.
+
+    Args:
+      run: The run that makes them.
+      tools: Its tools by name.
+      calls: The calls.
+      history: Gets the results.
+      last_is_cut: Whether the answer was cut short, so that its last call may be half of one. That
+        isn't made, and the model is told.
 
     Raises:
       Exception: the first error, in the order of the calls, of a tool that fails the run.
@@ -59,7 +80,7 @@ async def call_tools(
     # Worked out now, not by a function of what is still in progress: a timeout asks for the words
     # when the calls have ended.
     _waiting_for = _in_words(calls)
-    turn = _Turn(run, tools, calls)
+    turn = _Turn(run, tools, calls, last_is_cut)
     for call in calls:
         run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
     try:
@@ -76,9 +97,11 @@ async def call_tools(
     finally:
         turn.nursery = None
         history.extend(turn.results())
-    for error in turn.errors:
-        if error is not None:
-            raise error
+    failed = [error for error in turn.errors if error is not None]
+    for other in failed[1:]:
+        try_note(failed[0], f"another tool failed too: {roots_in_words(other)}")
+    if failed:
+        raise failed[0]
 
 
 def _in_words(calls: Sequence[ToolCall]) -> str:
@@ -101,10 +124,17 @@ def _words_of(call: ToolCall) -> str:
 class _Turn:
     """The calls of one turn, and the outcome of each."""
 
-    def __init__(self, run: Run, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        tools: Mapping[str, Tool],
+        calls: Sequence[ToolCall],
+        last_is_cut: bool,
+    ) -> None:
         self.run = run
         self.tools = tools
         self.calls = calls
+        self.cut_number = len(calls) - 1 if last_is_cut else None
         self.answers: list[str | None] = [None] * len(calls)
         self.errors: list[Exception | None] = [None] * len(calls)
         self.nursery: trio.Nursery | None = None
@@ -120,7 +150,9 @@ class _Turn:
         last_of: dict[str, int] = {}
         for number, call in enumerate(self.calls):
             tool = self.tools.get(call.name)
-            if tool is None:
+            if number == self.cut_number:
+                self.answer(number, CUT_CALL, False)
+            elif tool is None:
                 names = ", ".join(self.tools) or "none at all"
                 self.answer(number, f"there is no tool {call.name!r}; there are: {names}", False)
             elif call.unreadable is not None:
@@ -172,12 +204,13 @@ class _Turn:
         if self.next_of or self.waiting:
             self.start_next(number)
 
+    @enable_ki_protection
     async def result_of(self, tool: Tool, call: ToolCall) -> str:
         """Return the text of what the tool returns within its time."""
         if tool.timeout is None:
-            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+            return await _invoke(tool, call)
         with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
-            return as_text(await tool.invoke(call.arguments, call.id), call.name)
+            return await _invoke(tool, call)
         raise ToolTimeoutError(
             f"tool {call.name!r} was cut short after its timeout of {tool.timeout:g} s"
         )
@@ -188,7 +221,7 @@ class _Turn:
             self.answer(number, f"the arguments don't fit: {error}", False)
             return
         try_note(error, f"in tool {tool.name!r} of run {self.run.path}")
-        words = error_in_words(error, at_most=ERROR_WORDS_AT_MOST)
+        words = roots_in_words(error, at_most=ERROR_WORDS_AT_MOST)
         self.answer(number, f"the tool failed: {words}", False)
         if tool.on_error == "run" or self.is_over_budget(error):
             # harness: shared (a turn belongs to one run, and each call has its own number)
@@ -223,6 +256,12 @@ class _Turn:
         return messages
 
 
+@disable_ki_protection
+async def _invoke(tool: Tool, call: ToolCall) -> str:
+    """Call the user's function, which Ctrl-C can end."""
+    return as_text(await tool.invoke(call.arguments, call.id), call.name)
+
+
 def as_text(result: Any, tool: str) -> str:
     """Return what to tell the model of a tool's result: text as it is, anything else as JSON.
 
@@ -232,7 +271,7 @@ def as_text(result: Any, tool: str) -> str:
     if isinstance(result, str):
         return result
     try:
-        return msgspec.json.encode(result).decode()
+        return to_json_text(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(
             f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "

@@ -7,6 +7,7 @@ removed. So concurrent runs neither see each other's half-done turns nor mix the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -58,7 +59,11 @@ class Conversation:
 
     def to_json(self) -> str:
         """Return everything as JSON, for `from_json`."""
-        return msgspec.json.encode(_Saved(1, self.messages)).decode()
+        saved = _Saved(1, self.messages)
+        try:
+            return msgspec.json.encode(saved).decode()
+        except UnicodeEncodeError:  # Half a surrogate pair; see `harness.agents._sendable`.
+            return json.dumps(msgspec.to_builtins(saved))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
@@ -71,10 +76,10 @@ class Conversation:
         if not isinstance(text, (str, bytes, bytearray, memoryview)):
             raise TypeError(
                 f"Conversation.from_json() takes the text that to_json() returned, not {text!r}; "
-                "of a file give what its read() returns"
+                "for a file, pass what its read() returns"
             )
         try:
-            saved = msgspec.json.decode(text, type=_Saved)
+            saved = _saved(text)
         except msgspec.DecodeError as error:
             raise ValueError(
                 f"this isn't a saved conversation: {error}; give what to_json() returned"
@@ -91,6 +96,17 @@ class Conversation:
 class _Saved:
     version: int
     messages: tuple[Message, ...]
+
+
+def _saved(text: Any) -> _Saved:
+    try:
+        return msgspec.json.decode(text, type=_Saved)
+    except msgspec.DecodeError as error:
+        try:
+            plain = json.loads(text if isinstance(text, str) else bytes(text))
+            return msgspec.convert(plain, _Saved)  # With half a surrogate pair.
+        except (ValueError, RecursionError):
+            raise error from None
 
 
 def _checked(call: str, messages: Iterable[Any]) -> list[Message]:
@@ -113,6 +129,6 @@ def _checked(call: str, messages: Iterable[Any]) -> list[Message]:
     if open_calls:
         raise ValueError(
             f"{call} got tool calls without a result, {', '.join(sorted(open_calls))}; each must "
-            "be followed by a message of role 'tool', or no model takes the history"
+            "be followed by a message of role 'tool', or no model accepts the history"
         )
     return checked

@@ -15,6 +15,7 @@ import attrs
 from harness.agents._events import Delegated
 from harness.agents._reply import Reply
 from harness.agents._tool import Tool, name_for_models, one_string
+from harness.agents._work import work_in
 from harness.runs import Run, current_run
 
 INSTRUCTIONS_AT_MOST = 500
@@ -44,11 +45,25 @@ class DelegateTool(Tool):
         prompt = one_string(arguments, self.name)
         caller = current_run()
 
+        runs: list[Run] = []
+
         def tell(run: Run) -> None:
+            runs.append(run)
             caller.emit_nowait(Delegated(call_id, self._agent, run.id))
 
-        reply = await self._answer(prompt, private=self._private, on_start=tell)
+        try:
+            reply = await self._answer(prompt, private=self._private, on_start=tell)
+        finally:
+            work = work_in(caller)
+            if work is not None:
+                for run in runs:
+                    work.hand_back(run.undelivered)
         return reply.output
+
+    def settings(self) -> Any:
+        """Return what decides the answers of the agent, as plain data; None if it is no agent."""
+        agent: Any = getattr(self._answer, "__self__", None)
+        return agent.batch_settings() if hasattr(type(agent), "batch_settings") else None
 
     def with_answer(self, change: Callable[[Any], Answering]) -> DelegateTool:
         """Return a tool like this one for which another agent answers.

@@ -174,7 +174,7 @@ def _target(
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(  # Its value may be a key.
                 f"open_mcp_tools(env=...) has a {type(value).__name__} for {name!r}, but must have "
-                "strings alone"
+                "only strings"
             )
     parameters = StdioServerParameters(
         command=command[0],

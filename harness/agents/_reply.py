@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from harness.models import Message, Usage
+from harness.models import Finish, Message, Usage
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -15,8 +15,9 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 class Reply(Generic[OutputT_co]):
     """What an agent answered, and how it got there.
 
-    A run that was stopped, cancelled or ended by an error leaves one too, with what was finished,
-    and ``complete`` is then false. A value: it holds no run and no agent.
+    A run that was stopped, cancelled or ended by an error leaves one too, with what was finished.
+    It isn't `complete`; nor is one whose answer was cut short, filtered or refused. A value: it
+    holds no run and no agent.
     """
 
     output: OutputT_co
@@ -37,15 +38,27 @@ class Reply(Generic[OutputT_co]):
     """The run's id."""
 
     undelivered: tuple[Any, ...] = ()
-    """Messages that were accepted for the run but came too late for it, oldest first."""
+    """Messages that were accepted for the run, or for an agent it had called as a tool, and that no
+    model was told, oldest first."""
 
     delegated_usage: Usage = attrs.field(default=Usage())
     """What agents below this run used in total, whether they succeeded or not."""
 
-    complete: bool = True
-    """Whether the agent finished; false for a partial reply."""
+    finish: Finish = "stop"
+    """How the model's last answer ended: ``"stop"`` if the agent finished. Any other says what
+    ended it: the model's limit of output, a filter, a refusal; ``"tool_calls"`` if the run was
+    stopped between two turns; ``"other"`` if there is no answer, or none that would do."""
+
+    reasoning: str = ""
+    """What the model thought before its last answer, if it or its provider told. Not part of
+    `output`."""
 
     _history_length: int = attrs.field(default=0, alias="history_length", repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the agent finished: `finish` is ``"stop"``. False for a partial reply."""
+        return self.finish == "stop"
 
     @property
     def new_messages(self) -> tuple[Message, ...]:

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from harness._words import repr_of
+from harness.agents._output import OutputType
 from harness.agents._reply import Reply
+from harness.agents._types import to_json
 from harness.models import Message, Usage
 
 
@@ -17,7 +19,7 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
     Raises:
       TypeError: if its output, or an argument of a tool call, has no JSON form.
     """
-    plain: dict[str, Any] = msgspec.to_builtins(
+    plain: dict[str, Any] = to_json(
         {
             "output": reply.output,
             "messages": reply.messages,
@@ -29,27 +31,27 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
                 one if isinstance(one, str | Message) else repr_of(one) for one in reply.undelivered
             ],
             "delegated_usage": reply.delegated_usage,
-            "complete": reply.complete,
+            "finish": reply.finish,
+            "reasoning": reply.reasoning,
             "history_length": len(reply.messages) - len(reply.new_messages),
-        },
-        str_keys=True,
+        }
     )
     return plain
 
 
-def reply_from_json(plain: dict[str, Any], output_type: Any) -> Reply[Any]:
+def reply_from_json(plain: dict[str, Any], output_type: OutputType | None) -> Reply[Any]:
     """Return the reply that `reply_to_json` wrote.
 
     Args:
       plain: What it wrote.
-      output_type: The type of the output, if the run finished; None for text.
+      output_type: What the output is, if the run finished; None for text.
 
     Raises:
       Exception: if it doesn't fit.
     """
     output = plain["output"]
-    if output_type is not None and (plain["complete"] or output is not None):
-        output = msgspec.convert(output, output_type, str_keys=True)
+    if output_type is not None and (plain["finish"] == "stop" or output is not None):
+        output = output_type.convert(output)
     return Reply(
         output,
         msgspec.convert(plain["messages"], tuple[Message, ...]),
@@ -58,6 +60,7 @@ def reply_from_json(plain: dict[str, Any], output_type: Any) -> Reply[Any]:
         plain["run_id"],
         msgspec.convert(plain["undelivered"], tuple[str | Message, ...]),
         msgspec.convert(plain["delegated_usage"], Usage),
-        plain["complete"],
+        plain["finish"],
+        plain["reasoning"],
         plain["history_length"],
     )

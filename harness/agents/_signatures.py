@@ -1,6 +1,7 @@
 """Make a JSON schema and a validator from a function's typed signature.
 
-msgspec does both from one struct whose fields are the parameters. A parameter with a default may be
+msgspec does both from one struct whose fields are the parameters; a parameter whose type is
+pydantic's is anything to it, and read by pydantic. A parameter with a default may be
 left out; it is then left out of the call too, so that the function's own default applies.
 """
 
@@ -17,6 +18,14 @@ import msgspec
 
 from harness._words import error_in_words
 from harness.agents._docstrings import read_docstring
+from harness.agents._types import (
+    JsonType,
+    for_msgspec,
+    mentions_pydantic,
+    read_type,
+    schema_of,
+    to_json,
+)
 from harness.errors import ToolArgumentsError
 
 _REFUSED_KINDS: dict[Any, str] = {
@@ -38,6 +47,8 @@ class Signature:
     _struct: type[msgspec.Struct]
     _positional_only: tuple[tuple[str, Any], ...]
     """Names and defaults of parameters that can't be given by name."""
+    _of_pydantic: Mapping[str, JsonType]
+    """The types of the parameters that pydantic reads."""
 
     def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments to call the function with, validated and of the right types.
@@ -48,15 +59,17 @@ class Signature:
         try:
             # In JSON the keys of every dictionary are text, even those of a dict[int, str].
             valid = msgspec.convert(_own(arguments), self._struct, str_keys=True)
+            named = {
+                field: value
+                for field in self._struct.__struct_fields__
+                if (value := getattr(valid, field)) is not msgspec.UNSET
+            }
+            for name in self._of_pydantic.keys() & named:
+                named[name] = _converted(self._of_pydantic[name], named[name], name)
         except msgspec.ValidationError as error:
             raise ToolArgumentsError(str(error)) from error
         except Exception as error:  # From the class's own checks, such as __post_init__.
             raise ToolArgumentsError(error_in_words(error)) from error
-        named = {
-            field: value
-            for field in self._struct.__struct_fields__
-            if (value := getattr(valid, field)) is not msgspec.UNSET
-        }
         if not self._positional_only:
             return [], named
         return [named.pop(name, default) for name, default in self._positional_only], named
@@ -81,6 +94,7 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
     fields: list[Any] = []
     positional_only: list[tuple[str, Any]] = []
     defaults: dict[str, Any] = {}
+    of_pydantic: dict[str, JsonType] = {}
     for parameter in parameters:
         if star := _REFUSED_KINDS.get(parameter.kind):
             raise TypeError(
@@ -89,9 +103,14 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
             )
         if parameter.name not in hints:
             raise TypeError(_untyped(name, parameter.name))
-        type_: Any = hints[parameter.name]
-        if text := texts.get(parameter.name):
-            type_ = typing.Annotated[type_, msgspec.Meta(description=text)]
+        try:
+            type_ = hints[parameter.name]
+            if mentions_pydantic(type_) or mentions_pydantic(type(parameter.default)):
+                type_, of_pydantic[parameter.name] = _left_to_pydantic(type_, parameter)
+            else:
+                type_ = for_msgspec(type_)
+        except TypeError as error:
+            raise TypeError(f"parameter {parameter.name!r} of tool {name!r}: {error}") from error
         if parameter.default is inspect.Parameter.empty:
             fields.append((parameter.name, type_))
         else:
@@ -105,12 +124,47 @@ def read_signature(fn: Callable[..., Any], name: str) -> Signature:
     except (TypeError, RuntimeError) as error:  # The latter for names that Python mangles.
         raise TypeError(
             f"tool {name!r} has a parameter that can't be made from JSON: {why_not(error)}; use "
-            "plain types, or dataclasses, attrs or msgspec classes of such"
+            "plain types, dataclasses, attrs or msgspec classes of such, or pydantic's models"
         ) from error
     schema.pop("title", None)
+    for parameter_name, read in of_pydantic.items():
+        own = dict(read.schema)
+        _add_definitions(schema, own.pop("$defs", {}), name)
+        schema["properties"][parameter_name] = own
     for parameter_name, default in defaults.items():
         _show_default(schema["properties"][parameter_name], default)
-    return Signature(description, schema, struct, tuple(positional_only))
+    for parameter_name, of_parameter in schema["properties"].items():
+        if parameter_name in texts:
+            of_parameter.setdefault("description", texts[parameter_name])
+    return Signature(description, schema, struct, tuple(positional_only), of_pydantic)
+
+
+def _left_to_pydantic(type_: Any, parameter: inspect.Parameter) -> tuple[Any, JsonType]:
+    """Return a type that takes anything, and the one that pydantic reads instead."""
+    if type(parameter.default).__name__ == "FieldInfo":
+        raise TypeError(
+            "its default is a Field(), which only the fields of a model can have; write "
+            "Annotated[int, Field(...)], or whatever the type is"
+        )
+    return Any, read_type(type_)
+
+
+def _converted(type_: JsonType, value: Any, name: str) -> Any:
+    try:
+        return type_.convert(value)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(str(error).replace("`$", f"`$.{name}")) from error
+
+
+def _add_definitions(schema: dict[str, Any], more: dict[str, Any], tool: str) -> None:
+    """Add pydantic's definitions to msgspec's; both refer to a class by its name."""
+    known = schema.setdefault("$defs", {}) if more else {}
+    for name, definition in more.items():
+        if known.setdefault(name, definition) != definition:
+            raise TypeError(
+                f"tool {tool!r} has parameters of two classes of the name {name}, which a model "
+                "can't tell apart; rename one"
+            )
 
 
 def _own(value: Any) -> Any:
@@ -129,27 +183,6 @@ def _own(value: Any) -> Any:
 def why_not(error: Exception) -> str:
     """Return what msgspec says of a type, without its advice on hooks, which users don't have."""
     return str(error).strip().splitlines()[-1]
-
-
-def schema_of(type_: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type, with the type itself at the root.
-
-    Raises:
-      TypeError: if the type can't be made from JSON.
-    """
-    schema = msgspec.json.schema(type_)
-    reference = schema.get("$ref")
-    if reference is None:
-        return schema
-    # msgspec names every class and refers to it. Providers want an object at the root.
-    definitions = schema["$defs"]
-    name = reference.removeprefix("#/$defs/")
-    root = dict(definitions[name])
-    if f'"{reference}"'.encode() in msgspec.json.encode(definitions):
-        root["$defs"] = definitions  # A class that refers to itself.
-    elif rest := {key: value for key, value in definitions.items() if key != name}:
-        root["$defs"] = rest
-    return root
 
 
 def _typed_function(fn: Callable[..., Any]) -> Any:
@@ -176,6 +209,6 @@ def _untyped(tool: str, parameter: str) -> str:
 def _show_default(schema: dict[str, Any], default: Any) -> None:
     """Tell the model a default, if JSON can express it."""
     try:
-        schema["default"] = msgspec.to_builtins(default)
+        schema["default"] = to_json(default)
     except (TypeError, ValueError):
         return

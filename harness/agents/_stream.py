@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness.agents._conversation import Conversation
@@ -80,6 +81,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         return self._work.reply(self._run)
 
     @property
+    def output_so_far(self) -> Any:
+        """What has come of the answer: text or, with an ``output_type``, dicts, lists and strings,
+        not yet validated, without what is still missing. None if nothing has come."""
+        if self._work is None:
+            raise self._not_entered()
+        return self._work.output_so_far()
+
+    @property
     def dropped(self) -> int:
         """How many events found no room that others, such as tools, sent by `Run.emit_nowait`."""
         return 0 if self._buffer is None else self._buffer.dropped
@@ -124,6 +133,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         if full is not None:
             raise full
 
+    @enable_ki_protection
     async def __aenter__(self) -> Self:
         """Start the agent.
 
@@ -133,7 +143,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         """
         if self._block is None:
             raise RuntimeError(
-                f"the stream of {self._setup.name!r} was started before; "
+                f"the stream of {self._setup.name!r} was already started; "
                 "call agent.stream() for each block"
             )
         frame = sys._getframe(1)
@@ -159,6 +169,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             raise
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self, exc_type: object, exc: BaseException | None, traceback: object
     ) -> None:
@@ -221,8 +232,8 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._raised = True
             if isinstance(self._error, StopAsyncIteration):
                 raise RuntimeError(
-                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which as itself "
-                    "would end the reader's loop as if all were well"
+                    f"the run of {self._setup.name!r} raised StopAsyncIteration, which would "
+                    "end the reader's loop as if all were well"
                 ) from self._error
             raise self._error
         raise StopAsyncIteration
@@ -248,6 +259,6 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(
-            f"the stream of {self._setup.name!r} does not run before its block is entered; "
+            f"the stream of {self._setup.name!r} does not run until its block is entered; "
             "write `async with agent.stream(...) as stream:`"
         )

@@ -11,6 +11,7 @@ Invariant, at every checkpoint: no agent waits for room while the reader waits f
 from __future__ import annotations
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.agents._events import AGENT_EVENTS, TextDelta
 from harness.runs import Event, Run, Subscription
@@ -107,6 +108,7 @@ class StreamBuffer(Subscription):
         if self._room is not None:
             self._room.unpark_all()
 
+    @enable_ki_protection
     async def __anext__(self) -> Event:
         """Return the next event, waiting for one, as `Subscription.__anext__` does."""
         _waiting_for = "an event of an agent"

@@ -1,52 +1,72 @@
 """Carry out one run of an agent: the loop, and all of its state.
 
 A `Work` is made for one run and forgotten with it; what runs share, a `Setup`, is only read. Each
-turn: wait for the readers of streams, check whether the run should stop, take the messages that
-others left, ask the model, run the tool calls. It ends with an answer, a stop, or an error.
+turn: wait for the readers of streams, check whether the run should stop, ask the model with the
+messages that others left, run the tool calls. It ends with an answer, a stop, or an error.
+
+Invariant: a message that others left is in the inbox, in `_taken`, in the history, or handed back.
+It enters the history when a request with it is sent, and at no other time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
+from trio.lowlevel import disable_ki_protection
 
+from harness._error_copies import own_copy
+from harness._root_errors import roots_in_words
 from harness._words import error_in_words, repr_of
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
 from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReported
+from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
 from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
+from harness.agents._types import to_json
 from harness.errors import (
     BudgetExceeded,
     MaxTurnsError,
+    ModelError,
     ModelReplyError,
     OutputError,
     ReservationError,
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Finish,
     Message,
     Model,
     ModelRequest,
     ModelResponse,
+    NamedModel,
     ToolCall,
     ToolDescription,
     Usage,
 )
-from harness.models._messages import misfit_in
+from harness.models._messages import EMPTY_REPLY, misfit_in
+from harness.models._sending import heard_when_sent
 from harness.runs import Run, RunLocal, current_run
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 NO_USAGE = Usage()
 
-EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
+WITHHELD = frozenset({"content_filter", "refusal"})
+"""Endings of answers that their providers take back: not even whole calls in them are made."""
+
+CUT = {
+    "length": "its model reached the largest output allowed; give it a larger max_output_tokens",
+    "content_filter": "its provider's filter cut the answer off",
+    "refusal": "its model refused to answer",
+}
+"""Endings after which an answer is at most half of one, each with its reason."""
 
 
 @attrs.frozen(eq=False)
@@ -60,6 +80,8 @@ class Setup:
     descriptions: tuple[ToolDescription, ...]
     max_turns: int
     output: OutputType | None
+    output_check: Callable[[Any], object] | None
+    output_repairs: int
     deps_type: Any
 
 
@@ -77,11 +99,15 @@ class Work:
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
         self._output: Any = None
-        self._complete = False
+        self._finish: Finish = "other"
+        self._reasoning = ""
         self._has_told_of_empty = False
-        self._has_told_of_misfit = False
-        self._not_text: list[Any] = []
-        self._own_error: MaxTurnsError | OutputError | None = None
+        self._repairs = 0
+        self._taken: list[Any] = []
+        """Messages from the inbox that go into the next request, if that is sent."""
+        self._undelivered: list[Any] = []
+        """Messages that no model can be told, and those that came too late for agents below."""
+        self._own_error: MaxTurnsError | OutputError | ModelError | None = None
 
     def reply(self, run: Run) -> Reply[Any]:
         """Return the run's result, once it has ended."""
@@ -94,9 +120,10 @@ class Work:
             self._usage,
             self._turns,
             run.id,
-            (*self._not_text, *run.undelivered),
+            run.undelivered,
             self._delegated_usage,
-            self._complete,
+            self._finish,
+            self._reasoning,
             self._start,
         )
 
@@ -112,13 +139,14 @@ class Work:
             own_error.partial = self.reply(run)
             self._own_error = None  # Its traceback holds this object.
 
+    @disable_ki_protection
     async def drive(self, run: Run) -> None:
         """Be the body of ``run``, which is the current one.
 
         Raises:
           TypeError: if the run's deps aren't what the agent works with.
           MaxTurnsError: if there is no answer after `Agent.max_turns` turns.
-          OutputError: if the answer doesn't fit twice.
+          OutputError: if the answer doesn't fit, even after `Agent.output_repairs`.
           ModelReplyError: if the model's reply makes no sense.
           Exception: the model's, or that of a tool that fails the run.
 
@@ -130,7 +158,12 @@ class Work:
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
-            await self._take_turns(run)
+            model = self._setup.model
+            if isinstance(model, NamedModel):
+                async with model:  # Open from the first turn to the last.
+                    await self._take_turns(run)
+            else:
+                await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)
         except BaseException as error:
@@ -143,6 +176,8 @@ class Work:
                 self._conversation.extend(self._messages[self._start :])
             run.emit_nowait(RunEnded("ok"))
         finally:
+            if self._taken or self._undelivered:
+                run.inbox.put_back([*self._undelivered, *self._taken])
             above = work_above(run)
             if above is not None:
                 above._delegated_usage += self._usage + self._delegated_usage
@@ -161,42 +196,56 @@ class Work:
                 if not self._turns:
                     await trio.lowlevel.checkpoint()
                 return
-            if run._inbox is not None:
-                self._take_messages(run)
             if self._turns >= setup.max_turns:
                 self._own_error = MaxTurnsError(
-                    f"agent {setup.name!r} took all its turns, max_turns={setup.max_turns}, and "
-                    "has no answer yet; what it did is in .partial. Allow it more, or ask for less"
+                    f"agent {setup.name!r} used all its turns, max_turns={setup.max_turns}, "
+                    "without an answer; what it did is in .partial. Allow it more, or ask for less"
                 )
                 raise self._own_error
             self._turns += 1
             run.emit_nowait(TurnStarted(self._turns))
             try:
                 response = await self._ask(run)
-            except ExceptionGroup as group:  # From a model that opens a nursery for each request.
-                if (error := unwrap_single(group)) is group:
+            except (ModelError, ExceptionGroup) as error:
+                # A group comes from a model that opens a nursery for each request.
+                own = self._as_own(run, unwrap_single(error))
+                if own is error:
                     raise
-                raise error from error.__cause__
+                raise own from own.__cause__
             self._usage += response.usage
             run.emit_nowait(UsageReported(response.usage))
-            calls = response.tool_calls
-            if calls:
-                calls = _fit_for_a_history(calls)
+            self._reasoning = sendable(response.reasoning)
+            # That it stopped makes it an answer only once it is found to be one.
+            self._finish = "other" if response.finish == "stop" else response.finish
+            if response.tool_calls and response.finish not in WITHHELD:
+                calls = _fit_for_a_history(response.tool_calls)
                 self._messages.append(Message("assistant", sendable(response.content), calls))
-                await call_tools(run, setup.tools, calls, self._messages)
-            elif self._is_answer(response):
+                cut = response.finish == "length"
+                await call_tools(run, setup.tools, calls, self._messages, last_is_cut=cut)
+            elif await self._is_answer(response):
                 return
 
     async def _ask(self, run: Run) -> ModelResponse:
-        """Ask the model once, and report the text as it comes."""
+        """Ask the model once, with what others left for it, and report the text as it comes."""
         _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
+        if run._inbox is not None:
+            self._take_messages(run)
         request = ModelRequest(
-            (*self._head, *self._messages[self._skipped :]),
+            (*self._head, *self._messages[self._skipped :], *map(_as_message, self._taken)),
             setup.descriptions,
             None if output is None else output.schema,
         )
+        if not self._taken:
+            return await self._answer_to(run, request)
+        with heard_when_sent(self._deliver):
+            response = await self._answer_to(run, request)
+        self._deliver()  # Not every model says when it sends.
+        return response
+
+    async def _answer_to(self, run: Run, request: ModelRequest) -> ModelResponse:
+        setup = self._setup
         if run._above.tree.listeners and any(_streams_to(run)):
             response = await self._ask_for_stream(run, request)
         else:
@@ -250,60 +299,122 @@ class Work:
                 f"{run.path!r}, where a ModelResponse has {wanted}; see harness.models.Model"
             )
 
-    def _is_answer(self, response: ModelResponse) -> bool:
+    async def _is_answer(self, response: ModelResponse) -> bool:
         """Record what the model said without calling a tool, and return whether that is the end."""
         setup = self._setup
+        finish = response.finish
         text = sendable(response.content)
-        if not text.strip():
+        if text.strip():
+            self._messages.append(Message("assistant", text))
+        elif finish not in WITHHELD:
             # Not kept: providers refuse a history with an empty message in it.
-            if self._has_told_of_empty:
-                raise ModelReplyError(
-                    f"the model of agent {setup.name!r} gave an empty reply twice: neither text "
-                    "nor tool calls. Look at its instructions and its limit of output tokens"
+            if finish == "length" or self._has_told_of_empty:
+                self._own_error = ModelReplyError(
+                    f"the model of agent {setup.name!r} "
+                    + (
+                        "used all its allowed output before it said anything; give it a larger "
+                        "max_output_tokens"
+                        if finish == "length"
+                        else "gave an empty reply twice: neither text nor tool calls. Look at its "
+                        "instructions"
+                    )
                 )
+                raise self._own_error
             self._has_told_of_empty = True
             self._messages.append(Message("user", EMPTY_REPLY))
             return False
-        self._messages.append(Message("assistant", text))
-        if setup.output is None:
-            self._output = text
-        else:
-            try:
-                self._output = setup.output.parse(text)
-            except OutputMisfit as error:
-                if self._has_told_of_misfit:
-                    self._own_error = OutputError(
-                        f"the answer of agent {setup.name!r} does not fit its output_type, also "
-                        f"after a repair turn: {error}"
-                    )
-                    raise self._own_error from error
-                self._has_told_of_misfit = True
-                self._messages.append(
-                    Message(
-                        "user",
-                        f"Your answer does not fit what was asked for: {error}. Give the whole "
-                        "answer again, as JSON alone that satisfies the schema.",
-                    )
+        if finish in CUT:
+            if setup.output is None:
+                self._output = text
+                self._finish = finish
+                return True
+            self._own_error = OutputError(
+                f"agent {setup.name!r} has no value of its output_type, because {CUT[finish]}; its "
+                f"answer is {repr_of(text)}"
+            )
+            raise self._own_error
+        try:
+            self._output = await self._checked_value(text)
+        except OutputMisfit as error:
+            if self._repairs >= setup.output_repairs:
+                turns = "a repair turn" if self._repairs == 1 else f"{self._repairs} repair turns"
+                after = f", also after {turns}" if self._repairs else ""
+                self._own_error = OutputError(
+                    f"the answer of agent {setup.name!r} does not fit what was asked for{after}: "
+                    f"{error}"
                 )
-                return False
-        self._complete = not response.truncated
+                raise self._own_error from error
+            self._repairs += 1
+            form = "" if setup.output is None else ", as JSON alone that satisfies the schema"
+            self._messages.append(
+                Message(
+                    "user",
+                    f"Your answer does not fit what was asked for: {error}. Give the whole answer "
+                    f"again{form}.",
+                )
+            )
+            return False
+        self._finish = finish
         return True
 
+    async def _checked_value(self, text: str) -> Any:
+        """Return the value that the answer holds, if it is one that will do.
+
+        Raises:
+          OutputMisfit: if not.
+        """
+        setup = self._setup
+        value: Any = text
+        if setup.output is not None:
+            value, thoughts = setup.output.parse(text)
+            self._reasoning = "\n\n".join(filter(None, (self._reasoning, thoughts)))
+        if setup.output_check is not None:
+            try:
+                checked = setup.output_check(value)
+                if isinstance(checked, Awaitable):
+                    await checked
+            except ValueError as error:
+                raise OutputMisfit(str(error) or error_in_words(error)) from error
+        return value
+
+    def output_so_far(self) -> Any:
+        """Return what has come of the answer, in JSON form; None if nothing has."""
+        if self._output is not None:
+            return to_json(self._output)
+        text = self._text if isinstance(self._text, str) else "".join(self._text)
+        return (text or None) if self._setup.output is None else value_so_far(text)
+
     def _take_messages(self, run: Run) -> None:
-        """Put what others left for this run into the history, as the user's words."""
+        """Take what others left for this run, to be said in the next request."""
         for message in run.inbox.take_all():
-            if isinstance(message, str) and message:
-                self._messages.append(Message("user", sendable(message)))
-            elif is_injectable(message) and message.content:
-                self._messages.append(message)
-            else:
-                self._not_text.append(message)  # Handed back, because no model can be told.
+            is_text = isinstance(message, str) or is_injectable(message)
+            sayable = is_text and (message if isinstance(message, str) else message.content)
+            (self._taken if sayable else self._undelivered).append(message)
+
+    def _deliver(self) -> None:
+        """Put what was taken into the history, as the user's words: the model is being told."""
+        taken, self._taken = self._taken, []
+        self._messages.extend(map(_as_message, taken))
+
+    def hand_back(self, messages: Iterable[Any]) -> None:
+        """Take messages that came too late for an agent below, whose reply nobody else reads."""
+        self._undelivered.extend(messages)
+
+    def _as_own(self, run: Run, error: Exception) -> Exception:
+        """Return a model's error as that of this run alone, which can carry its partial reply."""
+        if not isinstance(error, ModelError):
+            return error
+        if error.partial is not None:  # A function can raise one and the same in many runs.
+            error = cast("ModelError", own_copy(error))
+        error.partial = self.reply(run)
+        self._own_error = error
+        return error
 
     def _tell_of_failure(self, run: Run, error: BaseException) -> None:
         if is_only_cancelled(error):
             run.emit_nowait(RunEnded("cancelled"))
         else:
-            run.emit_nowait(RunEnded(status_of(error, run), error_in_words(error)))
+            run.emit_nowait(RunEnded(status_of(error, run), roots_in_words(error)))
 
 
 _work: RunLocal[Work | None] = RunLocal(lambda: None, name="the work of an agent")
@@ -318,6 +429,10 @@ def work_in(run: Run) -> Work | None:
     """Return the work of an agent's run; None of any other, or after its end."""
     values = run._locals
     return None if values is None else values.get(_work)
+
+
+def _as_message(message: str | Message) -> Message:
+    return Message("user", sendable(message)) if isinstance(message, str) else message
 
 
 def is_injectable(message: Any) -> TypeGuard[Message]:

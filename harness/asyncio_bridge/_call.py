@@ -24,6 +24,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import attrs
 import outcome
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import AsyncioBridgeError
 from harness.runs._endings import is_only_cancelled, most_telling, without_cancelled
@@ -64,6 +65,7 @@ class Call(Generic[T]):
 
     # In trio's thread -------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def result(self) -> T:
         """Start it, wait until it has ended, and return its value or raise its error."""
         _waiting_for = self._in_words

@@ -103,7 +103,7 @@ class AsyncioLoop:
         """
         if self._token is not None:
             raise RuntimeError(
-                "this asyncio loop was opened before; call open_asyncio() for each block"
+                "this asyncio loop was already opened; call open_asyncio() for each block"
             )
         refuse_outside_trio("open_asyncio() was called")
         token = self._token = trio.lowlevel.current_trio_token()

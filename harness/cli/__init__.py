@@ -11,15 +11,10 @@ from collections.abc import Sequence
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130
-
 _EXTRA = frozenset(("click", "rich"))
 
 try:
     from harness.cli._app import run_app
-except KeyboardInterrupt:
-    # The import takes a fraction of a second, in which users may notice a typing mistake.
-    raise SystemExit(_INTERRUPTED) from None
 except ImportError as _error:
     if (_error.name or "").partition(".")[0] not in _EXTRA:
         raise

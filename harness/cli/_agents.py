@@ -38,7 +38,13 @@ async def open_agent(
     """
     async with AsyncExitStack() as stack:
         if options.model is not None:
-            named = await stack.enter_async_context(model_named(options.model, limiter))
+            opening = model_named(
+                options.model,
+                limiter,
+                prices=options.prices,
+                needs_price=options.budget_usd is not None,
+            )
+            named = await stack.enter_async_context(opening)
             yield partial(_output, agent.with_models(lambda _: named))
             return
         found: dict[int, Any] = {}

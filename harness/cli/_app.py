@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 
 import click
@@ -41,6 +43,9 @@ for command in (
 
 def run_app(arguments: Sequence[str] | None) -> int:
     """Run the program, and return its exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # As standard error does: a key or a record may have half of a surrogate pair.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # Not standalone: there an interrupt would end with status 1.
         status = app.main(

@@ -35,7 +35,7 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InputError(
-            f"--input {text!r} is not JSON ({error}); a text needs its quotes: '\"{text}\"'"
+            f"--input {text!r} is not JSON ({error}); a string needs its quotes: '\"{text}\"'"
         ) from error
 
 
@@ -109,7 +109,7 @@ def _run(options: AuditOptions) -> int:
     modules = [target for target in options.targets if not _is_path(target)]
     form = options.format
     if options.inventory and (options.input or options.baseline is not None):
-        raise InputError("--inventory lists all there is: it takes neither --input nor --baseline")
+        raise InputError("--inventory lists everything, so it takes neither --input nor --baseline")
     if options.input and not any(":" in target for target in modules):
         raise InputError("--input is for a MODULE:FUNCTION, and none of the targets names one")
     for target in options.targets:
@@ -128,8 +128,7 @@ def _run(options: AuditOptions) -> int:
             continue
         if not given:
             raise InputError(
-                f"{target} is run with what --input says, or with the module's INPUTS, and there "
-                "is neither"
+                f"{target} needs something to run with; give --input, or INPUTS in its module"
             )
         found = auditing.audit_function(load_target(f"{name}:{function}"), given)
         from_runs += [attrs.evolve(one, path=_shown(one.path)) for one in found]

@@ -44,7 +44,7 @@ from harness.cli._run import Work, first_of, policy_named, run_batch, tokens_of
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
-from harness.cli._target import Target, agent_in, load_target
+from harness.cli._target import Target, agent_in, check_values, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
 from harness.fanout._watch import NOBODY, watched_by
@@ -68,6 +68,8 @@ def run(options: BatchOptions) -> int:
         with redirect_stdout(printed), logging_to_stderr(options.log_level):
             target = load_target(options.target)
             is_agent = agent_in(target) is not None
+            if not is_agent:
+                check_values(target, options.target)
             refuse(options, Facts(form=options.form, is_agent=is_agent))
             fields = fields_of(options)
             if is_agent and options.prompt is None:
@@ -225,7 +227,8 @@ async def _read_and_run(
     if (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
-        async with journal_for(options) as journal:
+        say = display.say if not options.quiet else _say_nothing
+        async with journal_for(options, work.function, say) as journal:
             with open_lines() as (lines, writer):
                 async with opened as function, open_source(read, name=name) as source:
                     work = attrs.evolve(work, function=function, journal=journal)
@@ -240,6 +243,9 @@ async def _read_and_run(
             raise InputError(str(error)) from error
         report.journal_error = report.journal_error or str(error)
     return report
+
+
+def _say_nothing(words: str) -> None: ...
 
 
 def _finish(options: BatchOptions, report: Report) -> int:

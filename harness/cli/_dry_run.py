@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from harness.cli._csv_header import COMMA, shown
-from harness.cli._limits import long_wait_text
+from harness.cli._limits import feasible_text, limiter_of, long_wait_text
 from harness.cli._option_table import plan_of
 from harness.cli._options import BatchOptions
 from harness.cli._records import Format, Record
@@ -42,6 +42,7 @@ def describe(
             f"({_FORMAT_NAMES[options.form]}{_separated(reading)})",
             f"  with    {', '.join(plan_of(options))}",
             f"  into    {options.output}, {order}",
+            *_feasible(options, records),
             *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),
@@ -65,6 +66,17 @@ def _journal(options: BatchOptions, known: str | None) -> list[str]:
     if options.journal is None:
         return []
     return [f"  journal {options.journal_shown}, {'new' if known is None else f'with {known}'}"]
+
+
+def _feasible(options: BatchOptions, records: Sequence[Record]) -> list[str]:
+    limiter = limiter_of(options)
+    if limiter is None or options.rpm is options.tpm is None:
+        return []
+    tokens: float | None = options.tokens if isinstance(options.tokens, int) else None
+    if tokens is None and records:
+        tokens = sum(record.tokens for record in records) / len(records) or None
+    words = feasible_text(limiter, tokens=tokens)
+    return [] if words is None else [f"  limits  {words}"]
 
 
 def _warnings(options: BatchOptions, records: Sequence[Record]) -> list[str]:

@@ -119,7 +119,7 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
         pass  # The shell opened it; whether that loses something was up to the shell.
     elif not overwrite:
         raise InputError(
-            f"the file of {option}, {path!r}, is already there; give another name, "
+            f"the file of {option}, {path!r}, already exists; give another name, "
             "or --overwrite to replace it"
         )
     elif not os.access(path, os.W_OK):

@@ -7,7 +7,7 @@ mistake must neither run everything twice nor replace one output with another.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ from harness.journal import IdentifiedJournal, open_journal, read_journal
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
 """How the names of the files beside a journal end."""
+
+SOURCE = "source"
+"""The --code-version that means the source itself."""
 
 BATCH = "batch"
 """What a batch from the command line is called in its journal."""
@@ -61,8 +64,8 @@ def check_journal(options: BatchOptions) -> int:
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
-            f"the journal {options.journal_shown!r} has {known.items:,} items of this batch "
-            f"already ({ended_in_words(known)}); add --resume to go on with it, or give another "
+            f"the journal {options.journal_shown!r} already has {known.items:,} items of this "
+            f"batch ({ended_in_words(known)}); add --resume to go on with it, or give another "
             "file"
         )
     if known is None:
@@ -162,8 +165,15 @@ def target_of(options: BatchOptions) -> str:
 
 
 @asynccontextmanager
-async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal | None]:
+async def journal_for(
+    options: BatchOptions, function: Callable[..., Any], say: Callable[[str], None]
+) -> AsyncIterator[IdentifiedJournal | None]:
     """Open the journal of a batch, if it has one, for the duration of a block.
+
+    Args:
+      options: What the command line says.
+      function: The target; its source is compared.
+      say: Told that the source has changed.
 
     Raises:
       InputError: if it can't be opened as the command line says.
@@ -171,9 +181,14 @@ async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal 
     if options.journal is None:
         yield None
         return
+    settings = {**settings_of(options), "--format": options.form}
+    by_source = options.code_version == SOURCE
+    if by_source:
+        del settings["--code-version"]
     try:
         async with open_journal(
             options.journal,
+            version=SOURCE if by_source else None,
             max_attempts=options.max_attempts,
             retry_failed=options.retry_failed,
             force=options.force,
@@ -184,8 +199,10 @@ async def journal_for(options: BatchOptions) -> AsyncIterator[IdentifiedJournal 
             # The function that is called is the command's own, so it can't identify the batch.
             yield journal.identified(
                 target=target_of(options),
-                settings={**settings_of(options), "--format": options.form},
+                settings=settings,
                 content=_content_of,
+                function=function,
+                tell=lambda words: say(f"warning: {words}"),
             )
     except (JournalLockedError, JournalFormatError) as error:
         raise InputError(str(error)) from error

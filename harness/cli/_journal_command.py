@@ -10,11 +10,12 @@ import csv
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import localtime, strftime, time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -56,7 +57,9 @@ _batch = click.option(
 @_file
 @_batch
 @click.option(
-    "--failures", is_flag=True, help="Also list all items that failed, with their errors."
+    "--failures",
+    is_flag=True,
+    help="Also list all items that failed, and show where each error came from.",
 )
 def show(file: str, batch_name: str | None, failures: bool) -> int:
     """Show what the batches in FILE came to.
@@ -85,7 +88,9 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
     yield f"{batch.name}: {totals_in_words(reader.totals(batch.name))}"
     version = "" if batch.version is None else f", version {batch.version}"
     yield f"  runs     {batch.target}{version}"
-    given = [f"{name} {value}" for name, value in batch.settings.items() if value is not None]
+    given = [
+        f"{name} {_shortened(value)}" for name, value in batch.settings.items() if value is not None
+    ]
     if given:
         yield f"  with     {', '.join(given)}"
     yield f"  begun    {_time(batch.created_at)}, last session {_time(batch.last_session_at)}"
@@ -96,6 +101,12 @@ def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
         )
 
 
+def _shortened(value: Any, *, most: int = 60) -> str:
+    """Return a setting on one line; an agent's may be pages long."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> None:
     for shown, item in enumerate(reader.items(batch, statuses=("failed", "timed_out"))):
         if shown == most:
@@ -104,6 +115,8 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
         error = " ".join((_error(item) or "").split())  # It may have several lines.
         click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
+        if most is None and item.error_traceback is not None:
+            click.echo(textwrap.indent(item.error_traceback, "    "))
 
 
 def _time(seconds: float) -> str:
@@ -141,7 +154,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
         items = reader.items(_the_batch(reader, batch_name).name)
         if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
             raise InputError(
-                f"the file of --output, {output!r}, is already there; give another name, "
+                f"the file of --output, {output!r}, already exists; give another name, "
                 "or --overwrite to replace it"
             )
         opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
@@ -150,7 +163,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
                 # In CSV a key can have half of a surrogate pair, as truncated text does.
                 opened.write(line.encode(errors="backslashreplace"))
         except BrokenPipeError as error:
-            raise InputError("whoever read the items has gone") from error
+            raise InputError("the reader of the items is gone") from error
         except OSError as error:
             raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
         finally:
@@ -179,7 +192,7 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
         yield text.getvalue()
         text.seek(0)
         text.truncate()
-        value = "" if item.value_text is None else item.value_text
+        value = _value_text(item) or ""
         writer.writerow(
             (
                 item.key,
@@ -194,9 +207,19 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
     yield text.getvalue()
 
 
+def _value_text(item: JournalItem) -> str | None:
+    """Return the value as it was recorded, but without the names of classes."""
+    if item.is_plain:
+        return item.value_text
+    try:
+        return encode_value(item.plain_value())
+    except Exception:  # A set, or text of the caller's own encode=; it is exported as it is.
+        return item.value_text
+
+
 def _value_json(item: JournalItem) -> str:
-    """Return the value as JSON: as it was recorded, or as a string if that isn't JSON."""
-    text = item.value_text
+    """Return the value as JSON, or as a string if it wasn't recorded as JSON."""
+    text = _value_text(item)
     if text is None:
         return "null"
     try:

@@ -1,23 +1,61 @@
 """Encode what a function returned as JSON, and refuse whatever JSON can't hold as it is.
 
+Objects with fields become JSON objects, enumerations their values; dates, decimals and UUIDs become
+text, bytes base64, and durations seconds, as JSON libraries write them.
+
 Python's encoder turns ``{1: "a"}`` into ``{"1": "a"}`` and writes ``NaN``, which no other reader
 accepts. Either way, the output would have a value that isn't the item's.
 """
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
+import enum
 import json
 import math
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+from harness._value_types import field_names, is_pydantic
+
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 class UnwritableValueError(ValueError):
     """A function returned a value that JSON can't hold."""
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for an object of another class."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, decimal.Decimal | uuid.UUID):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    fields = _fields_of(value)
+    if fields is None or not _has_only_text_keys(fields):
+        raise TypeError(f"a {type(value).__name__} can't be written as JSON")
+    return fields
+
+
+def _fields_of(value: Any) -> Mapping[str, Any] | None:
+    if is_pydantic(type(value)):
+        dumped: dict[str, Any] = value.model_dump(mode="json")
+        return dumped
+    names = field_names(type(value))
+    return None if names is None else {name: getattr(value, name) for name in names}
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
 
 
 def encode_value(value: Any) -> str:
@@ -100,7 +138,7 @@ def _complaint(value: Any) -> str | None:
         elif isinstance(part, float):
             if not math.isfinite(part):
                 return f"{where} is {part!r}, which JSON can't hold; return None or a str"
-        else:
+        elif not _is_written_out(part):
             advice = "a list" if isinstance(part, set | frozenset) else "dicts, lists and str"
             return (
                 f"{where} is of type {type(part).__name__}, which JSON can't hold; return {advice}"
@@ -108,8 +146,16 @@ def _complaint(value: Any) -> str | None:
     return None
 
 
+def _is_written_out(part: Any) -> bool:
+    try:
+        _plain(part)
+    except Exception:  # Whatever a class raises for its fields.
+        return _fields_of(part) is not None  # One of them is at fault, and comes later.
+    return True
+
+
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield ``value`` and everything in it, each container once, with its place."""
+    """Yield ``value`` and everything in it, each container and object once, with its place."""
     ahead: list[tuple[str, Any]] = [("", value)]
     known: set[int] = set()
     while ahead:
@@ -121,4 +167,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             pairs = part.items() if isinstance(part, dict) else enumerate(part)
             inner = [(f"{path}[{key!r}]", item) for key, item in pairs]
             ahead.extend(reversed(inner))
+        elif (fields := _fields_of(part)) is not None and id(part) not in known:
+            known.add(id(part))
+            ahead.extend(reversed([(f"{path}.{name}", one) for name, one in fields.items()]))
         yield path, part

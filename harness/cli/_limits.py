@@ -12,8 +12,8 @@ def limiter_of(options: BatchOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None
+    # Without a name, because the same limits may be those of different accounts.
     return Limiter(
-        "batch",
         requests_per_minute=options.rpm,
         tokens_per_minute=options.tpm,
         concurrent=options.concurrent,
@@ -26,6 +26,32 @@ def long_wait_text(tokens: int, per_minute: int) -> str:
         f"a record takes {tokens:,} tokens and --tpm allows {per_minute:,}: "
         "each waits for an empty minute"
     )
+
+
+def feasible_text(
+    limiter: Limiter, *, tokens: float | None, seconds: float | None = None, limit: int = 0
+) -> str | None:
+    """Say how many records a minute the limits come to, and which of them binds.
+
+    Args:
+      limiter: The batch's limiter.
+      tokens: How many tokens a record takes, on average; what was really used counts more.
+      seconds: How long a call takes on average, if known.
+      limit: How many records may be in flight.
+
+    Returns:
+      The words; None if tokens are limited, and nobody has said how many a record takes.
+    """
+    try:
+        found = limiter.feasible(seconds=seconds)
+    except ValueError:
+        if tokens is None:
+            return None
+        found = limiter.feasible(tokens=tokens, seconds=seconds)
+    if found.in_flight is None or found.in_flight == limit:
+        return str(found)
+    changes = "changes nothing" if limit > found.in_flight else "holds it back"
+    return f"{found}; --limit {limit:,} {changes}"
 
 
 def now_text(limits: LimiterStatistics) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -22,7 +23,6 @@ from harness.policies import Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
-_MODEL = re.compile(r"(sim|(openai|anthropic|local):(?s:.+))\Z")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
@@ -177,7 +177,8 @@ class BatchOptions:
             _FOR_AGENTS,
             _refused(
                 lambda options, facts: (
-                    facts.is_agent is True and not _MODEL.match(f"{options.model}")
+                    facts.is_agent is True
+                    and not named("harness.models:is_model_name")(f"{options.model}")
                 ),
                 "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
                 "or sim",
@@ -187,13 +188,26 @@ class BatchOptions:
                     options.budget_usd is not None
                     and facts.is_agent is True
                     and f"{options.model}".startswith(("openai:", "anthropic:"))
+                    and not (options.prices or os.environ.get("HARNESS_PRICES"))
                 ),
                 "--budget-usd can't be kept with {option} {value}, whose price nobody knows; use "
-                "--budget-tokens, or leave out --model and give the agent's own model "
-                "price=Price(...)",
+                "--budget-tokens, add --prices FILE, or leave out --model and give the agent's "
+                "own model price=Price(...)",
             ),
         ],
         is_setting=True,
+    )
+    prices: str | None = option(
+        "For --model: what models cost, in a table that says of which day it is. By default the "
+        "file that HARNESS_PRICES names; a model that isn't in it has no price.",
+        "FILE",
+        refusals=[
+            _refused(
+                lambda options, facts: options.model is None,
+                "{option} {value} is for --model, and an agent's own model has its own price; "
+                "leave it out, or add --model",
+            )
+        ],
     )
     timeout: float | None = option(
         "Give each attempt that long.",
@@ -344,8 +358,8 @@ class BatchOptions:
     )
     code_version: str | None = option(
         "Record with the journal what the code is called, such as 2026-11 or a commit. It is "
-        "refused to go on with another one, as what has changed in a function or in a prompt can't "
-        "be seen from outside.",
+        "refused to go on with another one. With the word source, it is refused to go on if the "
+        "target, or what it uses of its file, has changed; otherwise that is only told.",
         "TEXT",
         refusals=[_WITHOUT_JOURNAL],
         is_setting=True,

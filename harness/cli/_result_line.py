@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness._tracebacks import traceback_of
 from harness.cli._json_value import encode_text
 from harness.cli._records import Record
-from harness.cli._traceback import traceback_of
 from harness.errors import JournaledError
 from harness.fanout import Result
 

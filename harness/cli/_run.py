@@ -8,6 +8,7 @@ every item that ended is in the output before this returns.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from harness._root_errors import budget_refusals
 from harness.cli._errors import InputError
 from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
-from harness.cli._limits import long_wait_text
+from harness.cli._limits import feasible_text, long_wait_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
 from harness.cli._result_line import result_line
@@ -31,12 +32,15 @@ from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
-from harness.errors import FanOutError, JournalError
+from harness.errors import FanOutError, JournaledError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
 from harness.policies import Attempt, BestEffort, FailFast
 from harness.runs import open_run
+
+UNKEPT_AT_MOST = 20
+"""If the first so many values can't be written, no other will be: the batch ends."""
 
 BUDGET = "budget"
 """The run that has the budget of a batch."""
@@ -108,7 +112,18 @@ async def run_batch(
     report.delimiter = reading.delimiter
     if work.limiter is not None:
         report.limits = work.limiter.statistics()
+        if report.limits.waits:
+            report.feasible = _feasible(work, work.limiter, report.tally)
     return report
+
+
+def _feasible(work: Work, limiter: Limiter, tally: Tally) -> str | None:
+    calls = max(1, tally.calls)
+    tokens = work.attempt.tokens
+    mean_tokens = tokens if isinstance(tokens, int) else tally.tokens / calls or None
+    # An agent's call makes calls of its own, and each of those reserves.
+    seconds = None if work.attempt.limiter is None else tally.call_seconds / calls
+    return feasible_text(limiter, tokens=mean_tokens, seconds=seconds, limit=work.limit)
 
 
 async def _show(
@@ -142,6 +157,8 @@ class _Batch:
         self._report = report
         self._stream: FanOutStream[str] | None = None
         self._warned = False
+        self._unwritable_left: float = UNKEPT_AT_MOST
+        """How many more values may be lost; any number, once one was written."""
         self._started_at = trio.current_time()
 
     async def run(self) -> None:
@@ -179,9 +196,11 @@ class _Batch:
                     async for result in self._stream:
                         if not await self._keep(result):
                             break
-            except FanOutError:
-                # A failed item, which is counted; or the input, which `error` reports.
-                self._report.cut_short = True
+            except FanOutError as error:
+                # A failed item, which is counted; or the input, which `error` reports. What failed
+                # in an earlier session is raised after all of the others have ended.
+                only_kept = all(isinstance(one, JournaledError) for one in error.exceptions)
+                self._report.cut_short = not only_kept
             except JournalError as error:
                 self._report.refused = refusal(error)
                 self._report.journal_error = str(error)
@@ -212,11 +231,32 @@ class _Batch:
             value = copy.deepcopy(value)
         tally = self._report.tally
         tally.running += 1
+        started_at = trio.current_time()
         try:
             returned = await self._work.function(value)
         finally:
             tally.running -= 1
-        return encode_value(returned)
+            tally.calls += 1
+            tally.call_seconds += trio.current_time() - started_at
+            tally.tokens += record.tokens
+        try:
+            text = encode_value(returned)
+        except UnwritableValueError as error:
+            self._unwritable_left -= 1
+            if not self._unwritable_left:
+                self._end_for_unwritable(error)
+            raise
+        self._unwritable_left = math.inf
+        return text
+
+    def _end_for_unwritable(self, error: UnwritableValueError) -> None:
+        """Spend no more: the values that are still to come can't be written either."""
+        self._report.function_error = (
+            f"none of the first {UNKEPT_AT_MOST} values can be written, so the batch was ended: "
+            f"{error}"
+        )
+        if self._stream is not None:
+            self._stream.run.cancel("none of its values can be written")
 
     def _warn_of_long_waits(self, record: Record) -> None:
         """Warn once, at the first record that takes more tokens than a minute allows."""

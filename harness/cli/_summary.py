@@ -43,6 +43,9 @@ class Report:
     limits: LimiterStatistics | None = None
     """What the limits did, if there were any."""
 
+    feasible: str | None = None
+    """How many records a minute the limits come to, if any call waited for them."""
+
     input_error: str | None = None
     """Why the input could not be read to its end, if so."""
 
@@ -142,6 +145,12 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if tally.kept_failures:
+        which = "is" if tally.kept_failures == 1 else "are"
+        lines.append(
+            f"of the failures {tally.kept_failures:,} {which} from an earlier session; "
+            "--retry-failed tries again"
+        )
     if tally.missed_asyncio:
         lines.append(_ASYNCIO)
     if report.delimiter is not None and report.delimiter != COMMA:
@@ -153,6 +162,8 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         )
     if report.limits is not None:
         lines.append(end_text(report.limits))
+    if report.feasible is not None:
+        lines.append(f"  {report.feasible}")
     if report.over_budget is not None:
         lines.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
     if report.totals is not None:
@@ -206,6 +217,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "errors": dict(tally.error_kinds.most_common()),
         "limits": None if report.limits is None else as_json(report.limits),
         "from_journal": tally.kept,
+        "failed_in_earlier_sessions": tally.kept_failures,
         "totals": None if report.totals is None else attrs.asdict(report.totals),
         "interrupted": report.interrupted,
         "input_error": report.input_error,

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
+from harness._tracebacks import traceback_of
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
-from harness.cli._traceback import traceback_of
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
@@ -48,11 +48,23 @@ class Tally:
     kept: int = 0
     """Items whose result was in the journal."""
 
+    kept_failures: int = 0
+    """How many of those failed or timed out."""
+
     unreadable: int = 0
     """Records that can't be read, among those that failed."""
 
     running: int = 0
     """Calls of the function that are in flight now."""
+
+    calls: int = 0
+    """Calls of the function that have ended."""
+
+    call_seconds: float = 0.0
+    """How long they took, without what they waited for limits before."""
+
+    tokens: int = 0
+    """What their records say they take, where a field says so."""
 
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""
@@ -93,7 +105,9 @@ class Tally:
         """Count one more item that has ended."""
         self.attempts += calls_of(result)
         # What ran in this session has a run; a record that wasn't started has no attempts.
-        self.kept += result.run_id is None and result.status != "skipped"
+        is_kept = result.run_id is None and result.status != "skipped"
+        self.kept += is_kept
+        self.kept_failures += is_kept and result.failed
         if result.status == "ok":
             self.ok += 1
             return

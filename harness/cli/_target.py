@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from harness._value_types import ValueTypes
 from harness.cli._errors import InputError
 
 if TYPE_CHECKING:
@@ -61,6 +62,20 @@ def agent_in(target: Target) -> Agent[Any] | None:
         return None
     agent_class: type[Agent[Any]] = module.Agent
     return target if isinstance(target, agent_class) else None
+
+
+def check_values(target: Target, text: str) -> None:
+    """Refuse a function whose annotation says that it returns what JSON can't hold.
+
+    Raises:
+      InputError: if it does.
+    """
+    refused = ValueTypes().add_returned(target)
+    if refused is not None:
+        raise InputError(
+            f"{text} is annotated to return {refused}, which can't be written as JSON; return "
+            "plain data, a dataclass or the like"
+        )
 
 
 def _is_path(place: str) -> bool:
@@ -187,11 +202,11 @@ def _check(value: Any, module: types.ModuleType, text: str, name: str) -> None:
         value.close()  # Or Python would warn that it was never awaited.
         raise InputError(
             f"{text} is a coroutine, the result of calling an async function, and not the "
-            f"function itself; {_line_to_change(module, name)} take the call's brackets away"
+            f"function itself; {_line_to_change(module, name)} remove the parentheses"
         )
     if inspect.isasyncgenfunction(value):
         raise InputError(
-            f"{text} is an async generator: it yields, and a batch wants one value per record; "
+            f"{text} is an async generator: it yields, and a batch needs one value per record; "
             "collect the values in a list and return that"
         )
     if inspect.isclass(value):

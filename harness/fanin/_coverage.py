@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from harness._words import error_in_words
+from harness._root_errors import roots_in_words
 from harness.fanin._groups import in_input_order
 from harness.fanout import Result
 
@@ -58,4 +58,4 @@ def coverage(results: Iterable[Result[Any]]) -> Coverage:
 
 def _reason(result: Result[Any]) -> str:
     assert result.error is not None
-    return f"{result.status.replace('_', ' ')}: {error_in_words(result.error)}"
+    return f"{result.status.replace('_', ' ')}: {roots_in_words(result.error)}"

@@ -55,6 +55,6 @@ def grouped(
         except TypeError:
             raise TypeError(
                 f"{call} is a function that must return something hashable, such as text or a "
-                f"tuple, and returned {name!r} for item {one.key!r}"
+                f"tuple, but returned {name!r} for item {one.key!r}"
             ) from None
     return groups

@@ -128,7 +128,7 @@ def _as_vector(row: Any) -> list[float]:
     numbers = _as_list(row)
     if not numbers or not all(_is_number(number) for number in numbers):
         raise TypeError(
-            f"embed() must return a vector of numbers for each value, and returned {_shape(row)} "
+            f"embed() must return a vector of numbers for each value, but returned {_shape(row)} "
             "for one"
         )
     vector = [float(number) for number in numbers]

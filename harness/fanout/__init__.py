@@ -15,10 +15,12 @@ from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
 from harness.fanout._snapshot import FanOutStatistics
+from harness.fanout._source import TimedSource
 from harness.fanout._stream import FanOutStream, open_fan_out
 from harness.policies import Priority
 
 if TYPE_CHECKING:
+    from harness.fanout._backlog import Backlog
     from harness.fanout._journal import (
         Ending,
         Entry,
@@ -32,6 +34,7 @@ else:
 
 __all__ = [
     "DROP",
+    "Backlog",
     "ChangingLimit",
     "Drop",
     "Ending",
@@ -48,6 +51,7 @@ __all__ = [
     "Results",
     "Stored",
     "Summary",
+    "TimedSource",
     "Totals",
     "ValueForm",
     "fan_out",

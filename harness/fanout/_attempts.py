@@ -10,11 +10,13 @@ attempt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.fanout._hedge import Cancellable, Counted, Hedging, SideBySide
 from harness.fanout._job import Ended
@@ -123,22 +125,36 @@ class Attempts(Generic[JobT, AttemptT]):
         granted: Callable[[AttemptT], None] | None = None,
     ) -> Ended:
         """Make one attempt. With a limiter, it and its clock start at the grant."""
-        limiter = plan.limiter
-        if limiter is None:
+        if plan.limiter is None:
             job.attempts += 1
             return await self._enclosure.carry(attempt, self._function, item)
 
+        def begin() -> None:
+            job.attempts += 1
+            if plan.timeout is not None:
+                self._enclosure.allow(attempt, plan.timeout)
+            if granted is not None:
+                granted(attempt)
+
         async def call(item: Any) -> Any:
+            assert plan.limiter is not None
             tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
-            async with limiter.reserve(tokens=tokens):
-                job.attempts += 1
-                if plan.timeout is not None:
-                    self._enclosure.allow(attempt, plan.timeout)
-                if granted is not None:
-                    granted(attempt)
-                return await self._enclosure.call(self._function, item)
+            return await self._reserved(plan.limiter.reserve(tokens=tokens), begin, item)
 
         return await self._enclosure.carry(attempt, call, item)
+
+    @enable_ki_protection  # Or a Ctrl-C could come between the end of the block and its leaving.
+    async def _reserved(
+        self, reservation: AbstractAsyncContextManager[Any], begin: Callable[[], None], item: Any
+    ) -> Any:
+        async with reservation:
+            begin()
+            return await self._called(item)
+
+    @disable_ki_protection
+    async def _called(self, item: Any) -> Any:
+        """Call the user's function, which Ctrl-C can end."""
+        return await self._enclosure.call(self._function, item)
 
     async def _side_by_side(self, plan: Attempt, hedge: Hedge, job: JobT, item: Any) -> Ended:
         """Make an attempt, and a second one beside it if it is late; the first answer wins."""
@@ -168,7 +184,8 @@ class Attempts(Generic[JobT, AttemptT]):
     def delay_seconds(self, plan: Attempt, job: JobT, error: Exception) -> float | None:
         """Note that a try failed; return the seconds to wait before the next one.
 
-        None if there is none. If only for lack of time, `Tries.owed` says so.
+        None if there is none. If only for lack of time, `Tries.owed` says so. Nothing follows what
+        was raised while all was being cancelled: that is an error, as it is without ``retry``.
         """
         retry = plan.retry
         if retry is None or not self._enclosure.asked(retry.applies_to, error):
@@ -176,8 +193,8 @@ class Attempts(Generic[JobT, AttemptT]):
         delay = job.delay_seconds(retry, error)
         if delay is None:
             return None
-        job.owed = True
-        return None if self._closing() or too_late(delay) else delay
+        job.owed = not is_cancelled()
+        return None if not job.owed or self._closing() or too_late(delay) else delay
 
 
 @enable_ki_protection
@@ -208,6 +225,11 @@ async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
             for run in runs:
                 run._drop_stop_notice(stop)
     return not scope.cancelled_caught
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task is being cancelled."""
+    return trio.current_effective_deadline() == -math.inf
 
 
 async def fallback_value(plan: Attempt, item: Any, error: Exception) -> Any:

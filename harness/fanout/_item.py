@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from harness.errors import RunCancelled
-from harness.fanout._attempts import Attempts, fallback_value, nap
+from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended, Job
 from harness.fanout._ledger import Ledger
 from harness.fanout._result import FAILURES, NO_HEDGES, Hedges, ResultStatus
@@ -317,8 +317,3 @@ def _given_up(why: str, error: Exception) -> RunCancelled:
     given_up = RunCancelled(why)
     given_up.__cause__ = error
     return given_up
-
-
-def is_cancelled() -> bool:
-    """Return whether the current task is being cancelled."""
-    return trio.current_effective_deadline() == -math.inf

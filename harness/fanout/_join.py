@@ -47,6 +47,8 @@ class Join:
         self._judge: Judge | None = None
         self._failures: list[Result[Any]] = []
         self._failure_count = 0
+        self._kept_count = 0
+        """How many of those are kept from earlier sessions."""
         self._extra: list[Exception] = []
         """What the policy itself raised."""
 
@@ -86,16 +88,36 @@ class Join:
                 what = f"for item {repr_of(result.key)}, which ended as {result.status}"
                 self._raised(error, f"raised by the policy {repr_of(self.policy)} {what}")
         if result.failed and (judge is None or judge.lists_failures or asked is not _GO_ON):
-            self._failure_count += 1
-            if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
-                self._failures.append(result)
+            self._list(result)
         if asked is not _GO_ON:
             self._decide(asked, result)
 
-    def add_kept(self, result: Result[Any]) -> None:
-        """Take into account a result that a journal has from an earlier session."""
-        if self._judge is not None and self._judge.hears_kept:
+    def _list(self, failure: Result[Any]) -> None:
+        """Make a failure an entry of the error at the end."""
+        self._failure_count += 1
+        if self.keeps_all or len(self._failures) < FAILURES_IN_STREAM_ERROR:
+            self._failures.append(failure)
+
+    def add_kept(self, result: Result[Any], *, raises: bool) -> None:
+        """Take into account a result that a journal has.
+
+        Args:
+          result: The result.
+          raises: Whether its failure may be raised, once everything else has run.
+        """
+        judge = self._judge
+        if judge is None:
+            return
+        if judge.hears_kept and self.counts_successes:
             self.add(result)
+        elif result.failed and raises:
+            try:
+                if judge.kept_failure(result):
+                    self._kept_count += 1
+                    self._list(result)
+            except Exception as error:
+                what = f"for item {repr_of(result.key)}, kept as {result.status}"
+                self._raised(error, f"raised by the policy {repr_of(self.policy)} {what}")
 
     def expect(self, total: int) -> None:
         """Note how many items there are in all."""
@@ -127,7 +149,14 @@ class Join:
         count, path = self._failure_count, repr_of(self.run_path)
         items = f"{count:,} {'item' if count == 1 else 'items'}"
         if not others:
-            return fan_out_error(f"{items} of run {path} failed", failures, results())
+            what = f"{items} of run {path} failed"
+            if self._kept_count:
+                which = "" if self._kept_count == count else f" {self._kept_count:,} of them"
+                what += (
+                    f",{which} in an earlier session (open the journal with retry_failed=True to "
+                    "try them again, or with kept='return' to have them among the results)"
+                )
+            return fan_out_error(what, failures, results())
         what = f"run {path}: {error_in_words(others[0])}"
         if count:
             what += f"; {items} failed"
@@ -182,5 +211,5 @@ def _not_returned(method: str, wanted: str, got: object) -> str:
     """Return the words for a policy's method that returned the wrong thing."""
     if inspect.iscoroutine(got):
         got.close()
-        return f"{method} of a policy is a plain function, and returned a coroutine; write def"
-    return f"{method} of a policy must return {wanted}, and returned {repr_of(got)}"
+        return f"{method} of a policy must be a plain function, but returned a coroutine; write def"
+    return f"{method} of a policy must return {wanted}, but returned {repr_of(got)}"

@@ -105,6 +105,9 @@ class Ending(NamedTuple):
     cost_usd: float = 0.0
     """What that cost, in dollars."""
 
+    error_traceback: str | None = None
+    """Where the error came from, in the user's own frames; for a failure."""
+
 
 @attrs.frozen(kw_only=True)
 class Stored:
@@ -121,6 +124,9 @@ class Stored:
 
     error_message: str | None
     """What the error says; None if the status is ok."""
+
+    error_traceback: str | None
+    """Where it came from, in the user's own frames; None if the status is ok."""
 
     degraded: bool
     """Whether the value came from the fallback."""
@@ -345,6 +351,11 @@ class BatchStore(Protocol):
         """Where that is."""
         ...
 
+    @property
+    def kept(self) -> Literal["raise", "return"]:
+        """What becomes of failures from earlier sessions under a policy that raises failures."""
+        ...
+
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
     ) -> FanOutBatch:
@@ -397,10 +408,21 @@ class BatchIdentity:
     form: ValueForm | None = None
     """Turns its values into plain data; None: they are plain."""
 
+    function: Callable[..., Any]
+    """The function whose source is compared, and whose annotation says what its values are."""
 
-def batch_of(plan: Plan) -> BatchIdentity:
-    """Return which batch a fan-out is, from its function and its name."""
-    inner: Any = plan.function
+    tell: Callable[[str], None] | None = None
+    """Told that the source has changed; None: a `HarnessWarning` is given."""
+
+
+def batch_of(plan: Plan, function: Callable[..., Any] | None = None) -> BatchIdentity:
+    """Return which batch a fan-out is, from its function and its name.
+
+    Args:
+      plan: What was asked for.
+      function: What its function calls, if that is another one's wrapper; None: that itself.
+    """
+    inner: Any = plan.function if function is None else function
     while isinstance(inner, functools.partial):
         inner = inner.func
     of = inner if hasattr(inner, "__qualname__") else type(inner)
@@ -412,8 +434,28 @@ def batch_of(plan: Plan) -> BatchIdentity:
     return BatchIdentity(
         name=plan.name or _default_name(plan),
         target=f"{of.__module__}.{of.__qualname__}",
+        settings=settings_of(inner),
         form=form,
+        function=plan.function if function is None else function,
     )
+
+
+def settings_of(function: Any) -> dict[str, Any]:
+    """Return what an agent was made with, or each of the agents in a pipeline or a router."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner: Any
+    for owner in (function, getattr(function, "__self__", None)):
+        if hasattr(type(owner), "batch_settings"):
+            settings: dict[str, Any] = owner.batch_settings()
+            return settings
+    if not isinstance(getattr(type(function), "functions", None), property):
+        return {}
+    return {
+        f"{name}: {what}": value
+        for name, part in function.functions.items()
+        for what, value in settings_of(part).items()
+    }
 
 
 def _default_name(plan: Plan) -> DefaultName:

@@ -194,7 +194,7 @@ class JournalFeed:
             job.index, job.key, job.item, None, "failed", error, job.entry.attempts, now, now
         )
         self.room.count -= 1
-        self._records.host.kept(result)
+        self._records.host.kept(result, raises=True)  # Nobody has heard of it before.
         ending = Ending(status="failed", error_type=SET_ASIDE, error_message=words)
         self._records.keep(result, job.entry, None, ending)
 

@@ -19,17 +19,18 @@ yet durable; then it has its result.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import Any
 
-import attrs
 import trio
 
 from harness._root_errors import budget_refusals
+from harness._tracebacks import traceback_of
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
-from harness.fanout._item import is_cancelled
+from harness.fanout._attempts import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
     AttemptStatus,
@@ -40,7 +41,7 @@ from harness.fanout._journal import (
     Stored,
 )
 from harness.fanout._journal_feed import JournalFeed
-from harness.fanout._journal_job import JournaledJob, Recorded, Verdict
+from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
 from harness.fanout._journal_records import Records, told
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
@@ -60,14 +61,8 @@ def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdent
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
 
-@attrs.define(eq=False)
-class Encoded:
-    """A value in the form the journal keeps."""
-
-    text: str
-
-    value: Any
-    """The value that comes back from the text."""
+UNKEPT_AT_MOST = 20
+"""If the first so many values can't be recorded, no other will be: the fan-out ends."""
 
 
 class JournalLedger:
@@ -87,6 +82,8 @@ class JournalLedger:
         """Whether the batch has to be closed."""
         self._epoch = 0.0
         """What to add to trio's clock to get seconds since the epoch."""
+        self._unkept_left: float = UNKEPT_AT_MOST
+        """How many more items may fail over their value; any number, once one was kept."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -209,13 +206,15 @@ class JournalLedger:
         self._feed.room.read()
         for job, one in zip(jobs, stored, strict=True):
             result = self._result_of(job, one)
-            host.kept(result)
+            host.kept(result, raises=self._journal.kept == "raise")
             host.hand_on(result)
 
     def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
         value = stored.value
         if stored.status != "ok":
-            value = JournaledError(stored.error_type or "Error", stored.error_message or "")
+            value = JournaledError(
+                stored.error_type or "Error", stored.error_message or "", stored.error_traceback
+            )
         ended_at = stored.ended_at - self._epoch
         return Result(
             job.index,
@@ -340,6 +339,11 @@ class JournalLedger:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
         if status == "ok":
             job.owed = False
+            self._unkept_left = math.inf
+        elif isinstance(value, JournalValueError):
+            self._unkept_left -= 1
+            if not self._unkept_left:
+                self._records.fail(self._none_kept(value))
         # Whatever a function raises on a cancel says nothing about its item.
         done = status == "ok" or not (
             status == "cancelled" or job.owed or is_cancelled() or self._is_out_of_budget(value)
@@ -347,6 +351,16 @@ class JournalLedger:
         job.verdict = Verdict(done, decided, text)
         # A cancelled attempt doesn't count in the journal; here it shows what was done.
         return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
+
+    def _none_kept(self, error: JournalValueError) -> JournalValueError:
+        """Return what ends everything when no value at all can be recorded."""
+        ended = JournalValueError(
+            f"none of the first {UNKEPT_AT_MOST} values of the batch {self._identity.name!r} could "
+            f"be recorded, so it was ended before more is spent on such: {error}. These items are "
+            "kept as failed; open the journal with retry_failed=True to try them again"
+        )
+        ended.__cause__ = error
+        return ended
 
     def write(self, job: Job, result: Result[Any]) -> None:
         """Record the end of an item; the result is handed on once that is durable."""
@@ -370,15 +384,26 @@ class JournalLedger:
             return
         error_type: str | None = None
         message: str | None = None
+        traceback: str | None = None
         if status == "ok":
             self._feed.room.item_seconds.add(seconds)
         else:
             error_type, message = told(value)
+            traceback = traceback_of(value)
         used = decided or job.by_fallback
         tokens, cost_usd = (0, 0.0) if used is None else (used.tokens, used.cost_usd)
         # By position: keywords take twice as long, and this happens once per item.
         ending = Ending(
-            status, True, job.degraded, seconds, text, error_type, message, tokens, cost_usd
+            status,
+            True,
+            job.degraded,
+            seconds,
+            text,
+            error_type,
+            message,
+            tokens,
+            cost_usd,
+            traceback,
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 

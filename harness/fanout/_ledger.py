@@ -39,8 +39,13 @@ class Writing(Room, Protocol):
         """Passes a result to whoever asked for it."""
         ...
 
-    def kept(self, result: Result[Any]) -> None:
-        """Count an item that has its result without being run, and heed the policy."""
+    def kept(self, result: Result[Any], *, raises: bool) -> None:
+        """Count an item that has its result without being run, and heed the policy.
+
+        Args:
+          result: The result.
+          raises: Whether its failure may be raised, once everything else has run.
+        """
 
     def skip(self, job: Job) -> Result[Any]:
         """Return the result of an item that is never started."""

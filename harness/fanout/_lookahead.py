@@ -167,19 +167,19 @@ def _checked(priority: Any) -> float:
     if isinstance(priority, (int, float)) and not math.isnan(priority):
         return priority
     raise TypeError(
-        f"priority= is a function that must return a number for an item, and returned {priority!r}"
+        f"priority= is a function that must return a number for an item, but returned {priority!r}"
     )
 
 
 def _checked_key(key: Any) -> Hashable:
     if inspect.iscoroutine(key):
         key.close()
-        raise TypeError("serial_by= is a plain function of the item, and returned a coroutine")
+        raise TypeError("serial_by= takes a plain function of the item, but returned a coroutine")
     try:
         hash(key)
     except TypeError as error:
         raise TypeError(
-            f"serial_by= is a function that must return what can be hashed, and returned {key!r} "
+            f"serial_by= must return something hashable for an item, but returned {key!r} "
             f"({error}); return a string, a number or a tuple of them"
         ) from None
     checked: Hashable = key

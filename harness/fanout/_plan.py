@@ -184,7 +184,7 @@ class Plan:
             check_count(f"{self.call}(window=...)", self.window, advice=f"None is for {usual}")
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
             raise TypeError(
-                f"{self.call}(name=...) takes a name for people, not {self.name!r}; "
+                f"{self.call}(name=...) takes a readable name, not {self.name!r}; "
                 "leave it out for the function's name"
             )
 
@@ -229,9 +229,10 @@ def check_function(call: str, fn: Any, *, items: int = 1) -> None:
             f"{name_of(fn)}; return a list, or use a pipeline stage to yield several"
         )
     what, parameters = ("one item", "item") if items else ("no argument", "")
-    refuse_mismatch(
-        call, fn, what, parameters, advice=", or give it the others with functools.partial"
-    )
+    advice = ", or give it the others with functools.partial"
+    if items and getattr(fn, "__name__", "").isidentifier():
+        advice += f", or spread items that are tuples: lambda item: {fn.__name__}(*item)"
+    refuse_mismatch(call, fn, what, parameters, advice=advice)
 
 
 def check_each(where: str, each: Any) -> None:
@@ -267,7 +268,7 @@ def attempt_for(item: Any, each: Attempt | Callable[[Any], Attempt], *, where: s
     attempt = each(item)
     if not isinstance(attempt, Attempt):
         raise TypeError(
-            f"each= of {where} is a function that must return an Attempt for an item, and returned "
+            f"each= of {where} is a function that must return an Attempt for an item, but returned "
             f"{attempt!r}"
         )
     check_attempt(f"each= of {where}", attempt)

@@ -73,7 +73,7 @@ async def call(fn: Callable[[], Awaitable[Any]]) -> Any:
     value = await awaitable
     if value is DROP:
         raise ValueError(
-            f"{name_of(fn)} returned DROP, which is no answer that could win a race; return one, "
+            f"{name_of(fn)} returned DROP, which can't win a race; return an answer, "
             "or raise an error to let another function win"
         )
     return value

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import attrs
 from outcome import Error, Outcome, Value
 
-from harness._words import error_in_words, repr_of
+from harness._root_errors import roots_in_words
+from harness._words import repr_of
 from harness.errors import FanOutError
 from harness.fanout._drop import DROP
 from harness.runs import RunStatus
@@ -133,6 +135,13 @@ class Result(Generic[T_co]):
     def seconds(self) -> float:
         """Time from its start to its end."""
         return self._ended_at - self._started_at
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = attrs.astuple(self, recurse=False)
+        reduced: tuple[Any, ...] = import_module("harness._pickled_errors").reduced(
+            type(self), *fields
+        )
+        return reduced
 
     def __repr__(self) -> str:
         return f"<Result of item {repr_of(self._key)}: {self._status}, {repr_of(self._ended_with)}>"
@@ -279,6 +288,12 @@ class Tail(Protocol):
     def __iter__(self) -> Iterator[Result[Any]]: ...
 
 
+class Sink(Protocol):
+    """Takes results. Not a `Callable`, which pyright would take for a method in a slot."""
+
+    def __call__(self, result: Result[Any], /) -> None: ...
+
+
 class Results(Sequence[Result[T_co]]):
     """The results of a fan-out: a sequence in input order, read-only."""
 
@@ -422,5 +437,5 @@ def fan_out_error(
     message = what
     if failures:
         gap, error = failures[0]
-        message += f"; the first is item {repr_of(gap.key)}: {error_in_words(error)}"
+        message += f"; the first is item {repr_of(gap.key)}: {roots_in_words(error)}"
     return FanOutError(message, [*(error for _, error in failures), *others], results)

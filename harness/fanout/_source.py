@@ -17,10 +17,16 @@ from collections.abc import (
     Sized,
 )
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import disable_ki_protection
+
+from harness._arguments import check_seconds
+from harness.fanout._result import Sink
+from harness.runs import Run
+
+ItemT = TypeVar("ItemT")
 
 LASTING = (list, tuple, range, str, bytes)
 """Sequences whose items can be looked at by index at any time."""
@@ -59,8 +65,8 @@ class SyncSource:
             return None
         return RuntimeError(
             f"the list of items had {self.size:,} when the fan-out began and has "
-            f"{len(self.sequence):,} now; those that were added are not run. For work that adds "
-            "work, give the items as an async iterable, such as a memory channel"
+            f"{len(self.sequence):,} now; the added ones are not run. If work adds work, give the "
+            "items as a harness.Backlog"
         )
 
     @disable_ki_protection
@@ -70,12 +76,42 @@ class SyncSource:
             self.iterator.close()
 
 
+class Pulled(Protocol):
+    """The fan-out that a source belongs to."""
+
+    hand_on: Sink
+    """Takes the result of each item that was pulled, once."""
+
+    @property
+    def run(self) -> Run:
+        """Its run."""
+        ...
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether later sessions have the results of this one."""
+        ...
+
+    def is_read(self) -> bool:
+        """Return whether the reader, if there is one, has read all results and asks for more."""
+        ...
+
+
 class AsyncSource:
-    """Items of an async iterable. One task must make all the calls."""
+    """Items of an async iterable. One task must make all the calls but `wake`."""
+
+    next_within: float | None = None
+    """Seconds that the next item may take; None for no limit."""
 
     def __init__(self, items: AsyncIterable[Any]) -> None:
         self.size: int | None = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
+
+    def begin(self, host: Pulled) -> None:
+        """Hear whose items these are, before the first is pulled."""
+
+    def wake(self) -> None:
+        """Hear that an item has ended, or that the reader has taken a result or asks for more."""
 
     @disable_ki_protection
     async def next(self) -> Any:
@@ -111,12 +147,63 @@ def _size_of(items: object) -> int | None:
 Source = SyncSource | AsyncSource
 
 
+class OwnSource(AsyncIterable[ItemT]):
+    """Items that make their own source. Only a fan-out can iterate over them."""
+
+    def _open(self, call: str) -> Source:
+        """Return the source."""
+        raise NotImplementedError
+
+    def __aiter__(self) -> AsyncIterator[ItemT]:
+        raise TypeError(f"{self!r} is for a fan-out, a pipeline or a router: pass it as the items")
+
+
+class TimedSource(OwnSource[ItemT]):
+    """An async iterable whose next item may only take so long.
+
+    ``fan_out(handle, TimedSource(queue, 30))`` ends if it has room for an item and none comes for
+    30 seconds: what came before is still run, and then a `FanOutError` says that the items can't be
+    read further, with a `trio.TooSlowError`. The time in which nothing is wanted doesn't count.
+
+    Args:
+      items: The items. A cancel ends the wait for the next, and the items are closed.
+      seconds: How long the next may take.
+
+    Raises:
+      TypeError: if the items aren't an async iterable: nothing can interrupt a plain one.
+      ValueError: if ``seconds`` is negative.
+    """
+
+    def __init__(self, items: AsyncIterable[ItemT], seconds: float) -> None:
+        if not isinstance(items, AsyncIterable):
+            raise TypeError(
+                f"TimedSource(items) takes an async iterable, not {items!r}: a plain one blocks "
+                "every task while it waits"
+            )
+        self._items = items
+        self._seconds = check_seconds(
+            "TimedSource(seconds)", seconds, advice="without a limit, leave TimedSource out"
+        )
+
+    def __repr__(self) -> str:
+        return f"TimedSource({self._items!r}, {self._seconds:g})"
+
+    def _open(self, call: str) -> Source:
+        source = open_source(call, self._items)
+        assert isinstance(source, AsyncSource)
+        source.next_within = self._seconds
+        return source
+
+
 def open_source(call: str, items: Any) -> Source:
     """Return the source for what the caller gave as items.
 
     Raises:
       TypeError: if it can't be iterated.
+      RuntimeError: if it is a backlog that another fan-out has.
     """
+    if isinstance(items, OwnSource):
+        return items._open(call)
     if isinstance(items, AsyncIterable):
         return AsyncSource(items)
     # Checked first: a TypeError from the caller's ``__iter__`` is not about what may be given.

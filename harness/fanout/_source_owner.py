@@ -6,6 +6,7 @@ A generator's cancel scopes belong to the task that entered them, so no other ta
 from __future__ import annotations
 
 import contextvars
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -41,15 +42,20 @@ class SourceOwner:
         """The task that pulls, while it waits for room."""
         self._pulling: trio.CancelScope | None = None
         """Its scope while it waits for an item, so that a stop can cancel it."""
+        self._interrupted = False
+        """Whether a stop did; else it was the time that the next item may take."""
 
     def wake(self) -> None:
         """Check again for room."""
         task, self._parked = self._parked, None
         if task is not None:
             trio.lowlevel.reschedule(task)
+        else:
+            self._source.wake()
 
     def interrupt(self) -> None:
         """Stop waiting for items: the fan-out is over."""
+        self._interrupted = True
         if self._pulling is not None:
             self._pulling.cancel()
         self.wake()
@@ -60,9 +66,10 @@ class SourceOwner:
 
         One scope surrounds it all, none a single pull: a generator may hold its own scopes open
         while it yields, and scopes have to nest. For the same reason it is closed inside that
-        scope, unless a stop has cancelled the scope and so ended the generator.
+        scope, unless a stop, or the time for the next item, has cancelled the scope and so ended
+        the generator.
         """
-        interrupted = False
+        interrupted = late = False
         try:
             with trio.CancelScope() as scope:
                 try:
@@ -73,8 +80,10 @@ class SourceOwner:
                     host.source_failed(error)
                 finally:
                     self._pulling = None
-                    host.start_no_more()
                     interrupted = scope.cancel_called
+                    late = interrupted and not self._interrupted
+                    if not late:
+                        host.start_no_more()
                     if not interrupted:
                         scope.deadline, scope.shield = cleanup_deadline(), True
                         await self._close(host)
@@ -82,6 +91,11 @@ class SourceOwner:
             if interrupted:
                 with trio.CancelScope(deadline=cleanup_deadline(), shield=True):
                     await self._close(host)
+        if late:
+            allowed = self._source.next_within
+            too_slow = trio.TooSlowError(f"the next item took longer than {allowed:g} s")
+            await self._start_what_came(host, too_slow)
+            host.source_failed(too_slow)
 
     async def _pull_all(self, host: Pulling, scope: trio.CancelScope) -> None:
         """Pull items until none is wanted, or all that came have been started.
@@ -90,21 +104,30 @@ class SourceOwner:
           Exhausted: if there are no more.
           Exception: what the source raised.
         """
-        feed = self._feed
+        feed, within = self._feed, self._source.next_within
         try:
             while await self._room(host):
                 self._pulling = scope
+                if within is not None:
+                    scope.deadline = trio.current_time() + within
                 item = await self._source.next()
                 self._pulling = None
+                if within is not None:
+                    scope.deadline = math.inf
                 self._base.run(_put, feed, item)
                 feed.came(host)
         except Exception as end:
             self._pulling = None
-            feed.end(end)
-            host.start_next()
-            while feed.waiting and not host.over:
-                await self._park()
+            scope.deadline = math.inf
+            await self._start_what_came(host, end)
             raise
+
+    async def _start_what_came(self, host: Pulling, end: Exception) -> None:
+        """Wait until every item that came before the end has been started."""
+        self._feed.end(end)
+        host.start_next()
+        while self._feed.waiting and not host.over:
+            await self._park()
 
     async def _room(self, host: Pulling) -> bool:
         """Wait until another item may be pulled; return False when none ever may."""

@@ -229,7 +229,8 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
         """
         if self._nursery_block is not None:
             raise RuntimeError(
-                f"the fan-out {self._name!r} was started before; call open_fan_out() for each block"
+                f"the fan-out {self._name!r} was already started; call open_fan_out() for each "
+                "block"
             )
         refuse_outside_trio(f"{self._call}() was called")
         frame = sys._getframe(1)
@@ -400,7 +401,7 @@ class FanOutStream(AsyncWithOnly, Generic[T]):
 
     def _not_entered(self) -> RuntimeError:
         return RuntimeError(
-            f"the fan-out {self._name!r} does not run before its block is entered; "
+            f"the fan-out {self._name!r} does not run until its block is entered; "
             "write `async with harness.open_fan_out(...) as stream:`"
         )
 

@@ -11,7 +11,6 @@ Where it is the same as in a fan-out, it is the same code: when to retry, when t
 
 from __future__ import annotations
 
-import math
 import types
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.errors import RunTimedOut
 from harness.fanout import Hedges
-from harness.fanout._attempts import Attempts, fallback_value, nap
+from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended
 from harness.fanout._plan import attempt_for
 from harness.fanout._tries import ONE_ATTEMPT, Tries
@@ -285,7 +284,7 @@ class Calls:
 
     async def fall_back(self, plan: Attempt, item: Any, failure: Exception, walker: Walker) -> Any:
         """Return what the fallback gives for an item that failed for good; without one, raise."""
-        if plan.fallback is None or trio.current_effective_deadline() == -math.inf:
+        if plan.fallback is None or is_cancelled():
             raise failure
         try:
             value = await fallback_value(plan, item, failure)

@@ -99,7 +99,7 @@ class Gate:
         _waiting_for = self._words
         if walker.inside is not None:
             raise RecursiveCallError(
-                f"run {walker.inside!r} is inside of a pipeline or router, and called it again "
+                f"run {walker.inside!r} is inside a pipeline or router, and called it again "
                 f"with no slot free: the call would wait for {self._words}, which its own caller "
                 "may hold; give the stage or track a larger limit=, or call another pipeline"
             )

@@ -298,6 +298,11 @@ class Pipeline(Generic[In, Out]):
         """Its stages, in order."""
         return self._stages
 
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The functions of its stages, by the stages' names."""
+        return {one.name: one.function for one in self._stages}
+
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],

@@ -134,6 +134,12 @@ class Router(Generic[In, Out]):
         """Its tracks by name."""
         return dict(self._tracks)
 
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The functions of its tracks, by the tracks' names, and ``classify``."""
+        tracks = {name: one.function for name, one in self._tracks.items()}
+        return {"classify": self._classify, **tracks}
+
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],
@@ -281,7 +287,7 @@ class Router(Generic[In, Out]):
     def _check_name(self, where: str, name: Any) -> None:
         if name not in self._tracks:
             raise UnknownTrackError(
-                f"{where} names the track {name!r}, and there is none of that name; "
+                f"{where} names the track {name!r}, but there is no such track; "
                 f"there are {', '.join(map(repr, self._tracks))}"
             )
 

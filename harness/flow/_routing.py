@@ -12,6 +12,7 @@ from trio.lowlevel import disable_ki_protection
 from harness._words import error_in_words
 from harness.errors import UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
+from harness.fanout._attempts import is_cancelled
 from harness.flow._attempts import Calls, Closing, NotAsync
 from harness.flow._calls import calling
 from harness.flow._gate import Gate, Walker
@@ -162,7 +163,7 @@ class Routing:
             raise
         except Exception as error:
             escalate = line.given.escalate
-            if escalate is None or line.calls.closing():
+            if escalate is None or is_cancelled() or line.calls.closing():
                 raise
             failure = error
         line.escalated += 1
@@ -197,8 +198,8 @@ class Routing:
             line = self._lines[self._default]
         if line is None:
             unknown = UnknownTrackError(
-                f"{self._classifier} chose the track {chosen!r:.200}, and there is none of that "
-                f"name; there are {', '.join(map(repr, self._lines))}; add it to tracks=, or name "
+                f"{self._classifier} chose the track {chosen!r:.200}, but there is no such track; "
+                f"there are {', '.join(map(repr, self._lines))}; add it to tracks=, or name "
                 "one of those as default="
             )
             note_place(unknown, self._classifier, name_of(self._classify))

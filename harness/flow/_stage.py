@@ -147,7 +147,7 @@ def stage(
     check_callable("stage()", fn)
     if name is not None and (not isinstance(name, str) or not name):
         raise TypeError(
-            f"stage(name=...) takes a name for people, not {name!r}; "
+            f"stage(name=...) takes a readable name, not {name!r}; "
             "leave it out for the function's name"
         )
     named = name_of(fn) if name is None else name

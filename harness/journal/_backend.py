@@ -161,7 +161,7 @@ class Backend(ABC):
         return JournalLockedError(
             f"the journal {self.name!r} was taken over by {words_for(text)}, while this "
             f"process ({self._owner}) was stopped or its lock was removed; nothing more is "
-            "recorded here, what was acknowledged stays"
+            "recorded here, and what was acknowledged is kept"
         )
 
     def commit(self) -> None:

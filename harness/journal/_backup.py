@@ -98,7 +98,7 @@ def _refuse_existing(copy: Path) -> None:
     for ending in BESIDE:
         if os.path.lexists(f"{copy}{ending}"):
             raise JournalError(
-                f"{f'{copy}{ending}'!r} is there already, and a copy of a journal never overwrites "
+                f"{f'{copy}{ending}'!r} already exists, and a copy of a journal never overwrites "
                 "anything; give it another name"
             )
 

@@ -182,7 +182,8 @@ class JournalBatch:
             raise JournalError(
                 f"batch {self.name!r} has no ending for the item {repr_of(entry.key)}"
             )
-        status, text, error_type, error_message, degraded, ended_at, seconds, begun_at = row
+        status, text, error_type, error_message, traceback, degraded, *times = row
+        ended_at, seconds, begun_at = times
         if entry.ending is not None and entry.ending <= self._last_event:
             # From an earlier session, whatever its machine's clock said.
             ended_at = min(ended_at, self._clock.made_at)
@@ -192,6 +193,7 @@ class JournalBatch:
             value=self._codec.decode(text) if status == "ok" else None,
             error_type=error_type,
             error_message=error_message,
+            error_traceback=traceback,
             degraded=bool(degraded),
             attempts=entry.attempts,
             started_at=begun_at,
@@ -344,6 +346,7 @@ class JournalBatch:
                 min(ending.tokens, _TOKENS_AT_MOST),
                 # Databases don't take nan as a number, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
+                words_to_text(ending.error_traceback),
             )
             if is_final:
                 entry.ending = number

@@ -1,14 +1,15 @@
 """How keys, inputs and values become text and hashes.
 
-Keys are kept as JSON, so that ``1`` and ``"1"`` differ. Values are JSON too, unless the caller
-gives ``encode`` and ``decode``. Nan and the infinities are let through, as Python's ``json`` writes
-and reads them: an answer that was paid for isn't lost over one.
+Keys are kept as JSON, so that ``1`` and ``"1"`` differ. Values are JSON too, as
+`harness.journal._values` writes what JSON has no form for, unless the caller gives ``encode`` and
+``decode``. Nan and the infinities are let through, as Python's ``json`` writes and reads them: an
+answer that was paid for isn't lost over one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from harness._content import content_hash
 from harness._words import error_in_words, repr_of
 from harness.errors import JournalKeyError, JournalValueError
+from harness.journal._values import TAG, Values
 
 DIGEST_BYTES = 16
 """Among a billion keys, the chance of mistaking one for another is 1 in 10 ** 20."""
@@ -55,15 +57,7 @@ _to_json = _to_text(
 )
 
 
-def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("two of its keys are the same as text, such as 1 and '1'")
-    return fields
-
-
 _from_json = json.JSONDecoder().raw_decode
-_from_json_strictly = json.JSONDecoder(object_pairs_hook=_as_unique).decode
 
 
 def key_to_json(key: Any) -> str:
@@ -78,10 +72,10 @@ def key_to_json(key: Any) -> str:
     if type(key) is int:
         return _digits(key)
     if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
-        what = "the empty text" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
+        what = "an empty string" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
-            f"key= returned {what}; with a journal a key is a text that isn't empty or a whole "
-            "number, the same in every session, such as key=lambda item: item.id"
+            f"key= returned {what}; with a journal a key is a non-empty string or a whole number, "
+            "the same in every session, such as key=lambda item: item.id"
         )
     return _to_canonical_json(str(key)) if isinstance(key, str) else _digits(int(key))
 
@@ -92,7 +86,7 @@ def _digits(key: int) -> str:
     except ValueError as error:  # Python won't write numbers with thousands of digits.
         raise JournalKeyError(
             f"key= returned a number that is too long to be written ({error}); with a journal a "
-            "key is a text or a whole number, the same in every session: take a hash of it"
+            "key is a string or a whole number, the same in every session: take a hash of it"
         ) from error
 
 
@@ -123,22 +117,32 @@ def _size(text: str) -> int:
 
 
 class Codec:
-    """Writes values as text and reads them back."""
+    """Writes values as text and reads them back.
+
+    Args:
+      encode, decode: The caller's own way; None for JSON.
+      classes: Classes with fields, and enumerations, that values may be of.
+    """
 
     def __init__(
         self,
         encode: Callable[[Any], str | bytes] | None = None,
         decode: Callable[[str], Any] | None = None,
+        *,
+        classes: Collection[type] = (),
     ) -> None:
-        self._own = encode is not None
-        self._to_text: Callable[[Any], str | bytes] = _to_json if encode is None else encode
-        self._check: Callable[[str], Any] = _from_json_strictly if decode is None else decode
-        self._from_text: Callable[[str], Any] = json.loads if decode is None else decode
+        self._encode = encode
+        self._values = Values(classes)
+        self._from_text: Callable[[str], Any] = self._values.read if decode is None else decode
+
+    def knowing(self, classes: Collection[type]) -> Codec:
+        """Return a codec like this one that knows more classes."""
+        return Codec(classes=self._values.classes.union(classes))
 
     @property
     def is_own(self) -> bool:
         """Whether the caller gave ``encode`` and ``decode``."""
-        return self._own
+        return self._encode is not None
 
     def encode(self, value: Any) -> tuple[str, Any]:
         """Return the value's text, and the value that comes back from it.
@@ -147,12 +151,13 @@ class Codec:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
         try:
-            text = self._to_text(value)
-            if not self._own and isinstance(text, str) and text.isascii():
-                # By far most values: what comes back is the same, so nothing can be lost.
-                decoded = _from_json(text)[0]
-                if decoded == value and len(text) <= VALUE_BYTES_AT_MOST:
-                    return text, decoded
+            text: Any
+            if self._encode is not None:
+                text = self._encode(value)
+            else:
+                text, decoded = self._as_json(value)
+                if text.isascii() and len(text) <= VALUE_BYTES_AT_MOST:
+                    return text, decoded  # By far most values.
             if isinstance(text, bytes):
                 text = text.decode()
             if not isinstance(text, str):
@@ -163,19 +168,32 @@ class Codec:
                 try:
                     text.encode()
                 except UnicodeEncodeError:  # Half a surrogate pair, from broken input.
-                    if self._own:
+                    if self._encode is not None:
                         raise
-                    text = json.dumps(value)
+                    text = json.dumps(json.loads(text))
             if len(text) * 4 > VALUE_BYTES_AT_MOST and _size(text) > VALUE_BYTES_AT_MOST:
                 raise ValueError(
                     f"it takes {_size(text):,} bytes, and a database holds {VALUE_BYTES_AT_MOST:,}"
                     "; keep it in a file, and return its name"
                 )
-            return text, self._check(text)
+            return text, self._from_text(text)
         except RecursionError as error:
             raise self._refusal(value, "it contains itself, or is nested too deeply") from error
         except Exception as error:
             raise self._refusal(value, error_in_words(error)) from error
+
+    def _as_json(self, value: Any) -> tuple[str, Any]:
+        """Return the value's text, and the value that comes back from it."""
+        if not self._values.classes:
+            try:
+                text = _to_json(value)
+                decoded = _from_json(text)[0]
+                if decoded == value and TAG not in text:
+                    return text, decoded
+            except (TypeError, ValueError):
+                pass  # JSON has no form for it.
+        text = _to_json(self._values.plain(value))
+        return text, self._values.read(text)
 
     def decode(self, text: str) -> Any:
         """Return the value of a text that `encode` gave.
@@ -188,7 +206,7 @@ class Codec:
         except Exception as error:
             raise JournalValueError(
                 f"a recorded value can't be read: {error_in_words(error)}; open the journal with "
-                "the encode= and decode= that it was written with"
+                "the encode= and decode= that it was written with, or the types="
             ) from error
 
     def hash_input(self, item: Any) -> bytes:
@@ -217,7 +235,7 @@ class Codec:
         try:
             return content_hash(item, exact=True)
         except Exception as error:
-            if not self._own:
+            if self._encode is None:
                 # The advice of `content_hash` is for people merging values.
                 known = type(error) is TypeError
                 why = str(error).split(";")[0] if known else error_in_words(error)
@@ -229,7 +247,7 @@ class Codec:
         return self.encode(item)[0]
 
     def _refusal(self, value: Any, why: str) -> JournalValueError:
-        if self._own:
+        if self._encode is not None:
             return JournalValueError(
                 f"the value {repr_of(value)} can't be recorded with the journal's encode= and "
                 f"decode=: {why}"

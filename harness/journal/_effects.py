@@ -252,7 +252,7 @@ def effect_key_to_json(key: Any) -> str:
         text = json.dumps(key, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise JournalKeyError(
-            f"the key {repr_of(key)} of an effect isn't the same in every process; use a text, a "
+            f"the key {repr_of(key)} of an effect isn't the same in every process; use a string, a "
             'number, or a tuple of them, such as ("refund", order.id)'
         ) from error
     if text in ("null", '""', "[]", "{}"):

@@ -85,7 +85,7 @@ class KeyIndex:
         except sqlite3.Error as error:
             raise JournalError(
                 f"an item can't be looked up ({error}): the folder for temporary files is full, or "
-                "the journal is damaged; what was acknowledged stays: make room there, or have "
+                "the journal is damaged; what was acknowledged is kept: make room there, or have "
                 "TMPDIR name another, and resume"
             ) from error
 

@@ -35,6 +35,7 @@ from harness.journal._queries import (
     span_of_batch,
 )
 from harness.journal._totals import totals_of
+from harness.journal._values import TAG, Shown
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
 """What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
@@ -90,6 +91,10 @@ class JournalItem:
     error_message: str | None
     """What the error says; None if it hasn't failed."""
 
+    error_traceback: str | None
+    """Where it came from, in the user's own frames; None if it hasn't failed, or was never
+    raised."""
+
     degraded: bool
     """Whether the value came from the fallback."""
 
@@ -101,6 +106,26 @@ class JournalItem:
 
     seconds: float
     """How long its last attempt took, in seconds."""
+
+    def plain_value(self) -> Any:
+        """Return the value without its classes: of objects only the fields.
+
+        Raises:
+          Exception: if it was recorded with ``encode=``, as anything but JSON.
+        """
+        return None if self.value_text is None else Shown().read(self.value_text)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it was recorded as JSON has it, without classes."""
+        return self.value_text is None or TAG not in self.value_text
+
+
+def _settings_shown(text: str) -> dict[str, Any]:
+    """Return the settings, without the fingerprint of the source."""
+    settings: dict[str, Any] = json.loads(text)
+    settings.pop("source", None)
+    return settings
 
 
 class JournalReader:
@@ -129,7 +154,7 @@ class JournalReader:
                 name=name,
                 target=target,
                 version=version,
-                settings=self._read_json(settings, json.loads),
+                settings=self._read_json(settings, _settings_shown),
                 created_at=created_at,
                 last_session_at=created_at if last is None else last,
                 sessions=sessions,
@@ -168,8 +193,8 @@ class JournalReader:
           JournalError: if there is no such batch.
         """
         columns = (
-            "v.key, v.status, v.value, v.error_type, v.error_message, v.degraded, v.attempts, "
-            "v.ended_at, v.seconds"
+            "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, "
+            "v.degraded, v.attempts, v.ended_at, v.seconds"
         )
         query, arguments = self._items(columns, self._number_of(batch))
         if statuses is not None:
@@ -180,13 +205,15 @@ class JournalReader:
 
     def _yield_items(self, query: str, arguments: Row) -> Iterator[JournalItem]:
         for row in self._backend.stream(query, arguments):
-            key, status, value, error_type, error_message, degraded, attempts, at, seconds = row
+            key, status, value, error_type, error_message, traceback, *numbers = row
+            degraded, attempts, at, seconds = numbers
             yield JournalItem(
                 key=self._read_json(key, key_from_json),
                 status=status,
                 value_text=value,
                 error_type=error_type,
                 error_message=error_message,
+                error_traceback=traceback,
                 degraded=bool(degraded),
                 attempts=int(attempts),
                 ended_at=at,
@@ -200,7 +227,8 @@ class JournalReader:
           SELECT {columns} FROM (
             SELECT i.id AS id, i.key AS key, i.digest AS digest,
               f.value AS value, f.error_type AS error_type,
-              f.error_message AS error_message, coalesce(f.degraded, 0) AS degraded,
+              f.error_message AS error_message, f.error_traceback AS error_traceback,
+              coalesce(f.degraded, 0) AS degraded,
               coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at,
               coalesce(f.seconds, 0) AS seconds,
               CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
@@ -263,7 +291,7 @@ class JournalEditor(JournalReader):
         # Not a real ending: it closes what came before, and the item starts over.
         rows: list[Any] = []
         for event, item in enumerate(items, last + 1):
-            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, None, None, None, 0, 0.0
+            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, *3 * [None], 0, 0.0, None
         self._backend.write({"harness_endings": rows})
         return len(items)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import warnings
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -16,11 +17,14 @@ import trio
 from harness._arguments import check_count
 from harness._clock_hold import ClockHold
 from harness._outside_trio import refuse_outside_trio
+from harness._value_types import ValueTypes, classes_given, refusal_of
 from harness.errors import (
+    HarnessWarning,
     JournalError,
     JournalFormatError,
     JournalLockedError,
     JournalMismatchError,
+    JournalValueError,
     NoRunError,
 )
 from harness.fanout._journal import BatchIdentity, DefaultName, batch_of
@@ -41,9 +45,19 @@ from harness.journal._queries import (
     origin_of,
     span_of_batch,
 )
+from harness.journal._source import fingerprint
 from harness.journal._value_form import FormedCodec
 from harness.journal._writer import Writer
 from harness.runs import current_run
+
+SOURCE = "source"
+"""The version that means the source itself, and where its fingerprint is among the settings."""
+
+NAMES_AT_MOST = 5
+"""How many changed functions are named."""
+
+WORDS_AT_MOST = 200
+"""How much of a changed setting is quoted, in characters."""
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -63,6 +77,8 @@ class Journal(JournalEffects):
     """Whether failed items are tried again."""
     force: bool
     """Whether to go on with batches from other code or settings."""
+    kept: Literal["raise", "return"]
+    """What becomes of failures from earlier sessions under a policy that raises failures."""
 
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
@@ -75,6 +91,8 @@ class Journal(JournalEffects):
     _opened_in: str | None = attrs.field(factory=lambda: _run_id(), init=False)
     """The run in which it was opened; None outside any."""
     _indexes: set[KeyIndex] = attrs.field(factory=set[KeyIndex], init=False)
+    _digests: dict[Any, str] = attrs.field(factory=dict[Any, str], init=False)
+    """The hashes of functions already looked at: each item of a fan-out may have a batch."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!r}>"
@@ -83,13 +101,29 @@ class Journal(JournalEffects):
         """Return what the engine of a fan-out needs to write here.
 
         For `fan_out`, so that this is loaded only where there is a journal.
+
+        Raises:
+          JournalValueError: if the function's annotation says that it returns what can't be kept.
         """
         batch = batch_of(plan) if batch is None else batch
-        # The caller's encode= and decode= handle values of every kind.
-        if batch.form is None or self._codec.is_own:
-            return books_for(self, plan, source, batch)
-        formed = _JournalOfForm(self, FormedCodec(batch.form))
-        return books_for(formed, plan, source, batch)
+        source_now = fingerprint(batch.function, self._digests) or None
+        codec = self._codec_for(batch)
+        return books_for(_OpenedFor(self, codec, source_now, batch.tell), plan, source, batch)
+
+    def _codec_for(self, batch: BatchIdentity) -> Codec:
+        """Return what writes the values of a batch."""
+        if self._codec.is_own:
+            return self._codec  # The caller's encode= and decode= handle values of every kind.
+        if batch.form is not None:
+            return FormedCodec(batch.form)
+        types = ValueTypes()
+        refused = types.add_returned(batch.function)
+        if refused is not None:
+            raise JournalValueError(
+                f"{refusal_of(refused, batch.function)}, which can't be recorded; return plain "
+                "data or a dataclass, or give open_journal() encode= and decode= for it"
+            )
+        return self._codec.knowing(types.classes) if types.classes else self._codec
 
     def identified(
         self,
@@ -97,6 +131,8 @@ class Journal(JournalEffects):
         target: str,
         settings: Mapping[str, Any],
         content: Callable[[Any], Any] | None = None,
+        function: Callable[..., Any] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> IdentifiedJournal:
         """Return this journal for fan-outs whose batches aren't identified by their function.
 
@@ -104,8 +140,12 @@ class Journal(JournalEffects):
           target: Used in place of the function's full name.
           settings: Whatever else decides the answers; plain JSON data.
           content: Returns the part of an item that makes it the same as before; None: all of it.
+          function: What the fan-outs' function calls; its source is compared. None: their own.
+          tell: Told that the source has changed; None: a `HarnessWarning` is given.
         """
-        return IdentifiedJournal(self, target=target, settings=settings, content=content)
+        return IdentifiedJournal(
+            self, target=target, settings=settings, content=content, function=function, tell=tell
+        )
 
     async def open_batch(
         self,
@@ -114,6 +154,8 @@ class Journal(JournalEffects):
         target: str,
         settings: Mapping[str, Any],
         codec: Codec | None = None,
+        source: Mapping[str, str] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> JournalBatch:
         """Open a batch, new or known. For engines: users give the journal to `fan_out`.
 
@@ -122,10 +164,12 @@ class Journal(JournalEffects):
           target: The full name of the function.
           settings: Whatever else decides its answers; plain JSON data.
           codec: How its values are written; None: like all values in this journal.
+          source: The fingerprint of the function's source; None: it isn't compared.
+          tell: Told that the source has changed; None: a `HarnessWarning` is given.
 
         Raises:
-          JournalMismatchError: if it is known with another target, version or settings, and the
-            journal wasn't opened with ``force=True``.
+          JournalMismatchError: if it is known with another target, version or settings, or with
+            ``version="source"`` another source, and the journal wasn't opened with ``force=True``.
           JournalLockedError: if it is open already.
           JournalError: if nobody chose its name and it could be mistaken for that of another
             fan-out, one that has ended or that belongs to another item of a fan-out around it; if
@@ -140,7 +184,7 @@ class Journal(JournalEffects):
             name.encode()
         except UnicodeEncodeError:
             raise JournalError(
-                f"name= is {name!r}, which has half of a character in it; a batch is found by its "
+                f"name= is {name!r}, which contains half a character; a batch is found by its "
                 "name, so give it one that can be written as UTF-8"
             ) from None
         if isinstance(name, DefaultName):
@@ -151,16 +195,22 @@ class Journal(JournalEffects):
                 "fan-out; give one of them another name="
             )
         self._open_batches.add(name)
-        index = KeyIndex()
-        self._indexes.add(index)
         try:
+            version = None if self.version == SOURCE else self.version
+            row = (target, version, json.dumps({**settings, SOURCE: source}, sort_keys=True))
+            known = await self._writer.ask(partial(_find_batch, name=name))
+            if known is not None:
+                # Before anything is written: a warning may be an error.
+                self._compare(name, known[1:], row, tell)
+            index = KeyIndex()
+            self._indexes.add(index)
             batch, session, origin, forgotten = await self._writer.ask(
                 partial(
                     self._open_in_thread,
                     index=index,
                     name=name,
-                    target=target,
-                    settings=dict(settings),
+                    known=known,
+                    row=row,
                     next_event=self._numbers.last_event + 1,
                     next_item=self._numbers.last_item + 1,
                 )
@@ -187,6 +237,36 @@ class Journal(JournalEffects):
             forgotten=forgotten,
         )
 
+    def _compare(
+        self,
+        name: str,
+        before: tuple[Any, ...],
+        now: tuple[Any, ...],
+        tell: Callable[[str], None] | None,
+    ) -> None:
+        """Refuse a batch of other code or settings, and tell if its source is another."""
+        if before == now or self.force:
+            return
+        differences, changed = _differences(before, now)
+        if changed and self.version == SOURCE:
+            differences.append(changed)
+        if differences:
+            raise JournalMismatchError(
+                f"the batch {name!r} of the journal {self.name!r} was recorded by other code "
+                f"or with other settings: {'; '.join(differences)}. Its results may not be "
+                "what this one would give: use another name= or file, or open the journal "
+                "with force=True to keep them"
+            )
+        if changed:
+            words = (
+                f"the batch {name!r} of the journal {self.name!r} was recorded by other code: "
+                f"{changed}; what it has is kept, and may not be what this code would give"
+            )
+            if tell is None:
+                warnings.warn(words, HarnessWarning, stacklevel=2)
+            else:
+                tell(words)
+
     def _check_default(self, given: DefaultName) -> None:
         """Refuse a name that nobody chose if a fan-out could get another one's results by it."""
         name = str(given)
@@ -194,14 +274,14 @@ class Journal(JournalEffects):
         if given.inside and self._opened_in not in given.inside:
             raise JournalError(
                 f"the batch {name!r} is inside an item of another fan-out and was given no "
-                f"name=: the next item's would be taken for it, and get its results; give it a "
-                f"name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
+                f"name=: the next item's batch would be taken for it and get its results; give "
+                f"it a name with that item's key in it, such as name=f{f'{name} of {{item.id}}'!r}"
             )
         if name in self._opened and name not in self._open_batches:
             raise JournalError(
-                f"the batch {name!r} was worked on before in this block of open_journal(), and was "
-                "given no name=: whether this fan-out goes on with it can't be told; give it the "
-                f"name={name!r} if it does, and another one if it doesn't"
+                f"the batch {name!r} was already worked on in this block of open_journal(), and "
+                "was given no name=, so nobody can tell whether this fan-out continues it; write "
+                f"name={name!r} if it does, and another name if it doesn't"
             )
 
     def _close_batch(self, name: str, index: KeyIndex) -> None:
@@ -221,8 +301,8 @@ class Journal(JournalEffects):
         *,
         index: KeyIndex,
         name: str,
-        target: str,
-        settings: dict[str, Any],
+        known: tuple[Any, ...] | None,
+        row: tuple[Any, ...],
         next_event: int,
         next_item: int,
     ) -> tuple[int, int, str, dict[str, str]]:
@@ -231,24 +311,11 @@ class Journal(JournalEffects):
         Returns:
           Their numbers, the journal's origin, and how often what was forgotten.
         """
-        settings_json = json.dumps(settings, sort_keys=True)
-        known = backend.fetch(
-            "SELECT id, target, version, settings FROM harness_batches WHERE name = ?", (name,)
-        )
         now = self._clock.now()
-        row = (target, self.version, settings_json)
         changes: list[tuple[str, tuple[Any, ...]]] = []
-        if known:
-            batch, *before = known[0]
-            differences = _differences(before, list(row))
-            if differences and not self.force:
-                raise JournalMismatchError(
-                    f"the batch {name!r} of the journal {self.name!r} was recorded by other code "
-                    f"or with other settings: {'; '.join(differences)}. Its results may not be "
-                    "what this one would give: use another name= or file, or open the journal "
-                    "with force=True to keep them"
-                )
-            if differences:
+        if known is not None:
+            batch, *before = known
+            if tuple(before) != row:
                 update = "UPDATE harness_batches SET target = ?, version = ?, settings = ?"
                 changes.append((f"{update} WHERE id = ?", (*row, batch)))
         else:
@@ -268,7 +335,7 @@ class Journal(JournalEffects):
         )
         origin, noted = origin_of(backend)
         backend.change(changes + noted)
-        if known:
+        if known is not None:
             _, first_event, first_item = span_of_batch(backend, batch)
             query, arguments = items_of_batch(batch, first_event, first_item)
             backend.fill(index.connection, FILL, query, arguments)
@@ -283,22 +350,40 @@ def _run_id() -> str | None:
         return None
 
 
+def _find_batch(backend: Backend, *, name: str) -> tuple[Any, ...] | None:
+    """Return the number, target, version and settings of a batch; None if there is none."""
+    query = "SELECT id, target, version, settings FROM harness_batches WHERE name = ?"
+    found = backend.fetch(query, (name,))
+    return tuple(found[0]) if found else None
+
+
 @attrs.frozen
-class _JournalOfForm:
-    """A journal as seen by the engine of a function whose values have their own form."""
+class _OpenedFor:
+    """A journal as seen by the engine of one function."""
 
     _journal: Journal
     _codec: Codec
+    _source: Mapping[str, str] | None
+    _tell: Callable[[str], None] | None
 
     @property
     def name(self) -> str:
         return self._journal.name
 
+    @property
+    def kept(self) -> Literal["raise", "return"]:
+        return self._journal.kept
+
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
     ) -> JournalBatch:
         return await self._journal.open_batch(
-            name, target=target, settings=settings, codec=self._codec
+            name,
+            target=target,
+            settings=settings,
+            codec=self._codec,
+            source=self._source,
+            tell=self._tell,
         )
 
 
@@ -310,31 +395,37 @@ class IdentifiedJournal:
     target: str = attrs.field(kw_only=True)
     settings: Mapping[str, Any] = attrs.field(kw_only=True)
     content: Callable[[Any], Any] | None = attrs.field(kw_only=True)
+    function: Callable[..., Any] | None = attrs.field(kw_only=True)
+    tell: Callable[[str], None] | None = attrs.field(kw_only=True)
 
     @property
     def name(self) -> str:
         """Where the journal is kept."""
         return self.journal.name
 
-    async def open_batch(
-        self, name: str, *, target: str, settings: Mapping[str, Any]
-    ) -> JournalBatch:
-        """Open a batch, as the journal does."""
-        return await self.journal.open_batch(name, target=target, settings=settings)
-
-    def books(self, plan: Plan, source: Source, batch: BatchIdentity | None = None) -> Books:
+    def books(self, plan: Plan, source: Source) -> Books:
         """Return what the engine of a fan-out needs to write here."""
-        batch = attrs.evolve(
-            batch_of(plan) if batch is None else batch,
+        batch = batch_of(plan, self.function)
+        identified = attrs.evolve(
+            batch,
             target=self.target,
-            settings=self.settings,
+            settings={**batch.settings, **self.settings},
             content=self.content,
+            tell=self.tell,
         )
-        return self.journal.books(plan, source, batch)
+        return self.journal.books(plan, source, identified)
 
 
-def _differences(before: list[Any], now: list[Any]) -> list[str]:
-    """Return, in words, which of target, version and settings (in this order) have changed."""
+def _differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[str], str]:
+    """Return, in words, what has changed.
+
+    Args:
+      before, now: Target, version and settings.
+
+    Returns:
+      The differences among those, and what is different in the source; empty if nothing is, or if
+      there was none to compare.
+    """
     found = [
         f"{what} {_was_and_is(was, now_is)}"
         for what, was, now_is in zip(("the function", "version="), before, now, strict=False)
@@ -347,15 +438,30 @@ def _differences(before: list[Any], now: list[Any]) -> list[str]:
             f"the journal is damaged (the settings of a batch read {before[2]!r}); nothing was "
             "repaired or overwritten: keep a copy"
         ) from error
+    source_then, source_now = then.pop(SOURCE, None), today.pop(SOURCE, None)
     for name in sorted({*then, *today}):
         if then.get(name) != today.get(name):
             found.append(f"{name} {_was_and_is(then.get(name), today.get(name))}")
-    return found
+    if source_then is None or source_now is None:
+        return found, ""
+    names = sorted({*source_then, *source_now})
+    changed = [one for one in names if source_then.get(one) != source_now.get(one)]
+    if not changed:
+        return found, ""
+    more = f" and {len(changed) - NAMES_AT_MOST} more" if len(changed) > NAMES_AT_MOST else ""
+    return found, f"the source has changed in {', '.join(changed[:NAMES_AT_MOST])}{more}"
 
 
 def _was_and_is(was: object, now_is: object) -> str:
-    before = "was not given" if was is None else f"was {was!r}"
-    return f"{before} and is {'not given' if now_is is None else repr(now_is)}"
+    before, now = ("" if one is None else repr(one) for one in (was, now_is))
+    if max(len(before), len(now)) > WORDS_AT_MOST:
+        # What is the same in front says nothing.
+        pairs = zip(before, now, strict=False)
+        same = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+        before, now = (
+            f"...{one[max(0, same - 20) :][:WORDS_AT_MOST]}" if one else "" for one in (before, now)
+        )
+    return f"was {before or 'not given'} and is {now or 'not given'}"
 
 
 def open_journal(
@@ -364,7 +470,9 @@ def open_journal(
     version: str | None = None,
     max_attempts: int | None = None,
     retry_failed: bool = False,
+    kept: Literal["raise", "return"] = "raise",
     force: bool = False,
+    types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
 ) -> AbstractAsyncContextManager[Journal]:
@@ -378,11 +486,17 @@ def open_journal(
       path: A file, created if there is none; or ``postgresql://...`` for a database on a server,
         which needs the extra ``postgres``.
       version: The version of your code, in any words. A batch recorded by another version is
-        refused.
+        refused; with ``"source"``, also one whose function, or what it uses of its module, has
+        changed since. Otherwise that is told in a `HarnessWarning`.
       max_attempts: How often an item may fail, time out or take its process down, over all
         processes, before it is set aside as failed. None: without limit.
       retry_failed: Whether to try items again that failed in an earlier session.
+      kept: What becomes of items that failed in an earlier session and aren't tried again.
+        ``"raise"``: under `FailFast`, or if they are critical, a `FanOutError` has them, once
+        everything still to do has run. ``"return"``: they are among the results.
       force: Go on with a batch even if it was recorded by other code or with other settings.
+      types: Classes that values may be of, where no function's annotation says so: dataclasses,
+        enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
 
@@ -391,9 +505,10 @@ def open_journal(
       recorded is on disk.
 
     Raises:
-      TypeError: if an argument has the wrong type, or only one of encode and decode is given.
-      ValueError: if ``max_attempts`` is less than 1, or ``path`` is empty or the address of
-        another kind of database.
+      TypeError: if an argument has the wrong type, only one of encode and decode is given, or
+        ``types`` are given beside them.
+      ValueError: if ``max_attempts`` is less than 1, ``kept`` is another word, or ``path`` is empty
+        or the address of another kind of database.
       ImportError: if the server's driver is not installed.
 
       And when the block is entered:
@@ -408,16 +523,27 @@ def open_journal(
     """
     name = os.fspath(path)
     if not isinstance(name, str):
-        raise TypeError(f"open_journal(path=...) takes a text or a Path, not {path!r}")
+        raise TypeError(f"open_journal(path=...) takes a string or a Path, not {path!r}")
     if not name:
         raise ValueError("open_journal(path=...) is empty; give the journal a file")
     check_path(name)
     if version is not None and not isinstance(version, str):
         raise TypeError(
-            f"open_journal(version=...) takes a text, not {version!r}; None is for no version"
+            f"open_journal(version=...) takes a string, not {version!r}; None is for no version"
         )
     if max_attempts is not None:
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
+    if kept not in ("raise", "return"):
+        raise ValueError(
+            f'open_journal(kept=...) takes "raise" or "return", not {kept!r}: "return" has earlier '
+            "failures among the results and raises nothing for them"
+        )
+    classes = classes_given(types).classes
+    if classes and encode is not None:
+        raise TypeError(
+            "open_journal() was given types= beside encode= and decode=, which write values of "
+            "every kind; leave types= out"
+        )
     if (encode is None) != (decode is None):
         given, missing = ("encode", "decode") if decode is None else ("decode", "encode")
         raise TypeError(
@@ -429,7 +555,7 @@ def open_journal(
             raise TypeError(
                 f"open_journal({what}=...) takes a function, not {function!r}; None is for JSON"
             )
-    codec = Codec(encode, decode)
+    codec = Codec(encode, decode, classes=classes)
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Journal]:
@@ -450,6 +576,7 @@ def open_journal(
             max_attempts=max_attempts,
             retry_failed=retry_failed,
             force=force,
+            kept=kept,
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,

@@ -94,7 +94,7 @@ class FileLock:
             before = os.pread(fd, _WORDS_AT_MOST, 0) if hasattr(os, "pread") else b""
             if before and owner_from_json(before.decode(errors="replace")) is None:
                 raise JournalError(
-                    f"{lock_path!r} is no lock file of a journal, and was left as it is; move it "
+                    f"{lock_path!r} is not a journal's lock file, so it was left alone; move it "
                     "away, or give the journal another name"
                 )
         except BaseException:
@@ -118,9 +118,9 @@ class FileLock:
                     continue
                 holder = os.pread(fd, _WORDS_AT_MOST, 0) if hasattr(os, "pread") else b""
                 raise JournalLockedError(
-                    f"the journal {path!r} is written to by "
+                    f"the journal {path!r} is being written to by "
                     f"{words_for(holder.decode(errors='replace'))}; wait until that has ended. "
-                    "Meanwhile it can be read, and a new batch can have a file of its own"
+                    "Meanwhile it can be read, and a new batch can use another file"
                 ) from error
             return
 

@@ -83,8 +83,8 @@ def stored(endings: int) -> str:
     """Return the query for this many endings, given their numbers."""
     places = ", ".join("?" * endings)
     return f"""
-      SELECT e.id, e.status, e.value, e.error_type, e.error_message, e.degraded, e.ended_at,
-        e.seconds, coalesce(a.begun_at, e.ended_at)
+      SELECT e.id, e.status, e.value, e.error_type, e.error_message, e.error_traceback,
+        e.degraded, e.ended_at, e.seconds, coalesce(a.begun_at, e.ended_at)
       FROM harness_endings e LEFT JOIN harness_attempts a ON a.id = e.attempt
       WHERE e.id IN ({places})
     """

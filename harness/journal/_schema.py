@@ -87,7 +87,10 @@ CREATE TABLE harness_effects (
 """Version 1. Only a few pages of the one index by item change: it has the rows of
 ``harness journal retry`` alone."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST,)
+TRACEBACKS = "ALTER TABLE harness_endings ADD COLUMN error_traceback TEXT"
+"""Version 2."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -108,6 +111,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "error_message",
         "tokens",
         "cost_usd",
+        "error_traceback",
     ),
 }
 """The tables that are appended to, in the order a transaction does so."""
@@ -115,7 +119,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 TEXTS: Mapping[str, tuple[int, ...]] = {
     "harness_items": (COLUMNS["harness_items"].index("key"),),
     "harness_endings": tuple(
-        COLUMNS["harness_endings"].index(name) for name in ("value", "error_message")
+        COLUMNS["harness_endings"].index(name)
+        for name in ("value", "error_message", "error_traceback")
     ),
 }
 """The places in a row of what may be of any length."""

@@ -73,7 +73,7 @@ class SqliteBackend(Backend):
             self._path.encode()
         except UnicodeEncodeError:
             raise JournalError(
-                f"the path {self._path!r} has bytes that are no UTF-8, and SQLite takes no other; "
+                f"the path {self._path!r} isn't UTF-8, and SQLite takes nothing else; "
                 "give the journal another name or folder"
             ) from None
         self._lock: FileLock | None = None
@@ -276,10 +276,10 @@ class SqliteBackend(Backend):
             return error
         code = getattr(error, "sqlite_errorname", "") or ""
         what = f"the journal {self.name!r}"
-        kept = "what was acknowledged stays"
+        kept = "what was acknowledged is kept"
         if code.startswith("SQLITE_NOTADB"):
             return JournalFormatError(
-                f"{self.name!r} is not a journal, nor any database ({error}); nothing was "
+                f"{self.name!r} is not a journal or any other database ({error}); nothing was "
                 "changed: give the journal a file of its own"
             )
         if "decode to UTF-8" in str(error):  # From Python's module, so without a code.

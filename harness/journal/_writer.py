@@ -112,8 +112,8 @@ class Writer:
         if os.getpid() != self._process:
             raise JournalClosedError(
                 f"the journal {self._backend.name!r} was opened by process {self._process}, and "
-                f"this is a fork of it ({os.getpid()}); open it again in here, after the other "
-                "has closed it"
+                f"this is a fork of it ({os.getpid()}); open it again here, once the other "
+                "process has closed it"
             )
         if self._closed:
             raise JournalClosedError(

@@ -1,13 +1,15 @@
 """Bound what runs at once to what the provider allows.
 
-Start with `Limiter`; `ProviderPool` puts several in a chain.
+Start with `Limiter`; `ProviderPool` puts several in a chain, `JointLimiter` applies several
+together.
 """
 
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._estimates import requested_output_tokens
+from harness.limits._feasible import Feasible
 from harness.limits._limiter import Limiter
 from harness.limits._limiter_statistics import DimensionStatistics, LimiterStatistics
-from harness.limits._pool import ProviderPool
+from harness.limits._pool import JointLimiter, ProviderPool
 from harness.limits._rate import Rate
 from harness.limits._reservation import Reservation, current_reservation
 from harness.limits._responses._headers import parse_rate_limit_headers
@@ -17,6 +19,8 @@ from harness.limits._responses._profiles import ProviderProfile
 __all__ = [
     "AdaptiveCapacity",
     "DimensionStatistics",
+    "Feasible",
+    "JointLimiter",
     "Limiter",
     "LimiterStatistics",
     "ProviderPool",

@@ -114,6 +114,7 @@ class PacedBucket:
         self.per_second = per_second
         self.burst = burst
         self.stock = min(level, burst)
+        self.surplus = min(self.surplus, per_second * _MOST_SAVED_SECONDS)
 
     def drain_until(self, moment: float, now: float, *, keep: float) -> None:
         """Hold at most ``keep`` at ``moment``, so that a pause ends with a trickle.

@@ -188,6 +188,17 @@ class DimensionMeter:
             ours = self._cap.used(now)
         return used > ours + whole * _OTHERS_SHARE
 
+    def change(self, rate: Rate, now: float) -> None:
+        """Replace the stated rate, which has the same period, from now on.
+
+        The window keeps what was charged before, so after the change nothing is granted that would
+        make the period before it exceed the new limit. A lower limit that the provider reported
+        stays in force until it reports another.
+        """
+        reported = self.rate.amount if self.rate.amount < self.stated.amount else rate.amount
+        self.stated = rate
+        self._resize(min(rate.amount, reported), now)
+
     def pause_until(self, moment: float, now: float) -> None:
         """Empty the bucket, so that a pause ends with one request, then the usual pace."""
         self._bucket.drain_until(moment, now, keep=1 if self.kind == 0 else 0)
@@ -204,6 +215,7 @@ class DimensionMeter:
             debt=max(0.0, -level, used - self._cap.limit),
             unsettled=self.unsettled,
             provider_remaining=None if self._count is None else max(0, self._count.available(now)),
+            slowing=self._count is not None and self._count.slows(now),
         )
 
     def _charge(self, amount: float, now: float) -> None:
@@ -226,6 +238,8 @@ class DimensionMeter:
     def _resize(self, amount: float, now: float) -> None:
         if amount == self.rate.amount:
             return
+        if self._count is not None:
+            self._count.per_second *= amount / self.rate.amount
         self.rate = rate = Rate(amount, self.rate.period)
         self._bucket.resize(
             per_second=rate.per_second * self._headroom, burst=self._burst(rate), now=now

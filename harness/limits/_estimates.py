@@ -94,6 +94,12 @@ class Estimates:
             return math.ceil(max(0.0, use.total.value - known_input))
         return UNKNOWN_OUTPUT_TOKENS
 
+    def mean_tokens(self) -> float | None:
+        """Return what requests used lately, over all models, or ``None`` if nobody said."""
+        means = [use.total for use in self._models.values() if use.total.count]
+        count = sum(mean.count for mean in means)
+        return sum(mean.value * mean.count for mean in means) / count if count else None
+
     def _use(self, model: str | None) -> _ModelUse:
         use = self._models.get(model)
         if use is None:

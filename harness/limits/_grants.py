@@ -11,9 +11,10 @@ yet. So whatever settles, frees a place, moves a limit or ends a pause must end 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from math import inf
 from operator import itemgetter
+from types import MappingProxyType
 
 import trio
 from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
@@ -25,7 +26,9 @@ from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, w
 from harness.limits._claim import Charges, Claim
 from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._estimates import Estimates
+from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._line import Line
+from harness.limits._other_processes import notice_others
 from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
@@ -33,16 +36,20 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import ANSWERED, Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
+from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
 _LATE_SECONDS = 0.0005
+
+UNNAMED = "limiter"
+"""What messages call a limiter without a name."""
 
 
 class Grants:
     """What a limiter has granted, and what it can grant.
 
     Args:
-      name: The limiter's name.
+      name: The limiter's name, or ``None`` if it has none.
       rates: The limits, as stated.
       places: How many reservations may be held at once, fixed or adaptive.
       profile: What the provider counts.
@@ -52,7 +59,7 @@ class Grants:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         *,
         rates: tuple[StatedRate, ...],
         places: int | AdaptiveCapacity | None,
@@ -60,51 +67,57 @@ class Grants:
         headroom: float,
         burst_seconds: float,
     ) -> None:
-        self.name = name
-        self._rates = rates
-        self._profile = profile
-        self._headroom = headroom
+        self.name = UNNAMED if name is None else name
+        self._claimed_name = name
+        self.rates = rates
+        self.profile = profile
+        self.headroom = headroom
         self._burst_seconds = burst_seconds
-        self._adaptive = places if isinstance(places, AdaptiveCapacity) else None
-        self._places = None if isinstance(places, AdaptiveCapacity) else places
+        self.adaptive = places if isinstance(places, AdaptiveCapacity) else None
+        self.places = None if isinstance(places, AdaptiveCapacity) else places
         kinds = [kind for kind, _, _ in rates]
-        self._counts_tokens = any(kinds)
-        self._total_is_enough = all(kind <= 1 for kind in kinds)
+        self.counts_tokens = any(kinds)
+        self.total_is_enough = all(kind <= 1 for kind in kinds)
         self._amounts_of = itemgetter(*kinds) if len(kinds) > 1 else None
+        self.has_places = places is not None
+        """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
-        self._start()
+        self.blocked: dict[Grants, int] = {}
+        """Which limiters those who hold this one are waiting for, and how many of them."""
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Forget everything and start over."""
         self._trio_token: trio.lowlevel.TrioToken | None = None
-        self._meters = tuple(
+        self.meters = tuple(
             DimensionMeter(
                 name,
                 kind=kind,
                 rate=rate,
-                headroom=self._headroom,
+                headroom=self.headroom,
                 burst_seconds=self._burst_of(kind),
             )
-            for kind, name, rate in self._rates
+            for kind, name, rate in self.rates
         )
-        self._one_request = self._charges_of(NO_TOKENS)
+        self.one_request = self.charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Claim] = Turnstile(
             self.free_at, self._take_from_line, self._tell_pools
         )
         # Public only so that checking for anybody who waits costs no call.
         self.line: Line[Claim] = self._turnstile.line
-        self._state = ProviderState(self.name, self._profile, self._meters, self._adaptive)
-        self._pauses = self._state.pauses
-        self._estimates = Estimates()
+        self.state = ProviderState(self.name, self.profile, self.meters, self.adaptive)
+        self.pauses = self.state.pauses
+        self.estimates = Estimates()
         # Reservations from an earlier `trio.run` keep their meters and their state: what they still
         # do goes there, and does no harm.
-        self._in_flight = 0
+        self.in_flight = 0
         self._last_grant_at = 0.0
-        self._waits = 0
-        self._waited_seconds = 0.0
+        self.waits = 0
+        self.waited_seconds = 0.0
         self.granted = 0
 
     def _burst_of(self, kind: int) -> float:
-        return 0.0 if kind == 0 and self._profile.requests_evenly_spaced else self._burst_seconds
+        return 0.0 if kind == 0 and self.profile.requests_evenly_spaced else self._burst_seconds
 
     # What reservations call -------------------------------------------------------------------
 
@@ -124,7 +137,7 @@ class Grants:
         """Wait in line until the reservation is charged, or nobody should wait any longer."""
         self.check_run()
         now = current_time()
-        if self._pauses.closed_until > now:
+        if self.pauses.closed_until > now:
             self.raise_if_closed()
         reservation.asked_at = now
         # Returned, not awaited: one coroutine fewer between trio and the sleeping task.
@@ -165,7 +178,7 @@ class Grants:
                 meter.unsettled -= charged
         else:
             used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
-            if self._profile.counts_requested_maximum:
+            if self.profile.counts_requested_maximum:
                 used = with_maximum(used, reservation.planned)
             for meter, charged in reservation.charges:
                 really = used[meter.kind] or 0
@@ -175,12 +188,12 @@ class Grants:
                 changed = True
                 now = current_time()
                 meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
-            if self._counts_tokens:
+            if self.counts_tokens:
                 if input_tokens is output_tokens is reservation.planned[4] is None:
-                    self._estimates.learn_total(reservation.model, used[1])
+                    self.estimates.learn_total(reservation.model, used[1])
                 else:
                     learn_use(
-                        self._estimates,
+                        self.estimates,
                         reservation.model,
                         reservation.planned,
                         tokens,
@@ -192,14 +205,18 @@ class Grants:
             state.health.good += 1
             if state.pauses.streak:
                 state.pauses.got_through(epoch=reservation.epoch)
+            if self.adaptive is not None:
+                # Whoever knows what was used has had an answer.
+                self.adaptive.record(status=200, in_use=self.in_flight)
+                changed = True
         else:
             response = Response(status, headers, body)
-            self._hear(reservation.state, response, epoch=reservation.epoch, in_use=self._in_flight)
+            self.hear(reservation.state, response, epoch=reservation.epoch, in_use=self.in_flight)
         if changed and (self.line.count or self._listeners):
             self._changed()
 
     def _tell_pools(self) -> None:
-        """Tell pools, which look elsewhere while anybody is in this limiter's own line."""
+        """Tell those who wait for several limiters that something has changed here."""
         for listener in tuple(self._listeners):
             listener()
 
@@ -213,22 +230,22 @@ class Grants:
     def left(self, reservation: Claim, error: BaseException | None) -> None:
         """Free the reservation's place."""
         state = reservation.state
-        if state is self._state:
-            self._in_flight -= 1
+        if state is self.state:
+            self.in_flight -= 1
         if not reservation.closed:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
             if error is None:
                 # An answer, if nobody says otherwise.
-                self._hear(state, ANSWERED, epoch=reservation.epoch, in_use=self._in_flight + 1)
+                self.hear(state, ANSWERED, epoch=reservation.epoch, in_use=self.in_flight + 1)
             elif isinstance(error, Exception):
                 response = response_of(error)
                 if response is None:
                     now = current_time()
                     state.health.failed(now)
-                    self._after_response(now)
+                    self.after_response(now)
                 else:
-                    self._hear(state, response, epoch=reservation.epoch, in_use=self._in_flight + 1)
+                    self.hear(state, response, epoch=reservation.epoch, in_use=self.in_flight + 1)
         if self.line.count or self._listeners:
             self._changed()
 
@@ -240,13 +257,13 @@ class Grants:
         It is ``inf`` while all places are taken: somebody has to leave first, and leaving calls
         again.
         """
-        if self._places is not None or self._adaptive is not None:
-            places = self._places if self._adaptive is None else self._adaptive.limit
-            if places is not None and self._in_flight >= places:
+        if self.places is not None or self.adaptive is not None:
+            places = self.places if self.adaptive is None else self.adaptive.limit
+            if places is not None and self.in_flight >= places:
                 return inf
         moment = now
-        if self._pauses.closed_until > now:
-            moment = self._pauses.closed_until
+        if self.pauses.closed_until > now:
+            moment = self.pauses.closed_until
         for meter, amount in reservation.charges:
             if not meter.fits(amount, now):
                 free_at = meter.free_at(amount, now)
@@ -258,22 +275,30 @@ class Grants:
         """Charge the reservation in all dimensions; `free_at` has just been asked."""
         for meter, amount in reservation.charges:
             meter.take(amount, now)
-        self._in_flight += 1
+        self.in_flight += 1
         self._last_grant_at = now
         reservation.granted_at = now
-        reservation.state = self._state
-        reservation.epoch = self._pauses.epoch
+        reservation.state = self.state
+        reservation.epoch = self.pauses.epoch
 
     def _take_from_line(self, reservation: Claim, now: float) -> None:
         self.take(reservation, now)
-        self._waits += 1
-        self._waited_seconds += now - reservation.asked_at
+        self.waits += 1
+        self.waited_seconds += now - reservation.asked_at
+        if self._listeners:
+            self._tell_pools()
 
     # What pools call --------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change, until `unlisten`."""
         self._listeners.append(listener)
+
+    def tell_last(self, listener: Callable[[], None]) -> None:
+        """Tell ``listener`` after all others, because it was served: everybody gets a turn."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Stop calling ``listener``."""
@@ -282,11 +307,17 @@ class Grants:
     @property
     def rests_until(self) -> float:
         """Until when it should be passed over because it failed."""
-        return self._state.health.rests_until
+        return self.state.health.rests_until
+
+    def is_stuck_among(self, others: Set[Grants]) -> bool:
+        """Return whether all places are held by tasks that wait for one of ``others``."""
+        waiting = sum(count for other, count in self.blocked.items() if other in others)
+        places = self.most_places
+        return places is not None and places <= self.in_flight <= waiting
 
     def closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
         """Return why nobody should wait for this limiter now, or ``None`` if one may."""
-        return self._state.closed_error(now)
+        return self.state.closed_error(now)
 
     def check_run(self) -> None:
         """Bind to this ``trio.run``, or raise if bound to another one."""
@@ -295,44 +326,97 @@ class Grants:
             return
         if self._trio_token is not None:
             raise LimiterRunError(
-                f"limiter {self.name!r} was used in another trio run, and its times and places "
-                "mean nothing in this one; make one limiter per run, or call "
+                f"limiter {self.name!r} was used in another trio run, and what it keeps means "
+                "nothing in this one; make one limiter per run, or call "
                 "`limiter.reset()` between them"
             )
         self._trio_token = token
+        if self._claimed_name is not None:
+            notice_others(self._claimed_name)
 
-    def _time_here(self) -> float:
+    def time_here(self) -> float:
         """Return the time by the clock of its run; after that run, the time of the last grant."""
-        try:
-            if current_trio_token() is self._trio_token:
-                return current_time()
-        except RuntimeError:  # Outside of trio.
-            pass
-        return self._last_grant_at
+        token = token_here()
+        return current_time() if token and token is self._trio_token else self._last_grant_at
+
+    @property
+    def most_places(self) -> int | None:
+        """How many reservations may be held at once now, or ``None`` for any number."""
+        return self.places if self.adaptive is None else self.adaptive.limit
+
+    def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
+        """Replace the limits, which have the same dimensions as before, from now on."""
+        if self._trio_token is not None:
+            if token_here() is None:
+                raise LimiterRunError(
+                    f"limiter {self.name!r} belongs to a trio run, and can only be changed in it; "
+                    "from a thread, write trio.from_thread.run_sync(...)"
+                )
+            self.check_run()
+        now = self.time_here()
+        self.rates, self.places = rates, places
+        for meter, (_, _, rate) in zip(self.meters, rates, strict=True):
+            meter.change(rate, now)
+        self._changed()
+
+    def statistics(self) -> LimiterStatistics:
+        """Return the state now; after its ``trio.run``, the state at the last grant."""
+        now = self.time_here()
+        return LimiterStatistics(
+            name=self.name,
+            granted=self.granted,
+            waiting=self.line.count,
+            waiting_by_priority=MappingProxyType(self.line.by_priority()),
+            in_flight=self.in_flight,
+            concurrent=self.most_places,
+            dimensions=MappingProxyType(
+                {meter.name: meter.statistics(now) for meter in self.meters}
+            ),
+            waits=self.waits,
+            waited_seconds=self.waited_seconds,
+            paused_seconds=max(0.0, self.pauses.closed_until - now),
+            pauses=self.pauses.count,
+            rate_limited=self.state.rate_limited,
+            unreadable=self.state.unreadable,
+        )
+
+    def reset(self) -> None:
+        """Start over, unless tasks of this ``trio.run`` wait in line; they would wait forever."""
+        if self.line.count and self._trio_token is token_here():
+            raise LimiterRunError(
+                f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
+                "run wait in its line; cancel them first"
+            )
+        if self.adaptive is not None:
+            self.adaptive.reset()
+        self.start()
 
     # Inside -----------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self._turnstile.admit()
+        # First, because those who also wait elsewhere pass over a line whose head came before them.
         if self._listeners:
             self._tell_pools()
+        self._turnstile.admit()
 
-    def _charges_of(self, charge: Charge) -> Charges:
+    def charges_of(self, charge: Charge) -> Charges:
+        """Return what ``charge`` comes to for each meter."""
         if self._amounts_of is None:
-            return tuple([(meter, charge[meter.kind] or 0) for meter in self._meters])
-        return tuple(zip(self._meters, self._amounts_of(charge), strict=True))
+            return tuple([(meter, charge[meter.kind] or 0) for meter in self.meters])
+        return tuple(zip(self.meters, self._amounts_of(charge), strict=True))
 
-    def _hear(
+    def hear(
         self, state: ProviderState, response: Response, *, epoch: int | None, in_use: int
     ) -> RateLimitHeaders:
         """Learn from one response, and act on it."""
         now = current_time()
         draw = 1 - random.random()
         heard = state.hear(response, epoch=epoch, in_use=in_use, now=now, draw=draw)
-        self._after_response(now)
+        self.after_response(now)
         return heard
 
-    def _after_response(self, now: float) -> None:
+    def after_response(self, now: float) -> None:
+        """Turn everybody away if nobody should wait any longer, and grant what can be now."""
         if self.line.count and self.closed_error(now) is not None:
             self._turnstile.turn_away()
         self._changed()

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import random
 from math import ceil, isfinite
-from types import MappingProxyType
 
 import trio
 
 from harness._arguments import says_near_options
-from harness.errors import LimiterRunError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, planned_charge
-from harness.limits._grants import Grants
+from harness.limits._feasible import Feasible, feasible, per_minute
+from harness.limits._grants import UNNAMED, Grants
 from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._numbers import checked_amount, checked_count, checked_positive
 from harness.limits._rate import Rate
@@ -25,17 +24,20 @@ from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import Response
-from harness.limits._stated import stated_profile, stated_rates
+from harness.limits._stated import changed_rates, stated_profile, stated_rates
 
 
 @says_near_options
-class Limiter(Grants):
+class Limiter:
     """A provider's limits, shared by every task that calls it.
 
     Args:
       name: The provider, or the account at it. If it is the name of one that harness knows
         (``"openai"``, ``"azure"``, ``"anthropic"``, ``"gemini"``, ``"mistral"``, ``"cohere"``,
-        ``"groq"``), its profile says what it counts.
+        ``"groq"``, ``"together"``, ``"fireworks"``, ``"openrouter"``), its profile says what it
+        counts. If another process of this user on this machine uses a limiter of the same name,
+        there is a `harness.errors.HarnessWarning`, because each keeps within the whole limit by
+        itself. Without a name, nobody looks for others.
       requests_per_minute: How many requests it allows in any minute.
       tokens_per_minute: How many tokens, input and output.
       input_tokens_per_minute: How many tokens of input.
@@ -58,7 +60,7 @@ class Limiter(Grants):
 
     def __init__(
         self,
-        name: str,
+        name: str | None = None,
         *,
         requests_per_minute: float | None = None,
         tokens_per_minute: float | None = None,
@@ -73,7 +75,7 @@ class Limiter(Grants):
         burst_seconds: float = 1.0,
         provider: str | ProviderProfile | None = None,
     ) -> None:
-        if not isinstance(name, str):
+        if name is not None and not isinstance(name, str):
             raise TypeError(f"the name of a limiter is {name!r}, but must be a string")
         if not isinstance(concurrent, AdaptiveCapacity) and concurrent is not None:
             checked_count("concurrent", concurrent)
@@ -92,15 +94,16 @@ class Limiter(Grants):
         )
         if not rates and concurrent is None:
             raise ValueError(
-                f"limiter {name!r} limits nothing; give at least one of requests_per_minute, "
-                "tokens_per_minute, input_tokens_per_minute, output_tokens_per_minute, "
-                "requests, tokens, input_tokens, output_tokens, concurrent"
+                f"limiter {name or UNNAMED!r} limits nothing; give at least one of "
+                "requests_per_minute, tokens_per_minute, input_tokens_per_minute, "
+                "output_tokens_per_minute, requests, tokens, input_tokens, output_tokens, "
+                "concurrent"
             )
-        super().__init__(
+        self._grants = Grants(
             name,
             rates=rates,
             places=concurrent,
-            profile=stated_profile(name, provider),
+            profile=stated_profile(name or "", provider),
             headroom=headroom,
             burst_seconds=burst_seconds,
         )
@@ -145,10 +148,11 @@ class Limiter(Grants):
         """
         if type(priority) is not int:
             _check_priority(priority)
-        if not self._counts_tokens and tokens is input_tokens is output_tokens is None:
-            return Reservation(self._one_request, NO_TOKENS, model, priority, self)
+        grants = self._grants
+        if not grants.counts_tokens and tokens is input_tokens is output_tokens is None:
+            return Reservation(grants.one_request, NO_TOKENS, model, priority, grants)
         planned: Charge
-        if self._total_is_enough and (
+        if grants.total_is_enough and (
             type(tokens) is int and tokens >= 0 and input_tokens is output_tokens is None
         ):
             # The same as `planned_charge`, inlined because nearly every request comes this way.
@@ -159,10 +163,10 @@ class Limiter(Grants):
                 input_tokens,
                 output_tokens,
                 model=model,
-                estimates=self._estimates,
-                split_needed=not self._total_is_enough,
+                estimates=grants.estimates,
+                split_needed=not grants.total_is_enough,
             )
-        return Reservation(self._charges_of(planned), planned, model, priority, self)
+        return Reservation(grants.charges_of(planned), planned, model, priority, grants)
 
     def reserve_nowait(
         self,
@@ -195,16 +199,21 @@ class Limiter(Grants):
             model=model,
             priority=priority,
         )
-        refuse_nested((self,))
-        if not self.admit_now(reservation):
+        refuse_nested((self._grants,))
+        if not self._grants.admit_now(reservation):
             raise trio.WouldBlock
         reservation.mark_charged()
         return reservation
 
     @property
+    def name(self) -> str:
+        """The limiter's name."""
+        return self._grants.name
+
+    @property
     def profile(self) -> ProviderProfile:
         """What the provider counts, and over which windows."""
-        return self._profile
+        return self._grants.profile
 
     def estimate(
         self,
@@ -229,15 +238,117 @@ class Limiter(Grants):
           TypeError, ValueError: if a number of tokens isn't a number, or is negative.
         """
         known_input = (
-            self._estimates.input_tokens(model)
+            self._grants.estimates.input_tokens(model)
             if input_tokens is None
             else checked_amount("input_tokens", input_tokens)
         )
-        output = float(self._estimates.output_tokens(model, input_tokens=input_tokens))
+        output = float(self._grants.estimates.output_tokens(model, input_tokens=input_tokens))
         if max_output_tokens is not None:
             largest = checked_amount("max_output_tokens", max_output_tokens)
-            output = largest if self._profile.counts_requested_maximum else min(output, largest)
+            output = (
+                largest if self._grants.profile.counts_requested_maximum else min(output, largest)
+            )
         return ceil(known_input + output)
+
+    def change(
+        self,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        input_tokens_per_minute: float | None = None,
+        output_tokens_per_minute: float | None = None,
+        requests: Rate | None = None,
+        tokens: Rate | None = None,
+        input_tokens: Rate | None = None,
+        output_tokens: Rate | None = None,
+        concurrent: int | None = None,
+    ) -> None:
+        """Change limits that it has, while it runs; those not given stay as they are.
+
+        Strict across the change: whenever something is granted, the period that ends then is within
+        the limit in force then, what was granted before the change included. So a raise applies at
+        once; after a cut nothing is granted until what has left the window makes room.
+
+        Args:
+          requests_per_minute: The new limit, as in `Limiter`, as are the others.
+          tokens_per_minute: The new limit on tokens.
+          input_tokens_per_minute: The new limit on tokens of input.
+          output_tokens_per_minute: The new limit on tokens of output.
+          requests: The new limit on requests over a period it has a limit for.
+          tokens: The same for tokens.
+          input_tokens: The same for tokens of input.
+          output_tokens: The same for tokens of output.
+          concurrent: How many reservations may be held at once from now on. Those held stay.
+
+        Raises:
+          TypeError, ValueError: if a limit makes no sense, the limiter has none of that kind over
+            that period, or its number of places is adaptive. Then nothing has changed.
+          LimiterRunError: outside the ``trio.run`` that uses it.
+        """
+        grants = self._grants
+        places = grants.places
+        if concurrent is not None:
+            if grants.adaptive is not None:
+                raise ValueError(
+                    f"the places of limiter {self.name!r} are adaptive and adjust themselves; "
+                    "make the limiter with concurrent=<a number> to change that"
+                )
+            places = checked_count("concurrent", concurrent)
+        new = stated_rates(
+            (
+                requests_per_minute,
+                tokens_per_minute,
+                input_tokens_per_minute,
+                output_tokens_per_minute,
+            ),
+            (requests, tokens, input_tokens, output_tokens),
+        )
+        grants.change(changed_rates(grants.rates, new, limiter=self.name), places)
+
+    def feasible(
+        self,
+        *,
+        tokens: float | None = None,
+        output_tokens: float | None = None,
+        seconds: float | None = None,
+    ) -> Feasible:
+        """Return how many requests a minute the limits come to, and which of them binds.
+
+        Args:
+          tokens: How many tokens a request uses, input and output; if not given, what requests have
+            used on average.
+          output_tokens: The output among them, for limits on input or output.
+          seconds: How long a request takes; without it, places don't count, and `in_flight` is
+            unknown.
+
+        Raises:
+          TypeError, ValueError: if a number isn't a number or is negative, or if tokens are limited
+            and nothing is known of how many a request uses.
+        """
+        grants = self._grants
+        if seconds is not None:
+            seconds = checked_amount("seconds", seconds)
+        if tokens is None and grants.counts_tokens:
+            tokens = grants.estimates.mean_tokens()
+            if tokens is None:
+                raise ValueError(
+                    f"limiter {self.name!r} limits tokens, and no request has settled any yet; say "
+                    "how many a request uses: feasible(tokens=...)"
+                )
+        charge = planned_charge(
+            tokens or 0,
+            None,
+            output_tokens,
+            model=None,
+            estimates=grants.estimates,
+            split_needed=not grants.total_is_enough,
+        )
+        bounds = {
+            meter.name: per_minute(meter.rate, amount, headroom=grants.headroom)
+            for meter, amount in grants.charges_of(charge)
+            if amount
+        }
+        return feasible(bounds, places=grants.most_places, seconds=seconds)
 
     def pause(self, seconds: float) -> None:
         """Grant nothing for ``seconds`` and a little longer; then restart with a trickle.
@@ -250,10 +361,11 @@ class Limiter(Grants):
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         seconds = checked_amount("seconds", seconds)
-        self.check_run()
+        grants = self._grants
+        grants.check_run()
         now = trio.current_time()
-        self._state.pause(seconds, now=now, draw=1 - random.random())
-        self._after_response(now)
+        grants.state.pause(seconds, now=now, draw=1 - random.random())
+        grants.after_response(now)
 
     def observe(
         self, *, headers: HeaderSource = None, status: int | None = None, body: object = None
@@ -271,32 +383,17 @@ class Limiter(Grants):
         Raises:
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
-        self.check_run()
+        grants = self._grants
+        grants.check_run()
         response = Response(status, headers, body)
-        return self._hear(self._state, response, epoch=None, in_use=self._in_flight)
+        return grants.hear(grants.state, response, epoch=None, in_use=grants.in_flight)
 
     def statistics(self) -> LimiterStatistics:
         """Return the state of the limiter now, as a frozen value.
 
         After its ``trio.run`` has ended, that is the state at its last grant.
         """
-        now = self._time_here()
-        return LimiterStatistics(
-            name=self.name,
-            granted=self.granted,
-            waiting=self.line.count,
-            in_flight=self._in_flight,
-            concurrent=self._adaptive.limit if self._adaptive else self._places,
-            dimensions=MappingProxyType(
-                {meter.name: meter.statistics(now) for meter in self._meters}
-            ),
-            waits=self._waits,
-            waited_seconds=self._waited_seconds,
-            paused_seconds=max(0.0, self._pauses.closed_until - now),
-            pauses=self._pauses.count,
-            rate_limited=self._state.rate_limited,
-            unreadable=self._state.unreadable,
-        )
+        return self._grants.statistics()
 
     def reset(self) -> None:
         """Forget everything and start over, so that another ``trio.run`` can use it.
@@ -305,21 +402,15 @@ class Limiter(Grants):
           LimiterRunError: if tasks of this ``trio.run`` are waiting in its line; they would wait
             forever.
         """
-        if self.line.count and self._trio_token is _current_token_or_none():
-            raise LimiterRunError(
-                f"can't reset limiter {self.name!r} while {self.line.count} tasks of this "
-                "run wait in its line; cancel them first"
-            )
-        if self._adaptive is not None:
-            self._adaptive.reset()
-        self._start()
+        self._grants.reset()
 
     def __repr__(self) -> str:
-        limits = [f"{meter.name}: {meter.rate}" for meter in self._meters]
-        if self._places is not None:
-            limits.append(f"{self._places} at once")
-        elif self._adaptive is not None:
-            limits.append(repr(self._adaptive))
+        grants = self._grants
+        limits = [f"{meter.name}: {meter.rate}" for meter in grants.meters]
+        if grants.places is not None:
+            limits.append(f"{grants.places} at once")
+        elif grants.adaptive is not None:
+            limits.append(repr(grants.adaptive))
         return f"<Limiter {self.name!r}, {', '.join(limits)}>"
 
 
@@ -328,10 +419,3 @@ def _check_priority(priority: object) -> None:
         raise TypeError(f"priority is {priority!r}, but must be a number; the larger goes first")
     if not isfinite(priority):
         raise ValueError(f"priority is {priority!r}, but must be finite")
-
-
-def _current_token_or_none() -> trio.lowlevel.TrioToken | None:
-    try:
-        return trio.lowlevel.current_trio_token()
-    except RuntimeError:  # Outside of trio.
-        return None

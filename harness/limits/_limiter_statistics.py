@@ -29,6 +29,10 @@ class DimensionStatistics:
     provider_remaining: float | None
     """What the provider's own count leaves, if it is stricter than ours."""
 
+    slowing: bool
+    """Whether grants are spaced out: others use the same limit, and the provider counts more than
+    80 % of it as used."""
+
     @property
     def use(self) -> float:
         """The share of the limit used during the last period, from 0 to 1 or above."""
@@ -47,6 +51,9 @@ class LimiterStatistics:
 
     waiting: int
     """Tasks now waiting in line."""
+
+    waiting_by_priority: Mapping[float, int]
+    """The same by priority, the largest first."""
 
     in_flight: int
     """Reservations now holding a place."""
@@ -86,10 +93,17 @@ class LimiterStatistics:
         return {name: dimension.debt for name, dimension in self.dimensions.items()}
 
     def __str__(self) -> str:
-        used = ", ".join(f"{name} {use:.0%}" for name, use in self.use.items())
+        used = ", ".join(
+            f"{name} {dimension.use:.0%}{', slowing at 80 %' if dimension.slowing else ''}"
+            for name, dimension in self.dimensions.items()
+        )
         places = "" if self.concurrent is None else f" of {self.concurrent}"
+        waiting = f"{self.waiting} waiting"
+        if len(self.waiting_by_priority) > 1:
+            lanes = self.waiting_by_priority.items()
+            waiting += f" ({', '.join(f'{count} at {priority:g}' for priority, count in lanes)})"
         mean_seconds = self.waited_seconds / self.waits if self.waits else 0.0
         return (
             f"{self.name}: {used or 'no rate limit'}; {self.in_flight}{places} in flight, "
-            f"{self.waiting} waiting; {self.waits} waited {mean_seconds:.1f} s on average"
+            f"{waiting}; {self.waits} waited {mean_seconds:.1f} s on average"
         )

@@ -72,6 +72,16 @@ class Line(Generic[T]):
         lane.append(waiter)
         return not behind_another and self._most_urgent() is waiter
 
+    def by_priority(self) -> dict[float, int]:
+        """Return how many wait, by priority, the largest first."""
+        if len(self._priorities) == 1:  # Nearly always, and then nobody needs to be counted.
+            return {self._priorities[0]: self.count} if self.count else {}
+        counts = {
+            priority: sum(waiter.in_line for waiter in self._lanes[priority])
+            for priority in reversed(self._priorities)
+        }
+        return {priority: count for priority, count in counts.items() if count}
+
     def head(self) -> T | None:
         """Return the one whose turn it is, or ``None`` if nobody waits."""
         if not self.count:

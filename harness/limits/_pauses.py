@@ -14,8 +14,7 @@ import math
 
 import attrs
 
-LONGEST_WAIT_SECONDS = 120.0
-"""Nobody waits in line for a longer pause: it is an error, or the next provider's turn."""
+from harness.limits._responses._heard import LONGEST_WAIT_SECONDS
 
 _LONGEST_JITTER_SECONDS = 10.0
 _LONGEST_BACKOFF_SECONDS = 60.0

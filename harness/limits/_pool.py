@@ -1,4 +1,4 @@
-"""Use the first provider of a chain that can serve now.
+"""Wait for several limiters at once: for the first that can serve, or for all of them together.
 
 A pool has no limits of its own; each member keeps its own. A request goes to the first member
 that works and has room at this moment; if none does, it waits in the pool's line until one does. So
@@ -7,10 +7,16 @@ a waiting request is never tied to one provider, and the first is used again as 
 A member is passed over while its limits are used up, it is paused, its quota is gone, it
 rests after failures, or others wait in its own line. If all are resting, they are used all the
 same: a provider that may fail is better than none.
+
+A joint limiter is the same with "all" for "any". Nothing of one is held while another is waited
+for, so it doesn't matter in which order anybody names them: nobody can deadlock, a wait wastes no
+share, and a request counts everywhere at the moment it is sent. A line of a member's own is passed
+over if its head came later.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 
@@ -21,30 +27,34 @@ from harness._outside_trio import refuse_outside_trio
 from harness.errors import QuotaExhaustedError, RateLimitedError, ReservationError
 from harness.limits._limiter import Limiter
 from harness.limits._limiter_statistics import LimiterStatistics
-from harness.limits._reservation import Reservation, held_reservation, refuse_nested
+from harness.limits._reservation import (
+    JointReservation,
+    Reservation,
+    held_reservation,
+    refuse_nested,
+)
 from harness.limits._turnstile import Turnstile, Waiter
 
 
-class ProviderPool:
-    """A chain of providers, each with its limiter; the first is the one you prefer.
+class _Several(ABC):
+    """What waits for several limiters at once has in common."""
 
-    Args:
-      limiters: One per provider, in order of preference.
-
-    Raises:
-      TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
-    """
+    _awaited = "all of several limiters"
+    """What a dump says a waiting task waits for."""
 
     def __init__(self, limiters: Sequence[Limiter]) -> None:
         self.limiters: tuple[Limiter, ...] = tuple(limiters)
         if not self.limiters:
-            raise ValueError("a pool of no providers can't serve anybody; give at least 1 limiter")
+            raise ValueError(f"a {type(self).__name__} needs at least 1 limiter")
         for limiter in self.limiters:
             if not isinstance(limiter, Limiter):
-                raise TypeError(f"a pool takes limiters, but got {limiter!r}")
+                raise TypeError(f"a {type(self).__name__} takes limiters, but got {limiter!r}")
         if len(set(map(id, self.limiters))) < len(self.limiters):
-            raise ValueError("a limiter is in this pool twice; give each provider once")
-        self._turnstile: Turnstile[PoolReservation] = Turnstile(self._free_at, self._take)
+            raise ValueError(
+                f"a limiter is in this {type(self).__name__} twice; give each limiter once"
+            )
+        self._members = tuple(limiter._grants for limiter in self.limiters)
+        self._turnstile: Turnstile[SeveralReservation] = Turnstile(self._free_at, self._take)
         self._listening = False
 
     def reserve(
@@ -55,10 +65,8 @@ class ProviderPool:
         output_tokens: float | None = None,
         model: str | None = None,
         priority: float = 0,
-    ) -> PoolReservation:
+    ) -> SeveralReservation:
         """Return a request to enter with ``async with``, which gives a `Reservation`.
-
-        Its `Reservation.provider` says which provider to call.
 
         Args:
           tokens: As in `Limiter.reserve`, as are the others.
@@ -71,7 +79,7 @@ class ProviderPool:
           TypeError, ValueError: as `Limiter.reserve`.
 
         Entering raises:
-          RateLimitedError, QuotaExhaustedError: if no provider can be waited for.
+          RateLimitedError, QuotaExhaustedError: if there is nobody to wait for.
           NestedReservationError: inside a held reservation of one of them, in a run.
           LimiterRunError: in another ``trio.run`` than the one that used them first.
 
@@ -89,7 +97,7 @@ class ProviderPool:
             )
             for limiter in self.limiters
         )
-        return PoolReservation(self, reservations, priority)
+        return SeveralReservation(self, reservations, priority)
 
     def statistics(self) -> tuple[LimiterStatistics, ...]:
         """Return the state of each provider's limiter, in order of preference."""
@@ -100,11 +108,11 @@ class ProviderPool:
         """How many tasks wait in the pool's line."""
         return self._turnstile.line.count
 
-    async def admit(self, asked: PoolReservation) -> Reservation:
+    async def _admit(self, asked: SeveralReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
-        refuse_nested(self.limiters)
-        for limiter in self.limiters:
-            limiter.check_run()
+        refuse_nested(self._members)
+        for member in self._members:
+            member.check_run()
         line = self._turnstile.line
         if not line.count:
             await trio.lowlevel.checkpoint()
@@ -113,15 +121,16 @@ class ProviderPool:
             self._take(asked, now)
         else:
             self._raise_if_closed(now)
+            asked.asked_at = now
             await self._wait(asked)
         granted = asked.reservation
         assert granted is not None
         return granted
 
-    async def _wait(self, asked: PoolReservation) -> None:
+    async def _wait(self, asked: SeveralReservation) -> None:
         if not self._listening:
-            for limiter in self.limiters:
-                limiter.listen(self._member_changed)
+            for member in self._members:
+                member.listen(self._member_changed)
             self._listening = True
         try:
             # Ends: a waiter that is turned away finds the chain closed, and raises.
@@ -129,8 +138,8 @@ class ProviderPool:
                 self._raise_if_closed(trio.current_time())
         finally:
             if not self._turnstile.line.count and self._listening:
-                for limiter in self.limiters:
-                    limiter.unlisten(self._member_changed)
+                for member in self._members:
+                    member.unlisten(self._member_changed)
                 self._listening = False
 
     def _member_changed(self) -> None:
@@ -140,37 +149,17 @@ class ProviderPool:
         else:
             self._turnstile.admit()
 
-    def _free_at(self, asked: PoolReservation, now: float) -> float:
-        return min(self._moments(asked, now), default=inf)
+    @abstractmethod
+    def _free_at(self, asked: SeveralReservation, now: float) -> float:
+        """Return when the request can be granted; ``inf`` if that depends on others."""
 
-    def _moments(self, asked: PoolReservation, now: float) -> list[float]:
-        """Return when each provider can serve, in order; ``inf`` if that depends on others."""
-        moments: list[float] = []
-        all_rest = all(limiter.rests_until > now for limiter in self.limiters)
-        for limiter, reservation in zip(self.limiters, asked.reservations, strict=True):
-            if limiter.line.count:  # Those in its own line go first; it tells when they are gone.
-                moments.append(inf)
-                continue
-            moment = limiter.free_at(reservation, now)
-            moments.append(moment if all_rest else max(moment, limiter.rests_until))
-        return moments
+    @abstractmethod
+    def _take(self, asked: SeveralReservation, now: float) -> None:
+        """Grant the request, which can be granted now."""
 
-    def _take(self, asked: PoolReservation, now: float) -> None:
-        moments = self._moments(asked, now)
-        index = next(index for index, moment in enumerate(moments) if moment <= now)
-        reservation = asked.reservations[index]
-        self.limiters[index].take(reservation, now)
-        asked.reservation = reservation
-
+    @abstractmethod
     def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
-        """Return why there is nobody to wait for, or ``None``: the error that ends soonest."""
-        errors = [limiter.closed_error(now) for limiter in self.limiters]
-        limited = [error for error in errors if isinstance(error, RateLimitedError)]
-        if any(error is None for error in errors):
-            return None
-        if limited:
-            return min(limited, key=lambda error: error.retry_after or 0.0)
-        return errors[0]
+        """Return why nobody should wait, or ``None`` if one may."""
 
     def _raise_if_closed(self, now: float) -> None:
         error = self._closed_error(now)
@@ -178,13 +167,102 @@ class ProviderPool:
             raise error
 
 
-@attrs.define(eq=False, repr=False)
-class PoolReservation(Waiter):
-    """A request to a pool: entering it gives a `Reservation` of the provider that serves it."""
+class ProviderPool(_Several):
+    """A chain of providers, each with its limiter; the first is the one you prefer.
 
-    _pool: ProviderPool
+    A request is entered with ``async with``, which gives a `Reservation`; its
+    `Reservation.provider` says which provider to call.
+
+    Args:
+      limiters: One per provider, in order of preference.
+
+    Raises:
+      TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
+    """
+
+    _awaited = "a provider of the pool"
+
+    def _free_at(self, asked: SeveralReservation, now: float) -> float:
+        return min(self._moments(asked, now), default=inf)
+
+    def _moments(self, asked: SeveralReservation, now: float) -> list[float]:
+        """Return when each provider can serve, in order; ``inf`` if that depends on others."""
+        moments: list[float] = []
+        all_rest = all(member.rests_until > now for member in self._members)
+        for member, reservation in zip(self._members, asked.reservations, strict=True):
+            if member.line.count:  # Those in its own line go first; it tells when they are gone.
+                moments.append(inf)
+                continue
+            moment = member.free_at(reservation, now)
+            moments.append(moment if all_rest else max(moment, member.rests_until))
+        return moments
+
+    def _take(self, asked: SeveralReservation, now: float) -> None:
+        moments = self._moments(asked, now)
+        index = next(index for index, moment in enumerate(moments) if moment <= now)
+        reservation = asked.reservations[index]
+        self._members[index].take(reservation, now)
+        asked.reservation = reservation
+
+    def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
+        """Return why there is nobody to wait for, or ``None``: the error that ends soonest."""
+        errors = [member.closed_error(now) for member in self._members]
+        limited = [error for error in errors if isinstance(error, RateLimitedError)]
+        if any(error is None for error in errors):
+            return None
+        if limited:
+            return min(limited, key=lambda error: error.retry_after or 0.0)
+        return errors[0]
+
+
+class JointLimiter(_Several):
+    """Several limiters that all apply to one request, such as a model's and the account's.
+
+    A request waits until all of them can grant it, holds nothing until then, and is granted by all
+    at one moment. So any number of them may share limiters, in any order, without a deadlock.
+
+    Settling charges each. Headers and status go to the first alone: they are about the provider's
+    nearest limit, and a pause for the whole account would hold back other models.
+
+    Args:
+      limiters: All that apply; first the one that the provider's responses are about.
+
+    Raises:
+      TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
+    """
+
+    def _free_at(self, asked: SeveralReservation, now: float) -> float:
+        moment = now
+        for member, reservation in zip(self._members, asked.reservations, strict=True):
+            head = member.line.head()
+            if head is not None and head.asked_at <= asked.asked_at:
+                return inf  # It came first, and the member tells when it is gone.
+            moment = max(moment, member.free_at(reservation, now))
+        return moment
+
+    def _take(self, asked: SeveralReservation, now: float) -> None:
+        for member, reservation in zip(self._members, asked.reservations, strict=True):
+            member.take(reservation, now)
+            member.tell_last(self._member_changed)
+        asked.reservation = JointReservation.of(asked.reservations)
+
+    def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:
+        errors = [error for member in self._members if (error := member.closed_error(now))]
+        return next(
+            (error for error in errors if isinstance(error, QuotaExhaustedError)),
+            errors[0] if errors else None,
+        )
+
+
+@attrs.define(eq=False, repr=False)
+class SeveralReservation(Waiter):
+    """A request to several limiters: entering it gives a `Reservation`."""
+
+    _pool: _Several
     reservations: tuple[Reservation, ...]
     priority: float
+    asked_at: float = attrs.field(default=inf, init=False)
+    """When it joined the line."""
     reservation: Reservation | None = attrs.field(default=None, init=False)
     _entered: bool = attrs.field(default=False, init=False)
 
@@ -192,13 +270,13 @@ class PoolReservation(Waiter):
     async def __aenter__(self) -> Reservation:
         if self._entered:
             raise ReservationError(
-                "this reservation of a pool was entered before, and can be entered once; "
-                "ask the pool for another one"
+                "this request to several limiters was already entered, and works once; "
+                "reserve another one"
             )
         refuse_outside_trio("reserve() was entered")
         self._entered = True
-        _waiting_for = "a provider of the pool"
-        reservation = await self._pool.admit(self)
+        _waiting_for = self._pool._awaited
+        reservation = await self._pool._admit(self)
         reservation.enter_charged(held_reservation())
         return reservation
 

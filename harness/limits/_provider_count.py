@@ -44,6 +44,11 @@ class ProviderCount:
         refilled = self._remaining + max(0.0, now - self._heard_at) * self.per_second
         return min(refilled, self._limit)
 
+    def slows(self, now: float) -> bool:
+        """Return whether charges are spaced now, because others use the limit too."""
+        scarce = self._limit * (1 - SLOW_ABOVE)
+        return self._shared and now < self.forget_at and self.available(now) < scarce
+
     def free_at(self, amount: float, now: float) -> float:
         """Return when ``amount`` may be charged; ``now`` if it may be now."""
         if now >= self.forget_at:
@@ -55,11 +60,10 @@ class ProviderCount:
     def take(self, amount: float, now: float) -> None:
         """Charge ``amount``, and space the next charge if little is left."""
         self._remaining -= amount
-        available = self.available(now)
-        scarce = self._limit * (1 - SLOW_ABOVE)
-        if not self._shared or available >= scarce or now >= self.forget_at:
+        if not self.slows(now):
             return
-        share = max(available / scarce, _SLOWEST)
+        available = self.available(now)
+        share = max(available / (self._limit * (1 - SLOW_ABOVE)), _SLOWEST)
         speed = max(self.per_second * share, available / (self.forget_at - now))
         self.spaced_until = now + amount / min(speed, self.per_second)
 

@@ -14,9 +14,9 @@ from harness.errors import QuotaExhaustedError, RateLimitedError
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._dimension_meter import DimensionMeter
 from harness.limits._health import Health
-from harness.limits._pauses import LONGEST_WAIT_SECONDS, Pauses
+from harness.limits._pauses import Pauses
 from harness.limits._responses._headers import parse_rate_limit_headers
-from harness.limits._responses._heard import RateLimitHeaders
+from harness.limits._responses._heard import LONGEST_WAIT_SECONDS, RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import Response
 
@@ -61,6 +61,8 @@ class ProviderState:
             for meter in self._meters:
                 if meter.name == _HEARD_AS.get(name, name):
                     meter.hear(dimension, now)
+        if heard.too_large:
+            return heard  # It says something of the request, and nothing of the provider.
         if heard.is_rate_limit:
             self.rate_limited += 1
             if heard.quota_exhausted:

@@ -7,14 +7,18 @@ inherit it. A reservation that was left no longer counts, wherever its context w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from enum import Enum
 from typing import NoReturn
 
 import attrs
 import trio
-from trio.lowlevel import checkpoint  # By name: `trio` has a `__getattr__`, so a look-up costs.
+from trio.lowlevel import (
+    checkpoint,
+    current_task,
+)  # By name: `trio` has a `__getattr__`, so a look-up costs.
 
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
@@ -54,6 +58,7 @@ class Reservation(Claim, AsyncWithOnly):
     _stage: _Stage = attrs.field(default=_NEW, init=False)
     # Set when it is entered.
     _outer: Reservation | None = attrs.field(init=False)
+    _task: trio.lowlevel.Task = attrs.field(init=False)
     _token: Token[Reservation | None] | None = attrs.field(init=False)
 
     @property
@@ -67,7 +72,7 @@ class Reservation(Claim, AsyncWithOnly):
         if stage is not _NEW and stage is not _CHARGED:
             raise ReservationError(
                 f"this reservation of {self.provider!r} is {stage.value}, and a reservation "
-                "can be entered once; ask the limiter for another one"
+                "can be entered only once; ask the limiter for another one"
             )
         refuse_outside_trio("reserve() was entered")
         outer = _innermost.get()
@@ -86,9 +91,15 @@ class Reservation(Claim, AsyncWithOnly):
             admitted = self._issuer.admit_now(self)
         if not admitted:
             _waiting_for = self._in_words
-            # Ends: a waiter that is turned away finds the limiter closed, and raises.
-            while not await self._issuer.admit_later(self):
-                self._issuer.raise_if_closed()
+            if outer is not None:
+                with _waiting_inside(outer, self._issuer):
+                    # Ends, as below.
+                    while not await self._issuer.admit_later(self):
+                        self._issuer.raise_if_closed()
+            else:
+                # Ends: a waiter that is turned away finds the limiter closed, and raises.
+                while not await self._issuer.admit_later(self):
+                    self._issuer.raise_if_closed()
             self._issuer.woken(self)
         self.enter_charged(outer)
         return self
@@ -103,6 +114,8 @@ class Reservation(Claim, AsyncWithOnly):
           outer: What `held_reservation` returns here.
         """
         self._outer = outer
+        if self._issuer.has_places:
+            self._task = current_task()
         self._stage = _HELD
         self._issuer.granted += 1
         self._token = _innermost.set(self)
@@ -197,6 +210,77 @@ class Reservation(Claim, AsyncWithOnly):
         return f"<Reservation of {self.provider!r}, {self._stage.value}>"
 
 
+@attrs.define(eq=False, repr=False)
+class JointReservation(Reservation):
+    """Reservations of several limiters for one request, ended together."""
+
+    _others: tuple[Reservation, ...]
+
+    @classmethod
+    def of(cls, reservations: Sequence[Reservation]) -> Reservation:
+        """Return one for all of ``reservations``, which are charged but not entered yet."""
+        first, *others = reservations
+        if not others:
+            return first
+        joint = cls(
+            first.charges,
+            first.planned,
+            first.model,
+            first.priority,
+            first._issuer,
+            tuple(others),
+        )
+        joint.granted_at, joint.state, joint.epoch = first.granted_at, first.state, first.epoch
+        return joint
+
+    def enter_charged(self, outer: Reservation | None) -> None:
+        """Enter the blocks of all."""
+        for other in self._others:
+            other.enter_charged(outer)
+            outer = other
+        Reservation.enter_charged(self, outer)
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aexit__(
+        self, error_type: object, error: BaseException | None, traceback: object
+    ) -> None:
+        await Reservation.__aexit__(self, error_type, error, traceback)
+        for other in reversed(self._others):
+            # What went wrong is told to the first alone.
+            await other.__aexit__(None, None, None)
+
+    @trio.lowlevel.enable_ki_protection
+    def settle(
+        self,
+        *,
+        tokens: float | None = None,
+        input_tokens: float | None = None,
+        output_tokens: float | None = None,
+        headers: HeaderSource = None,
+        status: int | None = None,
+        body: object = None,
+    ) -> None:
+        """Replace the estimate with the real use in each; the first hears of the response."""
+        Reservation.settle(
+            self,
+            tokens=tokens,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            headers=headers,
+            status=status,
+            body=body,
+        )
+        for other in self._others:
+            other.settle(tokens=tokens, input_tokens=input_tokens, output_tokens=output_tokens)
+
+    @trio.lowlevel.enable_ki_protection
+    def refund(self) -> None:
+        """Give back the whole charge to each, because nothing was sent."""
+        Reservation.refund(self)
+        for other in self._others:
+            other.refund()
+
+
 def current_reservation() -> Reservation:
     """Return the innermost reservation that this code holds.
 
@@ -252,8 +336,58 @@ def _refuse_inside(held: Reservation | None, issuer: Grants) -> None:
         if held._issuer is issuer and (run := current_run_or_none()) is not None:
             raise NestedReservationError(
                 f"run {run.path!r} reserves {issuer.name!r} inside a reservation of "
-                f"{issuer.name!r} that it, or what called it, holds already; enough of these "
-                "wait for each other forever. Reserve once per request to the provider, and "
-                "leave the block before asking again"
+                f"{issuer.name!r} that it, or its caller, already holds; enough of these would "
+                "wait for each other forever. Reserve once per request to the provider, and leave "
+                "the block before asking again"
             )
         held = held._outer
+
+
+@contextmanager
+def _waiting_inside(held: Reservation | None, issuer: Grants) -> Generator[None]:
+    """Note, for the length of the block, that whoever holds ``held`` waits for ``issuer``.
+
+    What the task inherited doesn't count: whoever entered that may go on and leave it.
+
+    Raises:
+      NestedReservationError: if it would wait forever.
+    """
+    holders: list[Grants] = []
+    task = current_task()
+    while held is not None:
+        # Only places can be waited for without end.
+        if held._issuer.has_places and held._task is task:
+            holders.append(held._issuer)
+        held = held._outer
+    for holder in holders:
+        holder.blocked[issuer] = holder.blocked.get(issuer, 0) + 1
+    try:
+        if holders and issuer in _stuck(issuer):
+            names = " and ".join(sorted({repr(holder.name) for holder in holders}))
+            raise NestedReservationError(
+                f"waiting for {issuer.name!r} while holding {names} would never end: all places of "
+                f"{issuer.name!r} are held by tasks that wait for those held here. Take several "
+                "limiters in one order, or together: JointLimiter([...]).reserve(...)"
+            )
+        yield
+    finally:
+        for holder in holders:
+            holder.blocked[issuer] -= 1
+            if not holder.blocked[issuer]:
+                del holder.blocked[issuer]
+
+
+def _stuck(issuer: Grants) -> set[Grants]:
+    """Return the limiters whose places are all held by tasks that wait for one of the same."""
+    stuck: set[Grants] = set()
+    found = [issuer]
+    while found:  # Ends: each limiter is added once.
+        one = found.pop()
+        if one not in stuck:
+            stuck.add(one)
+            found += one.blocked
+    while True:  # Ends: each round but the last takes a limiter out.
+        free = {one for one in stuck if not one.is_stuck_among(stuck)}
+        if not free:
+            return stuck
+        stuck -= free

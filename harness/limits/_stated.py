@@ -50,6 +50,25 @@ def stated_rates(
     return tuple(stated)
 
 
+def changed_rates(
+    old: tuple[StatedRate, ...], new: tuple[StatedRate, ...], *, limiter: str
+) -> tuple[StatedRate, ...]:
+    """Return ``old`` with the amounts of ``new``.
+
+    Raises:
+      ValueError: if ``new`` limits something over a period that ``old`` doesn't.
+    """
+    amounts = {(kind, rate.period): rate for kind, _, rate in new}
+    for kind, name, rate in new:
+        if not any((kind, rate.period) == (known, old_rate.period) for known, _, old_rate in old):
+            has = ", ".join(f"{name}: {rate}" for _, name, rate in old) or "none on a rate"
+            raise ValueError(
+                f"limiter {limiter!r} has no limit on {name} per {rate.period:g} s to change; it "
+                f"has {has}. What was used isn't known for others; make another limiter for them"
+            )
+    return tuple((kind, name, amounts.get((kind, rate.period), rate)) for kind, name, rate in old)
+
+
 def stated_profile(name: str, provider: object) -> ProviderProfile:
     """Return the profile that a user chose, or that the limiter's name implies.
 

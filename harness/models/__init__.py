@@ -10,6 +10,7 @@ from harness._lazy import lazy
 from harness.models._fallback import FallbackEntry, FallbackModel
 from harness.models._function import FunctionModel
 from harness.models._messages import (
+    Finish,
     Message,
     ModelRequest,
     ModelResponse,
@@ -22,11 +23,15 @@ from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
 from harness.models._scripted import ScriptedModel, ScriptedReply
+from harness.models._sending import request_sent
 
 if TYPE_CHECKING:
     from harness.models._anthropic import AnthropicModel
+    from harness.models._batched import BatchedModel, open_batched
     from harness.models._local import LocalModel
+    from harness.models._named import NamedModel, is_model_name
     from harness.models._openai import OpenAIModel
+    from harness.models._prices import PriceTable
 else:
     __getattr__, __dir__ = lazy(
         extras={"anthropic": "anthropic", "openai": "openai", "xllamacpp": "local"}
@@ -34,8 +39,10 @@ else:
 
 __all__ = [
     "AnthropicModel",
+    "BatchedModel",
     "FallbackEntry",
     "FallbackModel",
+    "Finish",
     "FunctionModel",
     "LocalModel",
     "Message",
@@ -43,8 +50,10 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ModelStream",
+    "NamedModel",
     "OpenAIModel",
     "Price",
+    "PriceTable",
     "RecordedModel",
     "Role",
     "ScriptedModel",
@@ -52,4 +61,7 @@ __all__ = [
     "ToolCall",
     "ToolDescription",
     "Usage",
+    "is_model_name",
+    "open_batched",
+    "request_sent",
 ]

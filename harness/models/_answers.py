@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -46,6 +46,30 @@ class AnswerStream(ABC):
     @abstractmethod
     async def __anext__(self) -> str | ModelResponse:
         """Return the next piece of the text or, last of all, the whole response."""
+
+
+@attrs.define(eq=False, repr=False)
+class Begun(AnswerStream):
+    """A stream whose first piece has been read: until it comes, the whole may be refused.
+
+    Leaving its block forgets the piece, so that reading on raises what the stream raises.
+    """
+
+    _first: str | ModelResponse | None
+    _stream: AsyncIterator[str | ModelResponse]
+
+    def __enter__(self) -> Begun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._first = None
+
+    async def __anext__(self) -> str | ModelResponse:
+        first, self._first = self._first, None
+        if first is None:
+            return await anext(self._stream)
+        await trio.lowlevel.checkpoint()
+        return first
 
 
 class ReadyStream(AnswerStream):

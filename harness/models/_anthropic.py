@@ -8,6 +8,7 @@ import anthropic
 
 from harness._arguments import says_near_options
 from harness.models._anthropic_messages import AnthropicMessages
+from harness.models._batch_apis import AnthropicBatches
 from harness.models._sdk_model import SdkModel
 
 
@@ -29,8 +30,14 @@ class AnthropicModel(SdkModel):
         it.
       enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
         off for models too old to enforce it.
+      cache_prompts: Whether the provider should keep what a request begins with, for five minutes:
+        the tools and instructions, for all agents that share them, and the conversation so far, for
+        its next turn. Writing to its cache costs more than other input, reading from it much less;
+        see `Price`.
       options: More arguments for the library's method ``create``, such as
         ``{"extra_body": {"top_k": 5}}``.
+        None replaces what the agent and the other arguments say: mappings are merged, the lists of
+        tools joined, and anything else is refused.
 
     Raises:
       TypeError, ValueError: if an argument isn't what it should be.
@@ -43,3 +50,6 @@ class AnthropicModel(SdkModel):
     _key_variable = "ANTHROPIC_API_KEY"
     _address_variable = "ANTHROPIC_BASE_URL"
     _dialect = AnthropicMessages()
+
+    def _batch_api(self) -> AnthropicBatches:
+        return AnthropicBatches()

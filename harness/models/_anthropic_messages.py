@@ -8,16 +8,17 @@ from typing import Any
 import attrs
 
 from harness.models._dialect import (
+    NO_SETTINGS,
     CallSettings,
     EventReader,
     ReportedError,
     UnreadableReply,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     text,
     tool_call,
 )
@@ -37,8 +38,7 @@ _DELTAS = {
     "signature_delta": "signature",
 }
 
-# The status that an error within a stream would have had, had it come earlier.
-_STATUS_OF_ERRORS = {
+STATUS_OF_ERRORS = {
     "api_error": 500,
     "authentication_error": 401,
     "invalid_request_error": 400,
@@ -49,6 +49,7 @@ _STATUS_OF_ERRORS = {
     "request_too_large": 413,
     "timeout_error": 504,
 }
+"""The status that an error within a stream or a batch would have had alone."""
 
 
 class AnthropicMessages:
@@ -75,6 +76,8 @@ class AnthropicMessages:
                 }
                 for tool in request.tools
             ]
+        if settings.cache_prompts:
+            _mark_for_cache(body)
         # Not known by name in some versions of the client.
         extra: dict[str, Any] = {}
         if settings.temperature is not None:
@@ -92,7 +95,7 @@ class AnthropicMessages:
         """Return the part of the client that has the method."""
         return client.messages
 
-    def read(self, data: Any) -> ModelResponse:
+    def read(self, data: Any, settings: CallSettings = NO_SETTINGS) -> ModelResponse:
         """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         if inner(reply, "type") == "error":
@@ -105,9 +108,20 @@ class AnthropicMessages:
             inner(reply, "stop_reason"),
         )
 
-    def reader(self) -> EventReader:
+    def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:
         """Return a reader for the events of a stream."""
         return _MessageReader()
+
+
+def _mark_for_cache(body: dict[str, Any]) -> None:
+    """Mark two places: where what all requests share ends, and the end of the conversation."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    if "system" in body:  # The tools come before it, so one mark is for both.
+        body["system"] = [{"type": "text", "text": body["system"], **mark}]
+    elif "tools" in body:
+        body["tools"][-1].update(mark)
+    if body["messages"]:
+        body["messages"][-1]["content"][-1].update(mark)
 
 
 def _turns(request: ModelRequest) -> list[dict[str, Any]]:
@@ -164,29 +178,33 @@ def _state(thoughts: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _usage(usage: object, before: Usage) -> Usage:
     cached = count(usage, "cache_read_input_tokens")
-    read = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
+    written = count(usage, "cache_creation_input_tokens")
+    read = count(usage, "input_tokens") + written + cached
     # Later events repeat what they know, and leave out what they don't.
     return Usage(
         read or before.input_tokens,
         count(usage, "output_tokens") or before.output_tokens,
         cached_input_tokens=cached or before.cached_input_tokens,
+        cache_write_input_tokens=written or before.cache_write_input_tokens,
     )
 
 
 def _reported(reply: Mapping[str, Any]) -> ReportedError:
     name = text(inner(reply, "error"), "type")
-    return ReportedError(dict(reply), _STATUS_OF_ERRORS.get(name))
+    return ReportedError(dict(reply), STATUS_OF_ERRORS.get(name))
 
 
 def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResponse:
     pieces: list[str] = []
     calls: list[ToolCall] = []
     thoughts: list[dict[str, Any]] = []
+    reasoning: list[str] = []
     for block in blocks:
         if inner(block, "type") == "text":
             pieces.append(text(block, "text"))
         elif inner(block, "type") in _THOUGHTS:
             thoughts.append(dict(block))
+            reasoning.append(text(block, "thinking"))
         elif inner(block, "type") == "tool_use":
             arguments = text(block, "partial_json") or inner(block, "input")
             calls.append(
@@ -199,11 +217,13 @@ def _response(blocks: list[Any], usage: Usage, stop_reason: object) -> ModelResp
                 )
             )
             thoughts = []
-    content = "".join(pieces)
-    if stop_reason == "refusal" and not content and not calls:
-        raise UnreadableReply("refused to answer")
-    truncated = stop_reason in ("max_tokens", "model_context_window_exceeded")
-    return response(content, calls, usage, truncated=truncated)
+    return ModelResponse(
+        "".join(pieces),
+        tool_calls=calls,
+        usage=usage,
+        finish=finish_of(stop_reason, calls),
+        reasoning="\n\n".join(filter(None, reasoning)),
+    )
 
 
 @attrs.define

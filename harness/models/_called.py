@@ -20,13 +20,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import (
     AbstractAsyncContextManager,
-    AsyncExitStack,
     asynccontextmanager,
     nullcontext,
 )
 from typing import Any
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._outside_trio import refuse_outside_trio
 from harness._words import repr_of
@@ -36,10 +36,10 @@ from harness.errors import (
     ModelRateLimitedError,
     ModelReplyError,
 )
-from harness.limits import Limiter
-from harness.models._answers import Answer, AnswerStream, ReadyBlock
+from harness.limits import JointLimiter, Limiter
+from harness.models._answers import Answer, AnswerStream, Begun, ReadyBlock
 from harness.models._failures import ErrorT, model_error
-from harness.models._grant import NO_LIMIT, Grant, granted
+from harness.models._grant import NO_LIMIT, Grant, granted, members_of
 from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
 from harness.models._open_call import OpenCall
@@ -48,6 +48,7 @@ from harness.models._protocol import ModelStream
 from harness.models._sizes import request_tokens, usage_of
 from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
+from harness.policies import is_too_large
 
 
 class CalledModel(ABC):
@@ -66,17 +67,17 @@ class CalledModel(ABC):
         name: str,
         *,
         provider: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
         kind = type(self).__name__
         if not isinstance(name, str) or not name:
-            raise TypeError(f"{kind} takes a name that people can read, not {name!r}")
-        if limiter is not None and not isinstance(limiter, Limiter):
+            raise TypeError(f"{kind} takes a readable name, not {name!r}")
+        if limiter is not None and not isinstance(limiter, Limiter | JointLimiter):
             raise TypeError(
-                f"{kind}(limiter=...) takes a Limiter, not {limiter!r}; for a ProviderPool use a "
-                "FallbackModel"
+                f"{kind}(limiter=...) takes a Limiter or a JointLimiter, not {limiter!r}; for a "
+                "ProviderPool use a FallbackModel"
             )
         if price is not None and not isinstance(price, Price):
             raise TypeError(
@@ -85,7 +86,7 @@ class CalledModel(ABC):
             )
         self.name: str = name
         self.provider: str | None = provider
-        self.limiter: Limiter | None = limiter
+        self.limiter: Limiter | JointLimiter | None = limiter
         self.price: Price | None = price
         self.max_output_tokens: int | None = max_output_tokens
         self._past = PastUse()
@@ -94,6 +95,9 @@ class CalledModel(ABC):
         self._guesses_here: trio.lowlevel.RunVar[Guesses] = trio.lowlevel.RunVar(
             "harness.models.guesses"
         )
+
+    no_price_because: str = ""
+    """Why it has none, in words that follow "has no price"; empty if nobody looked for one."""
 
     # What a model is ---------------------------------------------------------------------------
 
@@ -111,6 +115,7 @@ class CalledModel(ABC):
 
     # What users call ---------------------------------------------------------------------------
 
+    @enable_ki_protection  # A block that a Ctrl-C finds between its lines is never left.
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.
 
@@ -131,7 +136,7 @@ class CalledModel(ABC):
         limiter = self.limiter
         if limiter is None:
             if not somebody_counts():
-                return (await self._ask(request)).response
+                return (await self._asked(request)).response
             return await self.ask_counted(request, NO_LIMIT)
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
@@ -141,6 +146,8 @@ class CalledModel(ABC):
                 except ModelRateLimitedError as error:
                     refused = error
                     grant.refused(refused)
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[ModelStream]:
@@ -167,31 +174,40 @@ class CalledModel(ABC):
         return self._open_in_line(self.limiter, request)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open_in_line(
-        self, limiter: Limiter, request: ModelRequest
+        self, limiter: Limiter | JointLimiter, request: ModelRequest
     ) -> AsyncGenerator[ModelStream]:
-        """Open a stream when the limiter lets it."""
+        """Open a stream when the limiter lets it, and the provider has begun to answer."""
         waits = RateLimitWaits()
+        begun = False
         while True:  # Ends: the waits are bounded.
-            async with self._granted(limiter, request) as grant, AsyncExitStack() as stack:
+            async with self._granted(limiter, request) as grant:
                 try:
-                    opened = await stack.enter_async_context(self.open_counted(request, grant))
+                    async with self.open_counted(request, grant) as opened:
+                        # An overloaded provider may say so in the stream's first event.
+                        with Begun(await anext(opened), opened) as stream:
+                            begun = True
+                            yield stream
+                            return
                 except ModelRateLimitedError as error:
+                    if begun:
+                        raise
                     refused = error
                     grant.refused(refused)
-                else:
-                    yield opened
-                    return
+                    if is_too_large(refused):
+                        raise
             await self._wait_after(limiter, refused, waits)
 
     # One attempt, under a grant ----------------------------------------------------------------
 
+    @enable_ki_protection
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
         """Ask once under ``grant``, settle it, and count the use; wrapping models call this too."""
         with await self._spend(request, grant) as spend:
             # The guess ends last, so whoever waits for that finds everything settled.
             with self._guesses.held() if spend.is_guess else nullcontext():
-                answer = await self._ask(request)
+                answer = await self._asked(request)
                 usage = usage_of(request, answer.response)
                 grant.settle(usage, headers=answer.headers, status=answer.status)
                 self._past.learn(request_tokens(request), usage)
@@ -240,8 +256,9 @@ class CalledModel(ABC):
         if self.price is None and self.provider is not None and dollars_count():
             raise self._error(
                 MissingPriceError,
-                "has no price, and there is a budget in dollars here, which could not be kept; "
-                "give the model price=Price(...)",
+                f"has no price{self.no_price_because and ' ' + self.no_price_because}, and there "
+                "is a budget in dollars here, which could not be kept; give the model "
+                "price=Price(...), or add it to a table of prices",
             )
         if self.max_output_tokens is None:
             foreseen = self._foresee(request)
@@ -255,10 +272,15 @@ class CalledModel(ABC):
         """Return what a call will use, if its answer is already there."""
         return None
 
+    @disable_ki_protection
+    async def _asked(self, request: ModelRequest) -> Answer:
+        """Ask, which Ctrl-C can end."""
+        return await self._ask(request)
+
     # Limits ------------------------------------------------------------------------------------
 
     def _granted(
-        self, limiter: Limiter, request: ModelRequest
+        self, limiter: Limiter | JointLimiter, request: ModelRequest
     ) -> AbstractAsyncContextManager[Grant]:
         """Wait for the limiter; an error if that is impossible names the model."""
         return granted(
@@ -270,11 +292,17 @@ class CalledModel(ABC):
         )
 
     async def _wait_after(
-        self, limiter: Limiter, refused: ModelRateLimitedError, waits: RateLimitWaits
+        self,
+        limiter: Limiter | JointLimiter,
+        refused: ModelRateLimitedError,
+        waits: RateLimitWaits,
     ) -> None:
         """Wait before asking the limiter again, or raise the refusal if waiting can't help."""
         delay = waits.delay_seconds(
-            pause=max(refused.retry_after or 0.0, limiter.statistics().paused_seconds),
+            pause=max(
+                refused.retry_after or 0.0,
+                *(one.statistics().paused_seconds for one in members_of(limiter)),
+            ),
             now=trio.current_time(),
             deadline=trio.current_effective_deadline(),
         )

@@ -39,7 +39,8 @@ def response_json(response: ModelResponse) -> dict[str, Any]:
             "content": response.content,
             "tool_calls": [_call_json(call) for call in response.tool_calls],
             "usage": _without_empty(attrs.asdict(response.usage)),
-            "truncated": response.truncated,
+            "finish": response.finish,
+            "reasoning": response.reasoning,
         }
     )
 
@@ -50,6 +51,7 @@ def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
     Raises:
       KeyError, TypeError: if they don't come from a response.
     """
+    finish = {"finish": values["finish"]} if "finish" in values else {}
     return ModelResponse(
         values.get("content", ""),
         tool_calls=[
@@ -63,7 +65,8 @@ def response_of_json(values: Mapping[str, Any]) -> ModelResponse:
             for call in values.get("tool_calls", ())
         ],
         usage=Usage(**values.get("usage", {})),
-        truncated=values.get("truncated", False),
+        reasoning=values.get("reasoning", ""),
+        **finish,
     )
 
 

@@ -97,7 +97,10 @@ class Cassette:
         Cancellation: it may have been written.
         """
         values = {"request": request, "response": response, **more}
-        line = (json.dumps(values, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+        try:
+            line = (json.dumps(values, ensure_ascii=False) + "\n").encode()
+        except UnicodeEncodeError:  # Half a surrogate pair.
+            line = (json.dumps(values) + "\n").encode()
         self._unwritten.append(line)
         async with self._lock:
             if any(waiting is line for waiting in self._unwritten):

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 MOST_CLIENTS = 4
 BUSY = 50
@@ -55,6 +56,7 @@ class SharedClients:
         return sum(shared.in_flight for shared in self._shared)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def lease(self) -> AsyncGenerator[Any]:
         """Lend the client with the fewest calls in flight."""
         borrower = object()  # A task may hold two at once: a stream, and a call inside it.
@@ -72,6 +74,7 @@ class SharedClients:
         finally:
             self._places.release_on_behalf_of(borrower)
 
+    @enable_ki_protection
     async def close(self) -> None:
         """Close all connections, even when cancelled."""
         with trio.CancelScope(deadline=trio.current_time() + _CLOSING_SECONDS, shield=True):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
-from harness.models._messages import ModelRequest, ModelResponse, ToolCall, Usage
+from harness.models._messages import Finish, ModelRequest, ModelResponse, ToolCall, Usage
+
+_NOTHING: tuple[object, ...] = (None, [], {})
 
 
 class UnreadableReply(Exception):
@@ -39,8 +41,15 @@ class CallSettings:
     max_output_tokens: int | None = None
     temperature: float | None = None
     enforce_schema: bool = True
+    cache_prompts: bool = False
     is_compatible: bool = False
     """Whether it goes to another server that speaks the same dialect."""
+    server: str = ""
+    """The server's host. What a model thought goes back only to the server that sent it."""
+
+
+NO_SETTINGS = CallSettings(model="")
+"""For reading what came from nowhere in particular."""
 
 
 class EventReader(ABC):
@@ -89,17 +98,39 @@ class Dialect(Protocol):
         """Return the part of a client that has the method ``create``."""
         ...
 
-    def read(self, data: Any) -> ModelResponse:
+    def read(self, data: Any, settings: CallSettings = NO_SETTINGS) -> ModelResponse:
         """Return the answer that a whole reply holds, or raise `UnreadableReply`."""
         ...
 
-    def reader(self) -> EventReader:
+    def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:
         """Return a reader for the events of a stream."""
         ...
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OUT_OF_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+# The words of all dialects; no word means two things.
+_FINISH: Mapping[str, Finish] = {
+    "": "stop",
+    "completed": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "model_length": "length",
+    "function_call": "tool_calls",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "refusal": "refusal",
+}
 
 # Reading ------------------------------------------------------------------------------------------
 
@@ -139,6 +170,8 @@ def status_in(error: object) -> int | None:
     """Return the status that an error in an answer stands for; ``None`` if it doesn't say."""
     for name in ("code", "status"):
         found = inner(error, name)
+        if isinstance(found, str) and found.isdecimal():
+            found = int(found[:9])
         if isinstance(found, int) and 400 <= found < 600:
             return found
     return None
@@ -174,29 +207,49 @@ def tool_call(
     if isinstance(arguments, Mapping):
         return ToolCall(call_id, name, dict(arguments), provider_state=state)
     given = arguments if isinstance(arguments, str) else ""
-    if not given.strip():  # Some providers write this for no arguments.
+    read: Any = given
+    for _ in range(2):  # Some models quote the object once more.
+        # Without arguments, some providers leave them out or write null or an empty list.
+        if read in _NOTHING or (isinstance(read, str) and not read.strip()):
+            return ToolCall(call_id, name, provider_state=state)
+        if not isinstance(read, str):
+            break
+        try:
+            read = json.loads(read)
+        except (ValueError, RecursionError):
+            break
+    if read in _NOTHING:
         return ToolCall(call_id, name, provider_state=state)
-    try:
-        read = json.loads(given)
-    except (ValueError, RecursionError):
-        read = None
     if isinstance(read, dict):
         return ToolCall(call_id, name, read, provider_state=state)
     return ToolCall(call_id, name, unreadable=given, provider_state=state)
 
 
-def response(
-    content: str, calls: list[ToolCall], usage: Usage, *, truncated: bool
-) -> ModelResponse:
-    """Return the answer, or raise if there is nothing in it."""
-    if content or calls:
-        return ModelResponse(content, tool_calls=calls, usage=usage, truncated=truncated)
-    if truncated:
-        raise UnreadableReply(
-            "used all its allowed output before it said anything; "
-            "give it a larger max_output_tokens"
-        )
-    raise UnreadableReply("gave an empty reply: neither text nor a call of a tool")
+def finish_of(reason: object, calls: Sequence[ToolCall]) -> Finish:
+    """Return how an answer ended.
+
+    Args:
+      reason: The provider's word for it, if any.
+      calls: The calls in the answer. Some servers say that they stopped when they call tools.
+    """
+    known = _FINISH.get(reason.lower(), "other") if isinstance(reason, str) else "stop"
+    if known == "stop" and calls:
+        return "tool_calls"
+    return "other" if known == "tool_calls" and not calls else known
+
+
+def with_own_ids(calls: Iterable[ToolCall]) -> list[ToolCall]:
+    """Return the calls, each with an id of its own: some servers give several the same."""
+    taken: set[str] = set()
+    own: list[ToolCall] = []
+    for call in calls:
+        call_id, copy = call.id, 1
+        while call_id in taken:
+            copy += 1
+            call_id = f"{call.id}_{copy}"
+        taken.add(call_id)
+        own.append(call if call_id == call.id else attrs.evolve(call, id=call_id))
+    return own
 
 
 def arguments_text(call: ToolCall) -> str:

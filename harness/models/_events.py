@@ -69,3 +69,25 @@ class EventDecoder:
         self._size = 0
         if data:
             yield b"\n".join(data).decode("utf-8", "replace")
+
+
+class JsonDecoder(EventDecoder):
+    """The same for one piece of JSON: what a server sends that ignores the request to stream."""
+
+    __slots__ = ()
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """Keep the bytes; nothing is whole before the end.
+
+        Raises:
+          EventTooLargeError: if there are more than `MOST_BYTES`.
+        """
+        self._data.append(chunk)
+        self._size += len(chunk)
+        if self._size > MOST_BYTES:
+            raise EventTooLargeError(f"the answer has more than {MOST_BYTES} bytes")
+        return iter(())
+
+    def end(self) -> Iterator[str]:
+        """Yield the JSON."""
+        yield b"".join(self._data).decode("utf-8", "replace")

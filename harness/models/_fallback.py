@@ -33,14 +33,14 @@ from harness.errors import (
     ModelRateLimitedError,
 )
 from harness.limits import Limiter, ProviderPool
-from harness.models._answers import Answer, AnswerStream
+from harness.models._answers import Answer, AnswerStream, Begun
 from harness.models._called import CalledModel
 from harness.models._failures import model_error
 from harness.models._grant import Grant, granted
 from harness.models._messages import ModelRequest, ModelResponse, check_request
 from harness.models._protocol import Model, ModelStream
 from harness.models._waits import RateLimitWaits
-from harness.policies import is_rate_limit, retry_after_seconds
+from harness.policies import is_rate_limit, is_too_large, retry_after_seconds
 
 FallbackEntry: TypeAlias = "Model | tuple[Limiter, Model]"
 """A model that has a limiter, or a limiter with the model it is for."""
@@ -68,7 +68,7 @@ class FallbackModel:
         self.name: str = name
         self._members = tuple(_member(entry) for entry in models)
         if not self._members:
-            raise ValueError("a FallbackModel of no models can't answer; give at least 1 model")
+            raise ValueError("a FallbackModel needs at least 1 model")
         names = [member.limiter.name for member in self._members]
         if len(set(names)) < len(names):
             raise ValueError(
@@ -156,10 +156,10 @@ class FallbackModel:
                 async with search.next_model() as (model, grant):
                     with search.errors_named(model):
                         async with model.open_counted(request, grant) as stream:
-                            first = await anext(stream)
-                            search.began = True
-                            yield _Begun(first, stream)
-                            return
+                            with Begun(await anext(stream), stream) as begun:
+                                search.began = True
+                                yield begun
+                                return
             except ModelError as error:
                 if search.began:
                     raise
@@ -226,7 +226,7 @@ class _Search:
         if self._asked is None:  # Nobody was asked, because there is nobody to wait for.
             raise error
         self._failures[self._asked] = error
-        if isinstance(error, ModelRateLimitedError):
+        if isinstance(error, ModelRateLimitedError) and not is_too_large(error):
             # It is paused now, so the pool takes another, or waits for whichever is back first.
             delay = self._waits.delay_seconds(
                 pause=min(
@@ -258,18 +258,6 @@ class _Search:
             body=failures[-1].body,
             retry_after=min(retry_after, default=None),
         )
-
-
-@attrs.define(eq=False, repr=False)
-class _Begun(AnswerStream):
-    """A stream whose first piece has already been read."""
-
-    _first: str | ModelResponse | None
-    _stream: ModelStream
-
-    async def __anext__(self) -> str | ModelResponse:
-        first, self._first = self._first, None
-        return await anext(self._stream) if first is None else first
 
 
 # Members ----------------------------------------------------------------------------------------
@@ -320,7 +308,8 @@ class _Foreign(CalledModel):
             with self._errors_named():
                 stream = await stack.enter_async_context(self._model.stream(request))
                 first = await anext(stream)
-            yield _Begun(first, stream)
+            with Begun(first, stream) as begun:
+                yield begun
 
     @contextmanager
     def _errors_named(self) -> Generator[None]:

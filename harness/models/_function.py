@@ -9,11 +9,12 @@ import trio
 from harness._arguments import says_near_options
 from harness._words import repr_of
 from harness.errors import ModelReplyError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer
 from harness.models._called import CalledModel
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.runs._functions import refuse_mismatch
 
 
@@ -39,7 +40,7 @@ class FunctionModel(CalledModel):
         fn: Callable[[ModelRequest], ModelResponse | str | Awaitable[ModelResponse | str]],
         *,
         name: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
     ) -> None:
         if not callable(fn):
@@ -52,6 +53,7 @@ class FunctionModel(CalledModel):
 
     async def _ask(self, request: ModelRequest) -> Answer:
         await trio.lowlevel.checkpoint()
+        request_sent()
         given = self._fn(request)
         if isinstance(given, Awaitable):
             given = await given

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import (
     ModelQuotaExhaustedError,
@@ -18,7 +19,7 @@ from harness.errors import (
     QuotaExhaustedError,
     RateLimitedError,
 )
-from harness.limits import Limiter, ProviderPool, Reservation
+from harness.limits import JointLimiter, Limiter, ProviderPool, Reservation
 from harness.models._failures import model_error
 from harness.models._messages import ModelRequest, Usage
 from harness.models._sizes import request_tokens
@@ -54,7 +55,10 @@ class Grant:
         )
 
     def refused(self, error: ModelRateLimitedError) -> None:
-        """Report a refusal for rate to the limiter, which begins the pause of all its callers."""
+        """Report a refusal for rate to the limiter, which begins the pause of all its callers.
+
+        Not if the request alone is above the limit: then it says nothing about others.
+        """
         if self._reservation is not None:
             self._reservation.settle(
                 headers=error.headers, status=error.status_code, body=error.body
@@ -69,9 +73,15 @@ class Grant:
 NO_LIMIT = Grant((), None)
 
 
+def members_of(limiter: Limiter | JointLimiter | ProviderPool) -> tuple[Limiter, ...]:
+    """Return the limiters that ``limiter`` consists of."""
+    return (limiter,) if isinstance(limiter, Limiter) else limiter.limiters
+
+
 @asynccontextmanager
+@enable_ki_protection
 async def granted(
-    limiter: Limiter | ProviderPool,
+    limiter: Limiter | JointLimiter | ProviderPool,
     request: ModelRequest,
     *,
     model: str,
@@ -92,7 +102,7 @@ async def granted(
     Raises:
       ModelRateLimitedError, ModelQuotaExhaustedError: if the limiter can't be waited for.
     """
-    limiters = limiter.limiters if isinstance(limiter, ProviderPool) else (limiter,)
+    limiters = members_of(limiter)
     input_tokens = request_tokens(request)
     reserved = limiter.reserve(
         model=model,

@@ -26,8 +26,8 @@ from harness._arguments import check_count, says_near_options
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness._words import error_in_words
-from harness.errors import ModelError, ModelNotOpenError, ModelReplyError, ModelStatusError
-from harness.limits import Limiter
+from harness.errors import ModelError, ModelNotOpenError, ModelReplyError
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream
 from harness.models._called import CalledModel
 from harness.models._dialect import (
@@ -38,9 +38,12 @@ from harness.models._dialect import (
     inner,
     message_of,
 )
+from harness.models._failures import status_error_kind
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
+from harness.models._options import with_options
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.models._thread_events import ThreadEvents
 
 # As Any: it is untyped, and its names are made where checkers don't look.
@@ -83,7 +86,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         threads: int = 1,
         concurrent: int = 1,
         context_tokens: int = 4_096,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int = 1_024,
         temperature: float | None = None,
@@ -187,15 +190,16 @@ class LocalModel(CalledModel, AsyncWithOnly):
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         self.refuse_unless_ready()
         assert self._places is not None
-        body = {
-            **self.dialect.body(request, self._settings),
-            **self._options,
-            **self.dialect.streaming,
-        }
+        body = with_options(
+            {**self.dialect.body(request, self._settings), **self.dialect.streaming},
+            self._options,
+            self.name,
+        )
         caller = object()  # A task may hold two places: a stream, and a call inside it.
         _waiting_for = f"a place in model {self.name!r}"
         await self._places.acquire_on_behalf_of(caller)
         try:
+            request_sent()
             stream = _LocalStream(self, functools.partial(self._compute, body))
             try:
                 yield stream
@@ -215,10 +219,11 @@ class LocalModel(CalledModel, AsyncWithOnly):
         except UnreadableReply as error:
             raise self._error(ModelReplyError, str(error)) from error
         except ReportedError as error:
+            status = _status_of(error.body)
             raise self._error(
-                ModelStatusError,
+                status_error_kind(status, error.body),
                 f"reported an error: {message_of(error.body)}",
-                status_code=_status_of(error.body),
+                status_code=status,
                 body=error.body,
             ) from error
         except Exception as error:

@@ -7,11 +7,20 @@ None of them knows about providers; each model translates them for its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "other"]
+"""How an answer ended: by itself, at the largest output allowed, with calls of tools, cut off by
+the provider's filter, refused by the model, or in a way that harness doesn't know."""
+
+EMPTY_REPLY = "Your last reply was empty. Give your answer, or call a tool."
+"""What an agent says to its model in place of an empty reply, which no history may hold."""
+
+FINISHES: frozenset[str] = frozenset(get_args(Finish))
 
 
 @attrs.frozen
@@ -69,6 +78,9 @@ class Usage:
     cached_input_tokens: int = attrs.field(default=0, kw_only=True)
     """The part of the input that the provider had in its cache."""
 
+    cache_write_input_tokens: int = attrs.field(default=0, kw_only=True)
+    """The part of the input that the provider put in its cache for later calls."""
+
     @property
     def total(self) -> int:
         """Both together."""
@@ -79,6 +91,7 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_write_input_tokens=self.cache_write_input_tokens + other.cache_write_input_tokens,
         )
 
 
@@ -126,9 +139,13 @@ def check_request(request: object, model: object) -> None:
     """
     if not isinstance(request, ModelRequest):
         raise TypeError(
-            f"{model!r} is asked with a ModelRequest, not {request!r}; write "
+            f"{model!r} takes a ModelRequest, not {request!r}; write "
             'ModelRequest([Message("user", "...")])'
         )
+
+
+def _finish_of_a_whole_answer(response: ModelResponse) -> Finish:
+    return "tool_calls" if response.tool_calls else "stop"
 
 
 @attrs.frozen
@@ -144,8 +161,14 @@ class ModelResponse:
     usage: Usage = attrs.field(default=Usage(), kw_only=True)
     """What this request used; zeros if unknown."""
 
-    truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it was cut short because it reached the largest output allowed."""
+    finish: Finish = attrs.field(
+        default=attrs.Factory(_finish_of_a_whole_answer, takes_self=True), kw_only=True
+    )
+    """How it ended. By default as an answer that nobody cut short: ``"tool_calls"`` if it has any,
+    else ``"stop"``."""
+
+    reasoning: str = attrs.field(default="", kw_only=True)
+    """What the model says it thought first, if its provider tells; no part of the answer."""
 
 
 def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
@@ -158,7 +181,16 @@ def misfit_in(response: ModelResponse) -> tuple[object, str] | None:
         return response.content, "text for its content"
     if not isinstance(usage, Usage):
         return usage, "a Usage for its usage"
-    for tokens in (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens):
+    if response.finish not in FINISHES:
+        return response.finish, f"one of {', '.join(sorted(FINISHES))} for its finish"
+    if not isinstance(response.reasoning, str):
+        return response.reasoning, "text for its reasoning"
+    for tokens in (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_input_tokens,
+        usage.cache_write_input_tokens,
+    ):
         if type(tokens) is not int or tokens < 0:
             return usage, "a Usage of whole numbers from 0 upwards"
     for call in response.tool_calls:

@@ -64,7 +64,7 @@ class OpenCall(AnswerStream):
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
             raise RuntimeError(
-                "the block of this stream was entered before; call model.stream() for each block"
+                "the block of this stream was already entered; call model.stream() for each block"
             )
         self._was_entered = True
         model = self._model
@@ -139,8 +139,8 @@ class OpenCall(AnswerStream):
             return usage_of(self._request, self._whole)
         assert self._answer is not None
         known = self._answer.usage
-        return Usage(
-            known.input_tokens or request_tokens(self._request),
-            max(known.output_tokens, self._text_tokens),
-            cached_input_tokens=known.cached_input_tokens,
+        return attrs.evolve(
+            known,
+            input_tokens=known.input_tokens or request_tokens(self._request),
+            output_tokens=max(known.output_tokens, self._text_tokens),
         )

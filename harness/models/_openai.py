@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import openai
 
 from harness._arguments import says_near_options
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
+from harness.models._batch_apis import OpenAIBatches
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
 from harness.models._price import Price
@@ -37,6 +38,8 @@ class OpenAIModel(SdkModel):
         off for servers that refuse a ``response_format``.
       options: More arguments for the library's method ``create``, such as
         ``{"reasoning_effort": "low"}``.
+        None replaces what the agent and the other arguments say: mappings are merged, the lists of
+        tools joined, and anything else is refused.
 
     Raises:
       TypeError, ValueError: if an argument isn't what it should be.
@@ -56,7 +59,7 @@ class OpenAIModel(SdkModel):
         base_url: str | None = None,
         api_key: str | None = None,
         api: Literal["chat", "responses"] = "chat",
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
         temperature: float | None = None,
@@ -65,6 +68,8 @@ class OpenAIModel(SdkModel):
     ) -> None:
         if api not in ("chat", "responses"):
             raise ValueError(f'OpenAIModel(api=...) takes "chat" or "responses", not {api!r}')
+        self.api: Literal["chat", "responses"] = api
+        self._dialect = OpenAIChat() if api == "chat" else OpenAIResponses()
         super().__init__(
             name,
             base_url=base_url,
@@ -76,8 +81,9 @@ class OpenAIModel(SdkModel):
             enforce_schema=enforce_schema,
             options=options,
         )
-        self.api: Literal["chat", "responses"] = api
-        self._dialect = OpenAIChat() if api == "chat" else OpenAIResponses()
+
+    def _batch_api(self) -> OpenAIBatches:
+        return OpenAIBatches("/v1/chat/completions" if self.api == "chat" else "/v1/responses")
 
     def _is_compatible(self) -> bool:
         host = urlsplit(str(self._open_clients().clients[0].base_url)).hostname or ""

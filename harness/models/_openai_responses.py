@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.models._dialect import (
+    NO_SETTINGS,
     CallSettings,
     EventReader,
     ReportedError,
@@ -13,10 +14,10 @@ from harness.models._dialect import (
     arguments_text,
     count,
     entries,
+    finish_of,
     inner,
     mapping,
     name_to_send,
-    response,
     status_in,
     text,
     tool_call,
@@ -61,7 +62,7 @@ class OpenAIResponses:
         """Return the part of the client that has the method."""
         return client.responses
 
-    def read(self, data: Any) -> ModelResponse:
+    def read(self, data: Any, settings: CallSettings = NO_SETTINGS) -> ModelResponse:
         """Return the answer that a whole reply holds."""
         reply = mapping(data, "the reply")
         status = inner(reply, "status")
@@ -82,14 +83,16 @@ class OpenAIResponses:
                 calls.append(
                     tool_call(call_id, text(item, "name"), inner(item, "arguments"), len(calls))
                 )
-        return response(
-            "".join(pieces) or "".join(refusals),
-            calls,
-            _usage(inner(reply, "usage")),
-            truncated=inner(inner(reply, "incomplete_details"), "reason") == "max_output_tokens",
+        refusal = "".join(refusals)
+        reason = inner(inner(reply, "incomplete_details"), "reason") or status
+        return ModelResponse(
+            "".join(pieces) or refusal,
+            tool_calls=calls,
+            usage=_usage(inner(reply, "usage")),
+            finish="refusal" if refusal else finish_of(reason, calls),
         )
 
-    def reader(self) -> EventReader:
+    def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:
         """Return a reader for the events of a stream."""
         return _ResponseReader()
 

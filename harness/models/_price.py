@@ -35,14 +35,22 @@ class Price:
     """Dollars for a million tokens of input from the provider's cache; None for the price of other
     input."""
 
+    cache_write_usd_per_million_tokens: float | None = attrs.field(
+        default=None, validator=_check_usd
+    )
+    """Dollars for a million tokens of input that the provider puts in its cache; None for the price
+    of other input."""
+
     def cost_usd(self, usage: Usage) -> float:
         """Return what ``usage`` costs, in dollars."""
-        cached_usd = self.cached_input_usd_per_million_tokens
-        if cached_usd is None:
-            cached_usd = self.input_usd_per_million_tokens
-        cached = min(usage.cached_input_tokens, usage.input_tokens)
+        input_usd = self.input_usd_per_million_tokens
+        read_usd = self.cached_input_usd_per_million_tokens
+        write_usd = self.cache_write_usd_per_million_tokens
+        read = min(usage.cached_input_tokens, usage.input_tokens)
+        written = min(usage.cache_write_input_tokens, usage.input_tokens - read)
         return (
-            (usage.input_tokens - cached) * self.input_usd_per_million_tokens
-            + cached * cached_usd
+            (usage.input_tokens - read - written) * input_usd
+            + read * (input_usd if read_usd is None else read_usd)
+            + written * (input_usd if write_usd is None else write_usd)
             + usage.output_tokens * self.output_usd_per_million_tokens
         ) / _TOKENS

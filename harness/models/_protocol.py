@@ -13,7 +13,11 @@ ModelStream: TypeAlias = AsyncIterator[str | ModelResponse]
 
 
 class Model(Protocol):
-    """Anything that answers a `ModelRequest`. Shared by any number of runs at once."""
+    """Anything that answers a `ModelRequest`. Shared by any number of runs at once.
+
+    One that makes its callers wait before it sends anything calls `request_sent` when it does, so
+    that agents can tell which messages it was told.
+    """
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.

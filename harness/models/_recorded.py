@@ -23,7 +23,7 @@ import trio
 from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import UnrecordedRequestError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream, ReadyStream
 from harness.models._called import CalledModel
 from harness.models._canonical import difference, nearest, request_json, request_key, response_json
@@ -32,6 +32,7 @@ from harness.models._grant import NO_LIMIT, Grant
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
+from harness.models._sending import request_sent
 from harness.models._sizes import usage_of
 
 
@@ -70,7 +71,7 @@ class RecordedModel(CalledModel):
         model: Model | None = None,
         *,
         name: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
     ) -> None:
         path = Path(path)
@@ -166,11 +167,13 @@ class RecordedModel(CalledModel):
 
     async def _ask(self, request: ModelRequest) -> Answer:
         await trio.lowlevel.checkpoint()
+        request_sent()
         return Answer(self._find(request).response)
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         await trio.lowlevel.checkpoint()
+        request_sent()
         recorded = self._find(request)
         yield ReadyStream(recorded.response, pieces=recorded.pieces)
 

@@ -15,11 +15,12 @@ import trio
 from harness._arguments import check_seconds, says_near_options
 from harness._error_copies import own_copy
 from harness.errors import ScriptEndedError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, ReadyBlock
 from harness.models._called import CalledModel
-from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._messages import EMPTY_REPLY, ModelRequest, ModelResponse, Usage
 from harness.models._price import Price
+from harness.models._sending import request_sent
 from harness.models._sizes import usage_of
 
 ScriptedReply: TypeAlias = (
@@ -56,7 +57,7 @@ class ScriptedModel(CalledModel):
         name: str = "scripted",
         delay: float = 0.0,
         piece_delay: float = 0.0,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
     ) -> None:
         super().__init__(name, limiter=limiter, price=price)
@@ -78,6 +79,7 @@ class ScriptedModel(CalledModel):
                 f"one: the request has {place} assistant messages; give it more replies, "
                 "or a FunctionModel",
             )
+        request_sent()
         reply = self._replies[place]
         if isinstance(reply, Answer):
             self._refuse_misfit(reply.response)
@@ -109,7 +111,9 @@ def _place(request: ModelRequest) -> int:
     """Return how many replies the history has so far."""
     place = 0
     for message in request.messages:
-        place += message.role == "assistant"
+        place += message.role == "assistant" or (
+            message.role == "user" and message.content == EMPTY_REPLY
+        )
     return place
 
 

@@ -18,13 +18,13 @@ from harness.errors import (
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
     ModelReplyError,
-    ModelStatusError,
+    ModelRequestTooLargeError,
     ModelUnreachableError,
 )
 from harness.limits import parse_rate_limit_headers
 from harness.models._dialect import ReportedError, UnreadableReply, message_of
 from harness.models._events import EventTooLargeError
-from harness.models._failures import model_error
+from harness.models._failures import model_error, status_error_kind
 
 # The layers beneath: both generations of the HTTP library, and what they build on.
 _TRANSPORTS = frozenset({"anyio", "h11", "h2", "httpcore", "httpcore2", "httpx", "httpx2"})
@@ -123,17 +123,20 @@ class SdkFailures:
         self, status: int | None, headers: Mapping[str, str], body: object, *, during: bool
     ) -> ModelError:
         body = self._without_key(body)
-        heard = parse_rate_limit_headers(headers, status=status, body=body)
+        heard = parse_rate_limit_headers(headers, provider=self._provider, status=status, body=body)
         facts: dict[str, Any] = {"status_code": status, "headers": dict(headers), "body": body}
         said = "reported an error while it answered" if during else "answered with an error"
         what = f"{said}{'' if status is None else f', status {status}'}: {message_of(body)}"
+        if heard.too_large:
+            return self._error(ModelRequestTooLargeError, what, **facts)
         if heard.quota_exhausted:
             return self._error(
                 ModelQuotaExhaustedError, what, resets_after=heard.wait_seconds, **facts
             )
         if heard.is_rate_limit:
             return self._error(ModelRateLimitedError, what, retry_after=heard.wait_seconds, **facts)
-        return self._error(ModelStatusError, what, retry_after=heard.retry_after_seconds, **facts)
+        kind = status_error_kind(status, body)
+        return self._error(kind, what, retry_after=heard.retry_after_seconds, **facts)
 
     def _error(self, kind: type[ModelError], what: str, **facts: Any) -> ModelError:
         return model_error(kind, what, model=self._model, provider=self._provider, **facts)

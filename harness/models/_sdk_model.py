@@ -23,15 +23,20 @@ from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import MissingApiKeyError, ModelNotOpenError
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream
+from harness.models._batch_apis import BatchApi
 from harness.models._called import CalledModel
 from harness.models._clients import SharedClients
 from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
-from harness.models._events import EventDecoder
-from harness.models._messages import ModelRequest, ModelResponse
+from harness.models._events import EventDecoder, JsonDecoder
+from harness.models._grant import members_of
+from harness.models._messages import Message, ModelRequest, ModelResponse
+from harness.models._options import with_options
 from harness.models._price import Price
 from harness.models._sdk_failures import SdkFailures
+from harness.models._sending import hear_of_sending
+from harness.models._text_calls import HeldText, with_calls_of_text
 
 SelfT = TypeVar("SelfT", bound="SdkModel")
 
@@ -62,11 +67,12 @@ class SdkModel(CalledModel, AsyncWithOnly):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        limiter: Limiter | None = None,
+        limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
         temperature: float | None = None,
         enforce_schema: bool = True,
+        cache_prompts: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if max_output_tokens is not None:
@@ -101,9 +107,12 @@ class SdkModel(CalledModel, AsyncWithOnly):
             max_output_tokens=max_output_tokens,
             temperature=temperature,
             enforce_schema=enforce_schema,
+            cache_prompts=cache_prompts,
         )
         self._clients: SharedClients | None = None
         self._failures: SdkFailures | None = None
+        for streamed in (False, True):  # Refuses options that no request could go with.
+            self._arguments(ModelRequest([Message("user", "hello")]), streamed=streamed)
 
     # Opening -----------------------------------------------------------------------------------
 
@@ -127,11 +136,16 @@ class SdkModel(CalledModel, AsyncWithOnly):
                 f"model {self.name!r} is open already; open it once, around all that use it"
             )
         key = self._find_key()
-        concurrent = None if self.limiter is None else self.limiter.statistics().concurrent
+        limiters = () if self.limiter is None else members_of(self.limiter)
+        places = [limiter.statistics().concurrent for limiter in limiters]
+        concurrent = min((count for count in places if count is not None), default=None)
         self._failures = SdkFailures(self._sdk, model=self.name, provider=self._provider, key=key)
         with self._failures.translated():  # What is given may not be an address.
             self._clients = SharedClients(lambda: self._make_client(key), concurrent)
-        self._settings = attrs.evolve(self._settings, is_compatible=self._is_compatible())
+        address = urlsplit(str(self._clients.clients[0].base_url))
+        self._settings = attrs.evolve(
+            self._settings, is_compatible=self._is_compatible(), server=address.netloc
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -169,6 +183,9 @@ class SdkModel(CalledModel, AsyncWithOnly):
             base_url=self.base_url,
             max_retries=0,
             timeout=self._sdk.Timeout(TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
+            http_client=self._sdk.DefaultAsyncHttpxClient(
+                event_hooks={"request": [hear_of_sending]}
+            ),
         )
 
     def _is_compatible(self) -> bool:
@@ -186,6 +203,20 @@ class SdkModel(CalledModel, AsyncWithOnly):
             )
         return self._clients
 
+    # In batches --------------------------------------------------------------------------------
+
+    def _batch_api(self) -> BatchApi:
+        """Return how its provider takes requests in batches."""
+        raise NotImplementedError
+
+    def body_in_batch(self, request: ModelRequest) -> dict[str, Any]:
+        """Return a request as it is in a batch: what is sent, without what is the client's."""
+        body = self._arguments(request)
+        body.update(body.pop("extra_body", {}))
+        for name in ("extra_headers", "extra_query", "timeout"):
+            body.pop(name, None)
+        return body
+
     # Asking ------------------------------------------------------------------------------------
 
     async def _ask(self, request: ModelRequest) -> Answer:
@@ -199,7 +230,9 @@ class SdkModel(CalledModel, AsyncWithOnly):
                 )
             response = raw.http_response
             headers = {name.lower(): value for name, value in response.headers.items()}
-            whole = self._dialect.read(json.loads(response.content))
+            whole = self._dialect.read(json.loads(response.content), self._settings)
+            if self._may_write_calls(request):
+                whole = with_calls_of_text(whole, request)
             return Answer(whole, headers, response.status_code)
 
     @asynccontextmanager
@@ -214,36 +247,80 @@ class SdkModel(CalledModel, AsyncWithOnly):
             _waiting_for = f"an answer of model {self.name!r}"
             with failures.translated():
                 response = (await opening.__aenter__()).http_response
-            stream = _EventStream(response, self._dialect.reader(), failures)
+            reader = self._dialect.reader(self._settings)
+            if "json" in response.headers.get("content-type", ""):
+                reader = _WholeReader(self._dialect, self._settings)
+            written_by = request if self._may_write_calls(request) else None
+            stream = _EventStream(response, reader, failures, written_by)
             try:
                 yield stream
             finally:
                 await stream.aclose()
 
+    def _may_write_calls(self, request: ModelRequest) -> bool:
+        """Return whether the server may have left calls of tools in the text."""
+        return self._settings.is_compatible and bool(request.tools)
+
     def _arguments(self, request: ModelRequest, *, streamed: bool = False) -> dict[str, Any]:
         arguments = self._dialect.body(request, self._settings)
         if streamed:
             arguments.update(self._dialect.streaming)
-        for name, value in self._options.items():
-            both = isinstance(value, Mapping) and isinstance(arguments.get(name), Mapping)
-            arguments[name] = {**arguments[name], **value} if both else value
-        return arguments
+        return with_options(arguments, self._options, self.name)
+
+
+class _WholeReader(EventReader):
+    """Reads the answer of a server that was asked for a stream and sent one piece of JSON."""
+
+    def __init__(self, dialect: Dialect, settings: CallSettings) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._settings = settings
+        self._response: ModelResponse | None = None
+
+    def take(self, event: Any) -> str:
+        self._response = self._dialect.read(event, self._settings)
+        self.usage = self._response.usage
+        self.done = True
+        return self._response.content
+
+    def whole(self) -> ModelResponse:
+        assert self._response is not None
+        return self._response
 
 
 class _EventStream(AnswerStream):
     """An answer that arrives as events over a connection, which it owns."""
 
-    __slots__ = ("_chunks", "_decoder", "_ended", "_failures", "_pieces", "_reader", "_response")
+    __slots__ = (
+        "_chunks",
+        "_decoder",
+        "_ended",
+        "_failures",
+        "_held",
+        "_pieces",
+        "_reader",
+        "_request",
+        "_response",
+    )
 
-    def __init__(self, response: Any, reader: EventReader, failures: SdkFailures) -> None:
+    def __init__(
+        self,
+        response: Any,
+        reader: EventReader,
+        failures: SdkFailures,
+        request: ModelRequest | None,
+    ) -> None:
         super().__init__(
             headers={name.lower(): value for name, value in response.headers.items()},
             status=response.status_code,
         )
         self._response = response
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
-        self._decoder = EventDecoder()
+        self._decoder = JsonDecoder() if isinstance(reader, _WholeReader) else EventDecoder()
         self._reader = reader
+        self._request = request
+        """What was asked, if there may be calls of tools in the text."""
+        self._held = HeldText()
         self._failures = failures
         self._pieces: deque[str | ModelResponse] = deque()
         self._ended = False
@@ -276,12 +353,20 @@ class _EventStream(AnswerStream):
                 self._take(event)
         if self._reader.done:
             self._ended = True
-            self._pieces.append(self._reader.whole())
+            whole = self._reader.whole()
+            if self._request is not None:
+                whole = with_calls_of_text(whole, self._request)
+                rest = self._held.rest(whole.content)
+                if rest:
+                    self._pieces.append(rest)
+            self._pieces.append(whole)
 
     def _take(self, event: str) -> None:
-        if self._reader.done:
+        if self._reader.done or not event.strip():  # Some servers send empty ones to keep it open.
             return
         piece = self._reader.take(event if event.startswith("[DONE]") else json.loads(event))
+        if piece and self._request is not None:
+            piece = self._held.take(piece)
         if piece:
             self._pieces.append(piece)
 

@@ -13,7 +13,7 @@ from harness.policies._join import (
 )
 from harness.policies._priority import Priority
 from harness.policies._retry import Retry, RetryOn
-from harness.policies._retry_after import is_rate_limit, retry_after_seconds
+from harness.policies._retry_after import is_rate_limit, is_too_large, retry_after_seconds
 
 __all__ = [
     "Attempt",
@@ -30,5 +30,6 @@ __all__ = [
     "Retry",
     "RetryOn",
     "is_rate_limit",
+    "is_too_large",
     "retry_after_seconds",
 ]

@@ -51,8 +51,8 @@ class Judge:
     makes a fan-out a little faster."""
 
     hears_kept: bool = True
-    """Whether that goes for items, too, whose result is read from a journal because they were ok in
-    an earlier session. Of failures from there a judge never hears."""
+    """Whether `heard` is also called, where successes are heard, for items whose result is read
+    from a journal. If not, `kept_failure` is called for those of them that failed."""
 
     lists_failures: bool = True
     """Whether a `FanOutError` has an entry for each item that failed. If not, it has one only for
@@ -75,6 +75,21 @@ class Judge:
           What the fan-out has to do.
         """
         raise NotImplementedError
+
+    def kept_failure(self, result: Any) -> bool:
+        """Take into account an item that failed in an earlier session, as its journal has it.
+
+        Whatever this returns, everything still to do runs first. Not called if the journal was
+        opened with ``kept="return"``.
+
+        Args:
+          result: The `harness.Result`: its status is failed or timed out.
+
+        Returns:
+          Whether the fan-out is to end with a `FanOutError` that has it as an entry; then `end`
+          must return an error.
+        """
+        return False
 
     def total_known(self, total: int) -> Decision:
         """Take into account how many items there are in all. Called at most once.
@@ -135,7 +150,11 @@ def _check_k(instance: object, attribute: object, value: Any) -> None:
 
 @attrs.frozen
 class FailFast:
-    """The first failure cancels the rest, and comes out as a `FanOutError`."""
+    """The first failure cancels the rest, and comes out as a `FanOutError`.
+
+    A failure that a journal keeps from an earlier session cancels nothing: everything still to do
+    runs first.
+    """
 
     def begin(self, total: int | None) -> Judge:
         """Return a judge that cancels at a failure."""
@@ -204,6 +223,11 @@ class _FailureJudge(Judge):
         self._error = self._error or result.error
         self.why = f"item {repr_of(result.key)} failed, and the policy is {repr_of(self._policy)}"
         return Decision.CANCEL
+
+    def kept_failure(self, result: Any) -> bool:
+        if counts := self._counts(result.item):
+            self._error = self._error or result.error
+        return counts
 
     def end(self) -> Exception | None:
         return self._error

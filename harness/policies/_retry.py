@@ -14,13 +14,24 @@ import attrs
 
 from harness._arguments import check_count, says_near_options
 from harness._root_errors import root_errors
-from harness.errors import BudgetExceeded, EffectUnknownError, QuotaExhaustedError
+from harness.errors import (
+    BudgetExceeded,
+    EffectUnknownError,
+    ModelRequestTooLargeError,
+    QuotaExhaustedError,
+)
 from harness.policies._fields import fraction, seconds
+from harness.policies._retry_after import is_too_large, may_succeed
 
 RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
 """Which errors to retry: a class, several, or a function of the error."""
 
-_FINAL = (QuotaExhaustedError, BudgetExceeded, EffectUnknownError)
+_FINAL = (
+    QuotaExhaustedError,
+    BudgetExceeded,
+    EffectUnknownError,
+    ModelRequestTooLargeError,
+)
 """Errors that another attempt would only meet again."""
 
 
@@ -53,6 +64,10 @@ def _check_on(instance: object, attribute: object, value: Any) -> None:
         )
 
 
+def _on_in_words(on: RetryOn) -> str:
+    return repr(on) if isinstance(on, (type, tuple)) else getattr(on, "__qualname__", repr(on))
+
+
 @says_near_options
 @attrs.frozen
 class Retry:
@@ -65,8 +80,8 @@ class Retry:
 
     An error that says "too many requests" (`RateLimitedError`, or a status of 429 or 529) uses up
     no attempt; waiting for those ends at the deadline, or after ten minutes in total. One that says
-    a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`) is final, and so is a
-    group of only such errors.
+    a quota or a budget is used up (`QuotaExhaustedError`, `BudgetExceeded`), or that the request
+    alone is above the limit, is final, and so is a group of only such errors.
     """
 
     attempts: int = attrs.field(default=3, validator=_check_attempts)
@@ -91,17 +106,21 @@ class Retry:
     """Share of a delay that is drawn at random, so that attempts that failed together don't return
     together: from 0 (none) to 1 (all)."""
 
-    on: RetryOn = attrs.field(default=Exception, kw_only=True, validator=_check_on)
-    """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included."""
+    on: RetryOn = attrs.field(
+        default=may_succeed, kw_only=True, validator=_check_on, repr=_on_in_words
+    )
+    """Which errors to retry. By default every failure, timeouts (`RunTimedOut`) included, except an
+    HTTP status such as 400, 401, 403 or 404: the same request would only meet it again."""
 
     def applies_to(self, error: Exception) -> bool:
         """Return whether to retry after this error.
 
         Never after a final error, whatever `on` says: a `QuotaExhaustedError` stays until the quota
-        is back, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides.
+        is back, a `BudgetExceeded` and an `EffectUnknownError` until somebody decides; and a
+        request above the limit stays so.
         """
         roots = root_errors(error)
-        if roots and all(isinstance(root, _FINAL) for root in roots):
+        if roots and all(isinstance(root, _FINAL) or is_too_large(root) for root in roots):
             return False
         if isinstance(self.on, (type, tuple)):
             return isinstance(error, self.on)

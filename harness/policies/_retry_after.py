@@ -1,4 +1,4 @@
-"""Read from an error whether it says "too many requests", and how long it asks to wait.
+"""Read from an error whether another attempt may succeed, and how long it asks to wait first.
 
 Errors of HTTP clients differ in shape but agree in substance: a status and response headers, on
 the error or on its ``response``. Nothing here raises, whatever an error carries.
@@ -11,22 +11,56 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness._http_dates import http_date
+from harness._root_errors import root_errors
+from harness._too_large import is_above_limit
+from harness._words import error_in_words, repr_of
 from harness.errors import RateLimitedError
 
 RATE_LIMIT_STATUSES = frozenset({429, 529})
 """Too many requests (RFC 6585), and "overloaded" as Anthropic's API sends it."""
 
 
+HOPELESS_STATUSES = frozenset(
+    {400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422, 451}
+)
+"""A request that is wrong, not allowed, or for something that isn't there: so it is next time."""
+
+# Groq says it with the second.
+_TOO_LARGE_STATUSES = frozenset({429, 413})
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Return whether the error is a refusal of a request that alone is above the limit."""
+    if _status(error) not in _TOO_LARGE_STATUSES:
+        return False
+    said = (error_in_words(error, at_most=2_000), repr_of(_read(error, "body")))
+    return any(is_above_limit(text) for text in said)
+
+
 def is_rate_limit(error: Exception) -> bool:
     """Return whether the error says that requests came too fast."""
-    if isinstance(error, RateLimitedError):
-        return True
+    return isinstance(error, RateLimitedError) or _status(error) in RATE_LIMIT_STATUSES
+
+
+def may_succeed(error: Exception) -> bool:
+    """Return whether the same request may succeed next time, for all that the error says.
+
+    A group of errors says no if each of them does.
+    """
+    roots = root_errors(error)
+    return not roots or any(
+        isinstance(root, RateLimitedError) or _status(root) not in HOPELESS_STATUSES
+        for root in roots
+    )
+
+
+def _status(error: BaseException) -> int | None:
     for holder in (error, _read(error, "response")):
         for name in ("status_code", "status"):
             status = _read(holder, name)
             if isinstance(status, int):
-                return status in RATE_LIMIT_STATUSES
-    return False
+                return status
+    return None
 
 
 def retry_after_seconds(error: Exception, *, now: float) -> float | None:

@@ -125,7 +125,7 @@ def open_run(
             'write `async with harness.open_run("name"):`'
         )
     if not name:
-        raise ValueError("open_run() takes a name that people can read, not ''")
+        raise ValueError("open_run() takes a readable name, not ''")
     if timeout is not None:
         check_seconds("open_run(timeout=...)", timeout, advice="None is for no limit")
     if tags is not None and not isinstance(tags, Mapping):
@@ -184,7 +184,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
             look_for_yield(frame, f"open_run({self._name!r})", self)
         if self._run is not None:
             raise RuntimeError(
-                f"the block of {self._run!r} was entered before; call open_run() for each block"
+                f"the block of {self._run!r} was already entered; call open_run() for each block"
             )
         run = self._run = self._make_run()
         parent = run._parent

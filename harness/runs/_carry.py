@@ -19,6 +19,7 @@ from harness.runs._endings import (
     cancelled_below,
     cancelled_error,
     is_only_cancelled,
+    own_error,
     status_of,
     timed_out_error,
     unwrap_single,
@@ -165,7 +166,7 @@ def _ending_by_error(
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | _Nothing):
         run._end("failed", now)
         raise not_awaitable_error(function, awaitable)
-    failure = unwrap_single(without_first_frame(failure))
+    failure = own_error(unwrap_single(without_first_frame(failure)), run)
     if (cancelled := cancelled_below(failure, run)) is not None:
         # A run that the function stood for was cancelled, such as its own call of an agent's.
         if run._cancel_reason is None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import trio
 
+from harness._error_copies import own_copy
 from harness.errors import RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
@@ -106,6 +107,46 @@ def try_note(error: BaseException, note: str) -> None:
     with contextlib.suppress(Exception):
         if len(getattr(error, "__notes__", ())) < FOREIGN_NOTES_AT_MOST:
             error.add_note(note)
+
+
+def own_error(error: Exception, run: Run) -> Exception:
+    """Return the error an item ends with: a copy, if the object has ended another item before.
+
+    One object that many items raise would gather the notes, the tracebacks, and so the locals, of
+    all. It stays itself when the same item is tried again, and when it comes out of a run below,
+    as it does when a result's value is read.
+    """
+    own = error
+    with contextlib.suppress(Exception):  # Somebody's exceptions may refuse all of this.
+        above = run._parent
+        item = f"{run.id if above is None else above.id}/{run.name}"
+        before = vars(error).get("_harness_ended")
+        if before and before[0] != item and not before[1].startswith(f"{run.path}/"):
+            own = _taken_apart(error, run, ended_with=before[2])
+        vars(own)["_harness_ended"] = item, run.path, id(own.__traceback__)
+    return own
+
+
+def _taken_apart(error: Exception, run: Run, *, ended_with: int) -> Exception:
+    """Return a copy with what this run added to an error, which goes back to what it was before."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    here = f"{_NOTE}{run.path}"
+    mine = [note for note in notes if note == here or note.startswith(f"{here}/")]
+    theirs = [note for note in notes if note not in mine]
+    own = own_copy(error)
+    head, last = error.__traceback__, None
+    at = head
+    while at is not None and id(at) != ended_with:
+        last, at = at, at.tb_next
+    if at is not None and last is not None:
+        last.tb_next = None
+        error.__traceback__ = at
+    if own is not error:
+        own.__traceback__ = head
+        if notes:
+            own.__notes__ = [note for note in theirs if not note.startswith(_NOTE)] + mine
+            error.__notes__ = theirs
+    return own
 
 
 def add_note(error: BaseException, run: Run) -> None:

@@ -168,7 +168,7 @@ class Subscription:
         """
         if self._entered:  # Attached twice, it would get every event twice.
             raise RuntimeError(
-                f"the block of this subscription to run {self._run.path!r} was entered before; "
+                f"the block of this subscription to run {self._run.path!r} was already entered; "
                 "call run.subscribe() for each block"
             )
         self._run._attach(self)

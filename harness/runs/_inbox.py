@@ -8,6 +8,7 @@ is either among the undelivered ones or refused.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from trio.lowlevel import enable_ki_protection
@@ -62,6 +63,12 @@ class Inbox:
         with self._lock:
             messages, self._messages = self._messages, []
         return messages
+
+    @enable_ki_protection
+    def put_back(self, messages: Sequence[Any]) -> None:
+        """Put messages that were taken out back to the front; there is always room for them."""
+        with self._lock:
+            self._messages[:0] = messages
 
     @enable_ki_protection
     def close(self) -> tuple[Any, ...]:

@@ -61,7 +61,7 @@ def name_of_effect(name: str | None) -> str:
     if not isinstance(name, str):
         raise TypeError(f"run.effect_key() takes a name as a string, not {name!r}")
     if not name:
-        raise ValueError("run.effect_key() takes a name that tells the effect from others, not ''")
+        raise ValueError("run.effect_key() takes a name that tells this effect from others, not ''")
     return f"name {name}"
 
 

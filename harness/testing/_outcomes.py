@@ -111,8 +111,8 @@ class Comparison:
             return bool(answer)
         except Exception as error:
             raise IncomparableError(
-                f"comparing two outputs of type {type(one).__name__} gave no yes or no but "
-                f"{repr_of(answer)}; {_ADVICE}"
+                f"comparing two outputs of type {type(one).__name__} gave neither true nor false "
+                f"but {repr_of(answer)}; {_ADVICE}"
             ) from error
 
 

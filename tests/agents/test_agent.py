@@ -22,6 +22,7 @@ from harness.errors import (
     RunCancelled,
     RunEndedError,
 )
+from harness.flow import Pipeline
 from harness.models import (
     FunctionModel,
     Message,
@@ -337,6 +338,37 @@ async def test_an_item_whose_agent_was_cancelled_is_cancelled_and_not_failed(
     assert error.partial.turns == 1
 
 
+@pytest.mark.parametrize("form", ["fan_out", "pipeline"])
+async def test_an_item_is_not_done_with_the_partial_reply_of_a_stopped_agent(
+    autojump_clock: MockClock, form: str
+) -> None:
+    """It was handed on as an answer, and a journal never asked for it again."""
+    agent = Agent("a", model=ScriptedModel([calls(("look", {})), "hi"]), tools=[look])
+    async with harness.open_run("outer") as outer, trio.open_nursery() as nursery:
+        nursery.start_soon(stop_later, outer)
+        if form == "fan_out":
+            results = await harness.fan_out(agent, ["q"], policy=harness.BestEffort())
+        else:
+            results = await Pipeline(agent).run(["q"], policy=harness.BestEffort())
+    assert [result.status for result in results] == ["cancelled"]
+    error = results[0].error
+    assert isinstance(error, RunCancelled)
+    assert error.reason == "the run was asked to stop: enough"
+    assert (error.partial.turns, error.partial.complete) == (1, False)
+
+
+@tool
+async def look() -> str:
+    """Look for a while."""
+    await trio.sleep(2)
+    return "seen"
+
+
+async def stop_later(run: harness.Run) -> None:
+    await trio.sleep(1)
+    run.stop("enough")
+
+
 async def test_a_run_always_has_a_checkpoint(autojump_clock: MockClock) -> None:
     agent = Agent("a", model=ScriptedModel(["hi"]))
     with trio.testing.assert_checkpoints():
@@ -533,7 +565,7 @@ async def test_a_response_with_something_else_in_it_is_a_typed_error(
 
 
 async def test_an_answer_that_was_cut_short_is_not_complete(autojump_clock: MockClock) -> None:
-    agent = Agent("a", model=ScriptedModel([ModelResponse("the first", truncated=True)]))
+    agent = Agent("a", model=ScriptedModel([ModelResponse("the first", finish="length")]))
     reply = await agent.run("hi")
     assert reply.output == "the first"
     assert not reply.complete

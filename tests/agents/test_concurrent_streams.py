@@ -157,6 +157,7 @@ async def test_queue_isolation(autojump_clock: MockClock) -> None:
         assert generalised((event.payload for event in of_one), number) == expected
 
 
+@pytest.mark.slow
 async def test_cancellation_isolation(autojump_clock: MockClock) -> None:
     """Cancel run 2 of 100: the other 99 have all their events and replies."""
     agent = make_agent()

@@ -173,9 +173,17 @@ async def test_it_is_saved_and_loaded_as_json(autojump_clock: MockClock) -> None
     assert len(conversation) == len(loaded) - 2
 
 
+def joined(text: str) -> str:
+    """Return the text with the halves of surrogate pairs that follow each other as one sign."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+texts = st.text(st.characters()).map(joined)
+"""Any text, with single halves of surrogate pairs, as in file names that aren't UTF-8."""
+
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=5,
 )
 
@@ -184,12 +192,20 @@ json_values = st.recursive(
 def histories(draw: st.DrawFn) -> list[Message]:
     messages: list[Message] = []
     for turn in range(draw(st.integers(0, 4))):
-        messages.append(Message("user", draw(st.text())))
-        arguments = draw(st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=3))
+        messages.append(Message("user", draw(texts)))
+        arguments = draw(st.lists(st.dictionaries(texts, json_values, max_size=3), max_size=3))
         wanted = [ToolCall(f"{turn}-{n}", f"t{n}", given) for n, given in enumerate(arguments)]
-        messages.append(Message("assistant", draw(st.text()), wanted))
-        messages += [Message("tool", draw(st.text()), tool_call_id=call.id) for call in wanted]
+        messages.append(Message("assistant", draw(texts), wanted))
+        messages += [Message("tool", draw(texts), tool_call_id=call.id) for call in wanted]
     return messages
+
+
+def test_a_half_of_a_surrogate_pair_is_saved_and_loaded() -> None:
+    conversation = Conversation([Message("user", "a \udcb2")])
+    text = conversation.to_json()
+    assert text.isascii()
+    assert Conversation.from_json(text).messages == conversation.messages
+    assert Conversation.from_json(text.encode()).messages == conversation.messages
 
 
 @given(histories())
@@ -233,7 +249,7 @@ def test_what_is_no_saved_conversation_is_refused(text: str) -> None:
 def test_a_file_in_place_of_its_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "saved.json").write_text(Conversation().to_json())
     with (tmp_path / "saved.json").open() as file:
-        with pytest.raises(TypeError, match=r"give what its read\(\) returns"):
+        with pytest.raises(TypeError, match=r"pass what its read\(\) returns"):
             Conversation.from_json(file)  # type: ignore[arg-type]
         assert Conversation.from_json(file.read()).messages == ()
 

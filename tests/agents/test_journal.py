@@ -13,6 +13,8 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, Reply, tool
+from harness.errors import JournalMismatchError
+from harness.flow import Pipeline, Router
 from harness.journal import open_journal
 from harness.models import Message, ModelRequest, ModelResponse
 from tests.agents.fakes import Fake, Script, calls, last_user
@@ -134,3 +136,73 @@ async def test_a_fan_out_of_an_agent_has_the_agents_name(autojump_clock: MockClo
 
     await harness.fan_out(Agent("triage", model=Fake(answer)), ["x"])
     assert paths == ["triage/0/triage"]
+
+
+# What an agent is made of --------------------------------------------------------------------
+
+
+@tool
+async def find(text: str) -> str:
+    """Find."""
+    await trio.lowlevel.checkpoint()
+    return text
+
+
+def look_anew(number: int, deep: bool = False) -> str:
+    """Look."""
+    return f"{number}{deep}"
+
+
+class Named(Script):
+    def __init__(self, name: str) -> None:
+        super().__init__(*["done"] * 9)
+        self.name = name
+
+
+def an_agent(**changes: Any) -> Any:
+    inner_model = changes.pop("inner_model", None) or Named("m")
+    inner = Agent("inner", model=inner_model, instructions=changes.pop("inner", "help"))
+    made: dict[str, Any] = {"model": Named("m"), "instructions": "be kind", "tools": [look]}
+    made |= changes
+    made["tools"] = [*made["tools"], inner.as_tool()]
+    return Agent("a", **made)
+
+
+@pytest.mark.parametrize("through", ["itself", "its method", "a pipeline", "a router"])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"instructions": "be short"}, "instructions was 'be kind' and is 'be short'"),
+        ({"model": Named("n")}, "model was 'm' and is 'n'"),
+        ({"tools": [find]}, "tool find was not given and is"),
+        ({"tools": []}, "tool look was"),
+        ({"tools": [tool(look_anew, name="look")]}, "tool look was"),
+        ({"output_type": Label}, "output_type was not given and is"),
+        ({"inner": "don't help"}, "tool inner was"),
+        ({"inner_model": Named("n")}, "tool inner was"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+async def test_an_agent_of_other_making_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str, through: str
+) -> None:
+    """It was answered from the journal, under the instructions of the day before."""
+
+    def function(agent: Any) -> Any:
+        return {
+            "itself": agent,
+            "its method": agent.run,
+            "a pipeline": Pipeline(agent),
+            "a router": Router(lambda item: "a", tracks={"a": agent}),
+        }[through]
+
+    async def session(agent: Any, **options: Any) -> Any:
+        async with open_journal(tmp_path / "journal", **options) as journal:
+            return await harness.fan_out(function(agent), ["x"], journal=journal, key=str, name="n")
+
+    first = await session(an_agent())
+    assert (await session(an_agent())).values() == first.values(), "it was made in the same way"
+    with pytest.raises(JournalMismatchError, match=words):
+        await session(an_agent(**dict(changes)))
+    if "output_type" not in changes:
+        assert (await session(an_agent(**dict(changes)), force=True)).values() == first.values()

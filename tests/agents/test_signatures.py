@@ -110,7 +110,7 @@ def test_the_schema_is_that_of_the_signature() -> None:
         "description": "How many: at most.",
         "default": 10,
     }
-    assert properties["choice"] == {"enum": ["a", "b"]}
+    assert properties["choice"] == {"enum": ["a", "b"], "type": "string"}
     assert properties["where"]["default"] == {"x": 1, "y": 2}
     assert properties["anything"] == {}
     for name in ("Point", "Card", "Box", "Colour"):

@@ -171,6 +171,7 @@ async def test_what_tools_emit_is_dropped_and_counted_or_waited_for(
 STEPS = ["text"] * 3 + ["turn", "emit_nowait", "emit"] + ["read"] * 2
 
 
+@pytest.mark.slow
 @settings(max_examples=scaled(150, full=5_000))
 @given(
     st.integers(1, 4),

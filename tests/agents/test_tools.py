@@ -180,6 +180,7 @@ async def test_sequential_counts_for_one_tool_in_one_run(autojump_clock: MockClo
     assert trio.current_time() == 2
 
 
+@pytest.mark.slow
 async def test_a_counter_of_a_tool_belongs_to_the_run(autojump_clock: MockClock) -> None:
     """A tool that fails once per run: 50 runs at once, and none fails because of another."""
     tries: harness.RunLocal[list[int]] = harness.RunLocal(list, name="tries")

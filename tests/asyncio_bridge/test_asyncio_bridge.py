@@ -695,7 +695,7 @@ async def test_loop_outside_of_its_block_is_refused() -> None:
         pass
     with pytest.raises(RuntimeError, match="its block has been left"):
         await loop.run(double, 1)
-    with pytest.raises(RuntimeError, match="opened before"):
+    with pytest.raises(RuntimeError, match="already opened"):
         async with loop:
             pass  # pragma: no cover
 

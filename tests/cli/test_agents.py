@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.cli._models import made_up, simulated
-from harness.testing.provider import Answer
+from harness.models import Message, ModelRequest
+from harness.models._simulated import made_up, simulated
 
 AGENT = """
 from typing import Literal
@@ -189,7 +189,7 @@ def test_agents_that_tasks_are_handed_to_have_an_open_model_too(options: list[st
 def test_agent_out_of_turns_says_so_in_words() -> None:
     assert batch("endless", "--prompt", "text") == 1
     error = json.loads(Path("out.jsonl").read_text().splitlines()[0])["error"]
-    assert error.startswith("MaxTurnsError: agent 'endless' took all its turns")
+    assert error.startswith("MaxTurnsError: agent 'endless' used all its turns")
 
 
 def test_name_that_is_not_there_is_answered_with_the_agents(
@@ -214,6 +214,13 @@ def test_name_that_is_not_there_is_answered_with_the_agents(
             ["--prompt", "text", "--model", "openai:m", "--budget-usd", "1"],
             "use --budget-tokens",
         ),
+        (
+            "agent",
+            ["--prompt", "text", "--model", "openai:m", "--budget-usd", "1", "--prices", "p.toml"],
+            "'openai:m' isn't in p.toml, dated 2026-01-31",
+        ),
+        ("agent", ["--prompt", "text", "--model", "sim", "--prices", "no.toml"], "no.toml"),
+        ("agent", ["--prompt", "text", "--prices", "p.toml"], "add --model"),
         ("agent", ["--prompt", "text", "--tokens", "5", "--tpm", "9"], "counts its own tokens"),
         ("agent", ["--prompt", "text", "--model", "openai:gpt-4o"], "OPENAI_API_KEY"),
         ("agent", ["--prompt", "text", "--model", "anthropic:claude"], "ANTHROPIC_API_KEY"),
@@ -228,6 +235,7 @@ def test_name_that_is_not_there_is_answered_with_the_agents(
 def test_what_cant_be_run_is_refused_before_anything_runs(
     target: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("p.toml").write_text("dated = 2026-01-31\n")
     assert batch(target, *arguments) == 2
     assert words in " ".join(capsys.readouterr().err.split())
     assert not Path("out.jsonl").exists()
@@ -303,8 +311,6 @@ def test_arguments_are_made_up_from_the_schema(schema: dict[str, Any], value: An
 
 
 def test_simulated_model_answers_without_tools() -> None:
-    class Request:
-        body = {"messages": [{"role": "user", "content": "hello"}]}  # noqa: RUF012
-
-    assert simulated(Request()) == "simulated answer to: hello"  # type: ignore[arg-type]
-    assert not isinstance(simulated(Request()), Answer)  # type: ignore[arg-type]
+    answer = simulated(ModelRequest([Message("user", "hello")]))
+    assert answer.content == "simulated answer to: hello"
+    assert not answer.tool_calls

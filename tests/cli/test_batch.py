@@ -265,6 +265,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "errors": {"ValueError": 1},
         "limits": None,
         "from_journal": 0,
+        "failed_in_earlier_sessions": 0,
         "totals": None,
         "interrupted": False,
         "input_error": None,
@@ -431,7 +432,7 @@ def test_dry_run_finds_what_a_run_would_find(capsys: pytest.CaptureFixture[str])
     assert batch("echo", "--dry-run", "--key", "ID") == 2
     Path("out.jsonl").touch()
     assert batch("echo", "--dry-run") == 2
-    assert "already there" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_function_that_exits_ends_the_batch_and_is_named(

@@ -136,6 +136,7 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "loaded"),
     [

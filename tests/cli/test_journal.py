@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,7 +96,7 @@ def test_a_batch_is_not_run_twice_by_mistake(capsys: pytest.CaptureFixture[str])
     assert batch() == 1
     before = Path("out.jsonl").read_bytes()
     assert batch("--overwrite") == 2
-    assert "the journal 'run.db' has 3 items of this batch already (2 ok, 1 failed)" in (
+    assert "the journal 'run.db' already has 3 items of this batch (2 ok, 1 failed)" in (
         said := capsys.readouterr().err
     )
     assert "add --resume to go on with it" in said
@@ -514,7 +517,20 @@ def test_show_lists_all_failures_on_request(
     journal("show", "run.db")
     assert capsys.readouterr().out.count("ValueError") == 20
     journal("show", "run.db", "--failures")
-    assert capsys.readouterr().out.count("ValueError") == 29
+    said = capsys.readouterr().out
+    assert len(re.findall(r"(?m)^  \d+: ValueError: two \(failed", said)) == 29
+    assert len(re.findall(r"in echo\n.*\n( .*\n)?    ValueError: two\n", said)) == 29
+    assert "harness" not in said, "none of its own frames"
+
+
+def test_a_later_session_still_has_the_tracebacks(folder: Path) -> None:
+    """They were gone with the process, so nobody could tell why the night's items had failed."""
+    batch("--quiet")
+    batch("--quiet", "--resume", "--traceback")
+    (text,) = [line["traceback"] for line in lines() if line["status"] == "failed"]
+    assert text.startswith("Traceback")
+    assert "in echo" in text
+    assert "ValueError: two" in text
 
 
 def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
@@ -533,7 +549,7 @@ def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
     assert rows[1].startswith('1,ok,"{""of"": ""1""}",,1,')
     assert rows[2].startswith("2,failed,,ValueError: two,1,")
     assert journal("export", "run.db", "--output", "all.csv") == 2
-    assert "is already there" in capfd.readouterr().err
+    assert "already exists" in capfd.readouterr().err
 
 
 def test_export_writes_what_other_programs_can_read(capfd: pytest.CaptureFixture[str]) -> None:
@@ -598,7 +614,7 @@ def test_backup_copies_and_never_overwrites(capsys: pytest.CaptureFixture[str]) 
     assert journal("backup", "run.db", "copy.db") == 0
     assert capsys.readouterr().out.startswith("copy.db has all of run.db (")
     assert journal("backup", "run.db", "copy.db") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     with read_journal("copy.db") as reader:
         assert reader.counts("batch") == {"ok": 2, "failed": 1}
 
@@ -642,7 +658,7 @@ def test_a_second_session_that_is_refused_changes_nothing_of_the_first(folder: P
     environment = {**os.environ, "FIRST": "yes"}
     subprocess.run([*words, "1", "--resume"], check=True, capture_output=True, env=environment)
     said = (folder / "second.txt").read_text()
-    assert said.count("2 Error: the journal 'run.db' is written to by process ") == 2, said
+    assert said.count("2 Error: the journal 'run.db' is being written to by process ") == 2, said
     assert [line["key"] for line in lines()] == ["1", "2", "3"]
     assert not (folder / "out.jsonl.part").exists()
 
@@ -716,3 +732,149 @@ def test_an_output_that_somebody_took_away_is_not_said_to_be_there(folder: Path)
     assert ours.finish(complete=True) is False
     assert theirs.finish(complete=True) is True
     assert (folder / "out.jsonl").exists()
+
+
+# Kept failures, changed source, and values that aren't plain ------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fail-fast", "best-effort"])
+def test_a_kept_failure_is_no_success_the_next_night(
+    policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is replaced: everything has run, and nothing was cut short."""
+    assert batch("--policy", policy) == 1
+    Path("in.csv").write_text(f"{CSV}4,four\n")
+    for _ in range(2):
+        capsys.readouterr()
+        assert batch("--policy", policy, "--resume", "--summary", "sum.json") == 1
+        said = capsys.readouterr().err
+        assert "3 ok, 1 failed" in said
+        assert "of the failures 1 is from an earlier session; --retry-failed tries again" in said
+        assert "results: out.jsonl" in said
+        assert json.loads(Path("sum.json").read_text())["failed_in_earlier_sessions"] == 1
+        assert sorted(line["status"] for line in lines()) == ["failed", "ok", "ok", "ok"]
+
+
+def test_a_kept_failure_does_not_keep_an_output_from_being_replaced(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A record that is gone from the input can't come any more: the whole input was read."""
+    assert batch("--policy", "fail-fast", "--limit", "1") == 1
+    assert batch("--policy", "fail-fast", "--resume") == 1
+    Path("in.csv").write_text("id,text\n2,two\n3,three\n")
+    capsys.readouterr()
+    assert batch("--policy", "fail-fast", "--resume") == 1
+    assert "results: out.jsonl" in capsys.readouterr().err
+    assert [line["key"] for line in lines()] == ["2", "3"]
+
+
+def test_changed_source_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch() == 1
+    Path("agent.py").write_text(AGENT.replace('{"of": record["id"]}', '{"is": record["id"]}'))
+    os.utime("agent.py", (1, 1))  # Else Python may take the new file for the old one.
+    capsys.readouterr()
+    assert batch("--resume") == 1
+    said = capsys.readouterr().err
+    assert said.count("warning: the batch 'batch' of the journal 'run.db'") == 1
+    assert "the source has changed in echo()" in said
+    assert batch("--resume") == 1
+    assert "warning" not in capsys.readouterr().err, "it was told"
+
+
+def test_changed_source_is_refused_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert batch() == 1
+    assert batch("--resume", "--code-version", "source") == 1
+    Path("agent.py").write_text(AGENT.replace('{"of": record["id"]}', '{"is": record["id"]}'))
+    os.utime("agent.py", (1, 1))
+    capsys.readouterr()
+    before = Path("out.jsonl").read_bytes()
+    assert batch("--resume", "--code-version", "source") == 2
+    assert "the source has changed in echo()" in (said := capsys.readouterr().err)
+    assert "--force to go on and keep them" in said
+    assert Path("out.jsonl").read_bytes() == before
+    assert batch("--resume", "--code-version", "source", "--force") == 1
+    assert batch("--resume", "--quiet") == 1
+
+
+VALUES = """
+import dataclasses, datetime, decimal, enum, socket
+
+class Colour(enum.Enum):
+    RED = "red"
+
+@dataclasses.dataclass
+class Answer:
+    on: datetime.date
+    cost: decimal.Decimal
+    colour: Colour
+
+async def rich(record) -> Answer:
+    return Answer(datetime.date(2030, 1, 2), decimal.Decimal("1.10"), Colour.RED)
+
+calls = []
+
+async def connects(record) -> socket.socket:
+    calls.append(record)
+
+async def wild(record):
+    calls.append(record)
+    return socket
+"""
+
+
+def test_rich_values_are_written_as_json_in_each_session() -> None:
+    Path("agent.py").write_text(VALUES)
+    for more in ([], ["--resume"]):
+        assert batch(*more, target="rich") == 0
+        assert [line["value"] for line in lines()] == [
+            {"on": "2030-01-02", "cost": "1.10", "colour": "red"}
+        ] * 3
+
+
+def test_what_cannot_be_written_is_refused_before_it_is_paid_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("agent.py").write_text(VALUES)
+    assert batch(target="connects") == 2
+    assert "agent.py:connects is annotated to return socket" in capsys.readouterr().err
+    assert calls() == []
+    assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_batch_ends_if_none_of_its_first_20_values_can_be_written(
+    journal: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("agent.py").write_text(VALUES)
+    Path("in.txt").write_text("x\n" * 500)
+    if journal:
+        assert batch("--limit", "2", target="wild", source="in.txt") == 1
+    else:
+        sys.modules.pop("agent", None)
+        words = ["batch", "agent.py:wild", "--input", "in.txt", "--output", "out.jsonl"]
+        assert main([*words, "--limit", "2"]) == 1
+    assert "none of the first 20 values can be written" in capsys.readouterr().err
+    assert 20 <= len(calls()) <= 22
+
+
+def test_values_of_a_program_are_exported_without_the_names_of_its_classes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @dataclasses.dataclass
+    class Answer:
+        on: datetime.date
+        raw: bytes
+        words: tuple[str, ...]
+
+    async def answer(item: int) -> Answer | set[int]:
+        return {item} if item == 2 else Answer(datetime.date(2030, 1, item), b"x", ("a",))
+
+    async def program() -> None:
+        async with open_journal("own.db") as journal:
+            await harness.fan_out(answer, [1, 2], journal=journal, key=int, name="own")
+
+    trio.run(program)
+    assert main(["journal", "export", "own.db"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["value"] == {"on": "2030-01-01", "raw": "eA==", "words": ["a"]}
+    assert second["value"] == {"$": "set", "v": [2]}, "JSON has no sets"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import enum
 import json
+import uuid
 from collections import OrderedDict
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import attrs
+import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +28,30 @@ class Label(NamedTuple):
 
 class Size(enum.IntEnum):
     SMALL = 1
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Ticket:
+    id: int
+    raw: bytes
+    more: dict[Any, Any]
+
+
+@attrs.frozen
+class Order:
+    tickets: list[Ticket]
+
+
+class Row(msgspec.Struct):
+    total: Decimal
+
+
+class Model(pydantic.BaseModel):
+    at: datetime.date
 
 
 @pytest.mark.slow
@@ -55,6 +85,17 @@ def test_text_is_written_as_it_reads() -> None:
         (OrderedDict(a=1), '{"a": 1}'),
         (Size.SMALL, "1"),
         (None, "null"),
+        (Decimal("1.50"), '"1.50"'),
+        (b"\xff", '"/w=="'),
+        (datetime.date(2030, 1, 2), '"2030-01-02"'),
+        (datetime.datetime(2030, 1, 2, 3, tzinfo=datetime.UTC), '"2030-01-02T03:00:00+00:00"'),
+        (datetime.timedelta(minutes=1), "60.0"),
+        (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        ([Colour.RED, {"of": (Colour.RED,)}], '["red", {"of": ["red"]}]'),
+        (Ticket(1, b"x", {}), '{"id": 1, "raw": "eA==", "more": {}}'),
+        (Order([Ticket(1, b"", {})]), '{"tickets": [{"id": 1, "raw": "", "more": {}}]}'),
+        (Row(Decimal(1)), '{"total": "1"}'),
+        (Model(at=datetime.date(2030, 1, 2)), '{"at": "2030-01-02"}'),
     ],
 )
 def test_kinds_of_the_same_shape_are_written_as_their_json(value: Any, text: str) -> None:
@@ -79,9 +120,10 @@ def deep() -> list[Any]:
     [
         ({1, 2}, "the value is of type set, which JSON can't hold; return a list"),
         ({"a": [0, {"b": {1}}]}, "the value['a'][1]['b'] is of type set"),
-        (b"x", "of type bytes"),
         (object(), "of type object"),
-        (Decimal("1.5"), "of type Decimal"),
+        ([Ticket(1, b"x", {"when": object()})], "the value[0].more['when'] is of type object"),
+        (Ticket(1, b"x", {1: "a"}), "the value.more is a dict with the key 1"),
+        (Ticket(1, b"x", {"in": {2: "a"}}), "the value.more['in'] is a dict with the key 2"),
         (float("nan"), "the value is nan"),
         ({"score": float("-inf")}, "the value['score'] is -inf, which JSON can't hold"),
         ({1: "a"}, "the value is a dict with the key 1, but in JSON all keys are strings"),

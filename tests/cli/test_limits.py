@@ -228,6 +228,15 @@ async def test_a_summary_tells_use_and_waits(autojump_clock: MockClock) -> None:
     }
 
 
+async def test_a_summary_tells_which_limit_binds(autojump_clock: MockClock) -> None:
+    """It was raised again and again, and nothing became faster."""
+    limiter = Limiter("batch", requests_per_minute=500, tokens_per_minute=100_000)
+    ran = await run(trio.sleep, [7.9] * 100, limiter=limiter, tokens=1_200, limit=100)
+    words = "tokens bind: 83 a minute, 11 in flight are enough; --limit 100 changes nothing"
+    assert ran.report.feasible == words
+    assert f"\n  {words}\n" in summary_text(ran.report, output="out.jsonl")
+
+
 def test_a_batch_without_waits_says_that() -> None:
     assert end_text(Limiter("batch", concurrent=1).statistics()) == "limits: no call waited"
 
@@ -247,9 +256,15 @@ def test_the_dry_run_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> Non
     arguments = ["--rpm", "500", "--tpm", "100000", "--tokens", "1200", "--concurrent", "8"]
     assert batch(*arguments, "--dry-run") == 0
     words = "500 calls a minute, 100,000 tokens a minute, 1,200 for each, 8 calls at once"
-    assert words in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert words in said
+    assert "\n  limits  tokens bind: 83 a minute\n" in said
     assert batch("--tpm", "1000", "--tokens", "size", "--dry-run") == 0
-    assert "1,000 tokens a minute, for each what 'size' says" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1,000 tokens a minute, for each what 'size' says" in said
+    assert "\n  limits  tokens bind: 19 a minute\n" in said
+    assert batch("--concurrent", "3", "--dry-run") == 0
+    assert "bind" not in capsys.readouterr().out
 
 
 LONG_WAIT = "warning: a record takes 100 tokens and --tpm allows 50: each waits for an empty minute"

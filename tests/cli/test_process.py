@@ -117,6 +117,49 @@ def test_interruption_keeps_what_ended_and_what_is_in_flight(number: signal.Sign
 
 
 @pytest.mark.slow
+def test_half_of_a_surrogate_pair_in_a_key_or_a_record_is_shown_as_an_escape() -> None:
+    """Both commands died of it, on a terminal as in a pipe."""
+    Path("in.jsonl").write_text('{"id": "k\\udcb2"}\n')
+    Path("agent.py").write_text("async def fails(record):\n    raise ValueError(record['id'])\n")
+    batch = ["batch", "agent.py:fails", "--input", "in.jsonl", "--key", "id", "--quiet"]
+    batch += ["--output", "out.jsonl", "--journal", "run.db"]
+    for words, status in (
+        ([*batch, "--dry-run"], 0),
+        (batch, 1),
+        (["journal", "show", "run.db", "--failures"], 1),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "harness", *words],
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        )
+        assert ended.returncode == status, ended.stderr.decode()
+        assert words == batch or b"k\\udcb2" in ended.stdout
+
+
+@pytest.mark.parametrize("loading", ["harness", "trio", "harness.fanout._engine", "click"])
+def test_interruption_while_the_command_is_loading_ends_quietly(loading: str) -> None:
+    """It showed a traceback out of whatever was being imported."""
+    program = f"""
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == {loading!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from harness_command import main
+sys.exit(main(["--version"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
 def test_interruption_of_the_import_of_the_users_module_ends_quietly() -> None:
     """A model that is loaded there may take a minute, and its frames tell nobody anything."""
     Path("agent.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")

@@ -112,7 +112,7 @@ def test_coroutine_in_place_of_a_function_names_the_line_to_change(tmp_path: Pat
         "async def classify(record): ...\n\nready = classify('x')\n"
     )
     said = refusal("called:ready")
-    assert f"in line 3 of {tmp_path / 'called.py'}, take the call's brackets away" in said
+    assert f"in line 3 of {tmp_path / 'called.py'}, remove the parentheses" in said
 
 
 @pytest.mark.parametrize("target", ["tickets", "tickets:", ":classify", ""])

@@ -118,7 +118,7 @@ async def async_embed(given: Any) -> Any:
         (lambda given: at(0), ValueError, "with 2 values and returned 1 vectors"),
         (lambda given: at(0, 1, 2), ValueError, "with 2 values and returned 3 vectors"),
         (lambda given: [[1.0], [1.0, 2.0]], ValueError, "different lengths, 1 and 2"),
-        (lambda given: [[], []], TypeError, "vector of numbers for each value, and returned a lis"),
+        (lambda given: [[], []], TypeError, "vector of numbers for each value, but returned a lis"),
         (lambda given: [["a"], ["b"]], TypeError, "vector of numbers for each value"),
         (lambda given: [[[1.0]], [[2.0]]], TypeError, "vector of numbers for each value"),
         (lambda given: [[math.nan], [1.0]], ValueError, "nan or infinity"),

@@ -347,3 +347,14 @@ async def test_a_racer_that_takes_an_argument_is_refused(
     with nothing_left_behind(), pytest.raises(TypeError, match="no argument"):
         await harness.race(partial(flight, 1), fn)
     assert flight.started == []
+
+
+async def test_a_function_of_several_arguments_is_told_how_to_get_them() -> None:
+    async def power(base: int, exponent: int) -> float:
+        return float(base**exponent)
+
+    fn: Any = power
+    with pytest.raises(TypeError, match=r"that are tuples: lambda item: power\(\*item\)"):
+        await harness.fan_out(fn, [(2, 3)])
+    results = await harness.fan_out(lambda item: power(*item), [(2, 3)])
+    assert results.values() == [8]

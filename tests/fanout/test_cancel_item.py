@@ -125,7 +125,7 @@ async def test_before_the_block_or_with_a_list_as_key_it_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     stream = harness.open_fan_out(nap, [1])
-    with pytest.raises(RuntimeError, match="does not run before its block"):
+    with pytest.raises(RuntimeError, match="does not run until its block"):
         stream.cancel(0)
     async with stream:
         with pytest.raises(TypeError, match="takes a key that can be hashed"):

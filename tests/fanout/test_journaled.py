@@ -21,6 +21,7 @@ from harness.errors import (
     JournalMismatchError,
     QuorumError,
 )
+from harness.policies import Decision, Judge
 from tests.fanout.journaled import Body, key_of, killed, run
 from tests.fanout.probes import Boom
 from tests.support.memory_journal import MemoryJournal, disk_is_full
@@ -101,20 +102,130 @@ async def test_cancelled_and_skipped_items_are_not_done(autojump_clock: MockCloc
 # Failures -----------------------------------------------------------------------------------------
 
 
-async def test_kept_failures_stand_in_the_results_and_trip_no_policy(
+def is_one(item: Any) -> bool:
+    return bool(item == 1)
+
+
+@pytest.mark.parametrize("priority", [None, lambda item: item], ids=["in order", "priority"])
+@pytest.mark.parametrize(
+    "policy",
+    [harness.FailFast(), harness.BestEffort(critical=is_one)],
+    ids=["fail fast", "critical"],
+)
+async def test_kept_failures_are_raised_once_everything_to_do_has_run(
+    autojump_clock: MockClock, policy: Any, priority: Any
+) -> None:
+    """The second night was green, although what had failed in the first still had no value."""
+    journal = MemoryJournal()
+    with pytest.raises(FanOutError):
+        await run(journal, Body(fails=is_one), range(3), policy=policy)
+    for items in (range(5), range(5)):  # The third night, too, when nothing is left to do.
+        with pytest.raises(FanOutError, match=r"1 item .* failed, in an earlier") as caught:
+            await run(journal, Body(), items, policy=policy, priority=priority)
+        results: harness.Results[Any] = caught.value.results
+        assert [one.status for one in results] == ["ok", "failed", "ok", "ok", "ok"]
+        [failed] = results.failed
+        assert isinstance(failed.error, JournaledError)
+        assert (failed.error.type_name, failed.error.message) == ("Boom", "1")
+        assert caught.value.exceptions == (failed.error,)
+
+
+async def test_a_stream_raises_kept_failures_after_its_last_result(
     autojump_clock: MockClock,
 ) -> None:
     journal = MemoryJournal()
-    await run(journal, Body(fails=lambda item: item == 1), range(3))
+    await run(journal, Body(fails=is_one), range(3))
+    read: list[Any] = []
+    with pytest.raises(FanOutError, match="in an earlier session"):
+        async with harness.open_fan_out(Body(), range(5), journal=journal, key=key_of) as stream:
+            async for one in stream:
+                read.append(one.status)
+    assert sorted(read) == ["failed", "ok", "ok", "ok", "ok"]
+
+
+async def test_kept_failures_are_among_the_results_if_the_journal_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    journal = MemoryJournal()
+    await run(journal, Body(fails=is_one), range(3))
+    journal.kept = "return"
     body = Body()
     results = await run(journal, body, range(5), policy=harness.FailFast())
     assert sorted(body.ran) == [3, 4]
-    [failed] = results.failed
-    assert isinstance(failed.error, JournaledError)
-    assert (failed.error.type_name, failed.error.message) == ("Boom", "1")
+    assert [one.key for one in results.failed] == ["k1"]
+
+
+async def test_kept_failures_break_no_policy_that_allows_them(autojump_clock: MockClock) -> None:
+    journal = MemoryJournal()
+    await run(journal, Body(fails=is_one), range(3))
+    for policy in (
+        harness.BestEffort(),
+        harness.BestEffort(critical=lambda item: item == 2),
+        harness.BestEffort(max_failures=0),  # It counts those of this session.
+    ):
+        results = await run(journal, Body(), range(5), policy=policy)
+        assert len(results.failed) == 1
+
+
+async def test_a_failure_of_this_session_is_raised_with_the_kept_ones(
+    autojump_clock: MockClock,
+) -> None:
+    journal = MemoryJournal()
+    await run(journal, Body(fails=is_one), range(3))
+    with pytest.raises(FanOutError, match=r"2 items .* failed, 1 of them in an earlier") as caught:
+        await run(journal, Body(fails=lambda item: item == 4), range(9), policy=harness.FailFast())
+    assert [one.key for one in caught.value.results.failed] == ["k1", "k4"]
+
+
+async def test_an_item_that_is_set_aside_fails_the_fan_out_in_that_session_and_after(
+    autojump_clock: MockClock,
+) -> None:
+    journal = MemoryJournal(max_attempts=1)
+    journal = await killed(journal, range(1), at=0.5)
+    journal.items[(str, "k0")].attempts[-1].alone = True
+    for _ in range(2):
+        with pytest.raises(FanOutError, match="SetAside") as caught:
+            await run(journal, Body(), range(3), policy=harness.FailFast())
+        assert [one.status for one in caught.value.results] == ["failed", "ok", "ok"]
+
+
+async def test_a_cancel_from_outside_goes_before_kept_failures(autojump_clock: MockClock) -> None:
+    """Not everything has run, so whether they are all there is to tell isn't known."""
+    journal = MemoryJournal()
+    await run(journal, Body(fails=is_one), range(3))
+    with trio.move_on_after(0.5) as scope:
+        await run(journal, Body(), range(5), policy=harness.FailFast())
+    assert scope.cancelled_caught
+
+
+async def test_a_policy_of_ones_own_can_hear_of_kept_failures(autojump_clock: MockClock) -> None:
+    class OfMine(Judge):
+        hears_kept = False
+
+        def __init__(self, *, broken: bool) -> None:
+            self.broken = broken
+
+        def heard(self, result: Any) -> Decision:
+            return Decision.GO_ON
+
+        def kept_failure(self, result: Any) -> bool:
+            if self.broken:
+                raise ZeroDivisionError
+            return False
+
+    class Policy:
+        def __init__(self, *, broken: bool) -> None:
+            self.broken = broken
+
+        def begin(self, total: int | None) -> Judge:
+            return OfMine(broken=self.broken)
+
+    journal = MemoryJournal()
+    await run(journal, Body(fails=is_one), range(3))
+    assert len(await run(journal, Body(), range(3), policy=Policy(broken=False))) == 3
     with pytest.raises(FanOutError) as caught:
-        results.raise_if_incomplete()
-    assert caught.value.exceptions == (failed.error,)
+        await run(journal, Body(), range(3), policy=Policy(broken=True))
+    assert isinstance(caught.value.exceptions[0], ZeroDivisionError)
 
 
 async def test_timed_out_is_kept_as_timed_out(autojump_clock: MockClock) -> None:

@@ -151,6 +151,21 @@ def test_notebook_is_drawn_in(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(watching.get(), _Board)
 
 
+async def test_notebook_shows_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cell said for ever what was last looked at: 20 of 30, and nothing if it was quick."""
+    seen: list[str] = []
+
+    def look(board: _Board) -> None:
+        words = io.StringIO()
+        Console(file=words, width=100).print(board.drawn())
+        seen.append(words.getvalue())
+
+    monkeypatch.setattr(_Board, "refresh", look)
+    with progress(console=Console(file=io.StringIO(), force_jupyter=True)):
+        await harness.fan_out(trio.sleep, [0] * 3)
+    assert "3 of 3 done" in seen[-1]
+
+
 def test_block_may_be_around_the_whole_program() -> None:
     async def main() -> None:
         await harness.fan_out(trio.sleep, [0, 0], name="whole")

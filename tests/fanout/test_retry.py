@@ -179,6 +179,7 @@ async def test_what_the_server_asks_for_is_a_floor_of_the_delay(
     assert body.times == [0, 1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks", WAYS_TO_ASK)
 @pytest.mark.parametrize("seconds", [-1, "nan", "inf", "soon", "", float("nan"), float("inf")])
 async def test_a_nonsensical_wish_is_taken_for_none(

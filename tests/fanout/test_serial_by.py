@@ -147,7 +147,7 @@ async def test_a_key_that_can_not_be_had_fails_its_item_alone(autojump_clock: Mo
     )
     assert [result.status for result in results] == ["failed", "failed", "ok", "ok"]
     assert isinstance(results[0].error, Boom)
-    assert "must return what can be hashed, and returned ['a list']" in str(results[1].error)
+    assert "something hashable for an item, but returned ['a list']" in str(results[1].error)
 
 
 async def test_the_items_of_a_router_take_turns_too(autojump_clock: MockClock) -> None:

@@ -50,7 +50,7 @@ STAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: stage(parse, limit=0), ValueError, "stage 'parse': stage(limit=...)"),
     (lambda: stage(parse, limit=wrong), TypeError, "stage 'parse': stage(limit=...)"),
     (lambda: stage(parse, name="read", limit=0), ValueError, "stage 'read'"),
-    (lambda: stage(parse, name=""), TypeError, "takes a name for people"),
+    (lambda: stage(parse, name=""), TypeError, "takes a readable name"),
     (lambda: stage(parse, each=wrong), TypeError, "stage 'parse': each= takes an Attempt"),
     (
         lambda: stage(parse, each=harness.Attempt),  # type: ignore[arg-type]
@@ -83,13 +83,12 @@ TRACKS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: Router(parse, tracks={"a": parse}, default="b"),
         UnknownTrackError,
-        "Router(default=...) names the track 'b', and there is none of that name; there are 'a'",
+        "Router(default=...) names the track 'b', but there is no such track; there are 'a'",
     ),
     (
         lambda: Router(parse, tracks={"a": track(parse, escalate="b"), "c": parse}),
         ValueError,
-        "track 'a': escalate= names the track 'b', and there is none of that name; there are 'a', "
-        "'c'",
+        "track 'a': escalate= names the track 'b', but there is no such track; there are 'a', 'c'",
     ),
     (
         lambda: Router(parse, tracks={"a": track(parse, escalate="a")}),

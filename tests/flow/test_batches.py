@@ -137,8 +137,11 @@ async def test_its_failure_fails_every_member(autojump_clock: MockClock) -> None
     pipeline = Pipeline(stage(breaks, name="embed", batch=Batch(3)))
     results = await pipeline.run(range(4), policy=harness.BestEffort())
     assert statuses(results) == ["failed"] * 4
-    assert len({result.error for result in results}) == 2
-    assert failed_at(results[0].error) == ("embed",)
+    assert len({str(result.error) for result in results}) == 2
+    for result in results:
+        assert failed_at(result.error) == ("embed",)
+        of_runs = [note for note in getattr(result.error, "__notes__", ()) if "in run" in note]
+        assert [note[-2:] for note in of_runs] == [f"/{result.index}"], "its own, not a sibling's"
     assert pipeline.statistics().stages[0].failed == 2
 
 

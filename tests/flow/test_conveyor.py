@@ -25,6 +25,7 @@ async def numbers(count: int) -> AsyncGenerator[int]:
         yield number
 
 
+@pytest.mark.slow
 @given(
     stages=st.integers(1, 5),
     count=st.integers(1, 25),

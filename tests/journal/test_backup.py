@@ -79,14 +79,14 @@ async def test_nothing_is_overwritten(tmp_path: Path) -> None:
         await journal.open_batch("nightly", target="t", settings={})
     for there in ("copy.db", "copy.db-wal", "copy.db-lock"):
         (tmp_path / there).write_text("mine")
-        with pytest.raises(JournalError, match=rf"{there}' is there already.*another name"):
+        with pytest.raises(JournalError, match=rf"{there}' already exists.*another name"):
             backup_journal(path, tmp_path / "copy.db")
         assert (tmp_path / there).read_text() == "mine"
         (tmp_path / there).unlink()
     (tmp_path / "copy.db").symlink_to("nowhere")
-    with pytest.raises(JournalError, match="is there already"):
+    with pytest.raises(JournalError, match="already exists"):
         backup_journal(path, tmp_path / "copy.db")
-    with pytest.raises(JournalError, match="is there already"):
+    with pytest.raises(JournalError, match="already exists"):
         backup_journal(path, path)
     assert sorted(os.listdir(tmp_path)) == ["copy.db", "run.db", "run.db-lock"]
 

@@ -31,8 +31,8 @@ async def test_an_effect_goes_from_intended_to_done(journal_path: str) -> None:
     assert await intend(journal_path, key, "third") == ("failed", "first", None)
     assert await intend(journal_path, key, "fourth") == ("unknown", "first", None)
     async with open_journal(journal_path) as journal:
-        assert await journal.complete(key, {"paid": (1, 2)}) == {"paid": [1, 2]}
-    assert await intend(journal_path, key, "fifth") == ("done", "first", {"paid": [1, 2]})
+        assert await journal.complete(key, {"paid": (1, 2)}) == {"paid": (1, 2)}
+    assert await intend(journal_path, key, "fifth") == ("done", "first", {"paid": (1, 2)})
     assert await intend(journal_path, ("refund", 8), "other") == ("new", "other", None)
     assert await intend(journal_path, "refund", "text") == ("new", "text", None)
 

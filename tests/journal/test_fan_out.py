@@ -27,6 +27,7 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.journal import backup_journal, edit_journal, open_journal, read_journal
+from harness.shared import open_once
 from tests.scale import scaled
 
 
@@ -97,7 +98,7 @@ async def test_a_resumed_batch_equals_an_unbroken_one(
         resumed = await nightly(journal, body, tickets(6))
     assert facts(resumed) == facts(unbroken)
     assert sorted(body.ran) == [4, 5]
-    assert resumed[0].value == {"of": [0, "text 0"]}
+    assert resumed[0].value == {"of": (0, "text 0")}
     assert [one.seconds for one in resumed] == pytest.approx([1.0] * 6, abs=0.01)
     with (
         read_journal(journal_path) as broken,
@@ -369,7 +370,7 @@ def test_harness_batch_on_a_server(
     words += ["--output", "out.jsonl", "--journal"]
     assert main([*words, postgres_path, "--first", "2"]) == 0
     assert main([*words, postgres_path, "--overwrite"]) == 2
-    assert "has 2 items of this batch already (2 ok)" in capsys.readouterr().err
+    assert "already has 2 items of this batch (2 ok)" in capsys.readouterr().err
     assert main([*words, postgres_path, "--resume"]) == 0
     assert "3 items (2 of them from the journal)" in capsys.readouterr().err
     assert main(["journal", "show", postgres_path]) == 0
@@ -431,7 +432,7 @@ async def test_a_second_batch_without_a_name_is_refused(journal_path: str) -> No
     async with open_journal(journal_path) as journal:
         fan_out = partial(harness.fan_out, leaf, ["x"], journal=journal, key=str)
         await fan_out()
-        with pytest.raises(JournalError, match=r"worked on before in this block.*name='leaf'"):
+        with pytest.raises(JournalError, match=r"already worked on in this block.*name='leaf'"):
             await fan_out()
         assert (await fan_out(name="leaf")).complete
         assert (await fan_out(name="other")).complete
@@ -467,6 +468,43 @@ async def test_no_key_is_used_for_two_items_after_a_restore(tmp_path: Path, seed
     after = await keys_of_items(tmp_path / "copy.db", items)
     assert after == before, "the effects that were had meanwhile are known by the same keys"
     assert len(set(after.values())) == len(items)
+
+
+@pytest.mark.parametrize("seed", range(scaled(5, full=100)))
+async def test_effects_in_flight_keep_their_keys_after_a_restore(tmp_path: Path, seed: int) -> None:
+    """The copy is made in the middle of an effect, beside seven others."""
+    draw = Random(seed)
+    items = [f"k{number}" for number in range(20)]
+    keys: dict[str, set[str]] = {}
+
+    async def session(path: Path, *, copy_at: int | None = None) -> int:
+        had = 0
+
+        async def work(item: str) -> None:
+            async def effect(key: str) -> None:
+                nonlocal had
+                number = had = had + 1
+                keys.setdefault(item, set()).add(key)
+                for _ in range(draw.randrange(4)):
+                    await trio.lowlevel.checkpoint()
+                if number == copy_at:
+                    backup_journal(path, tmp_path / "copy.db")
+
+            await once(f"mail {item}", effect)
+
+        async with (
+            open_journal(path) as journal,
+            open_once(journal=journal, on_unknown="retry") as once,
+        ):
+            draw.shuffle(items)
+            await harness.fan_out(work, items, key=str, journal=journal, name="b", limit=8)
+        return had
+
+    at = draw.randrange(1, 15)
+    assert await session(tmp_path / "run.db", copy_at=at) == 20
+    assert await session(tmp_path / "copy.db") >= 20 - at - 8
+    assert [len(given) for given in keys.values()] == [1] * 20, "another key for the same effect"
+    assert len({key for given in keys.values() for key in given}) == 20, "one key for two effects"
 
 
 async def test_retry_keeps_the_key_of_an_item_and_forget_makes_a_new_one(tmp_path: Path) -> None:

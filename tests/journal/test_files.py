@@ -61,7 +61,7 @@ def write_newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "why"),
     [
-        pytest.param(write_text, "is not a journal, nor any database", id="a text"),
+        pytest.param(write_text, "is not a journal or any other database", id="a text"),
         pytest.param(write_foreign, "is a database of another program", id="another program's"),
         pytest.param(write_newer, "has version 99, and this harness reads up to", id="a newer one"),
     ],
@@ -332,7 +332,7 @@ async def test_when_a_file_cannot_grow_what_was_acknowledged_stays(tmp_path: Pat
     path = tmp_path / "run.db"
     said, acknowledged = fill(path, limit=1 << 20)
     assert said.startswith("JournalError the journal")
-    assert "what was acknowledged stays" in said
+    assert "what was acknowledged is kept" in said
     assert acknowledged
     await _all_are_done(path, acknowledged)
 
@@ -596,7 +596,7 @@ async def test_a_hard_link_is_refused(tmp_path: Path) -> None:
 async def test_a_lock_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     lock = tmp_path / "run.db-lock"
     lock.write_text("My own notes on locks.\n")
-    with pytest.raises(JournalError, match=r"run\.db-lock' is no lock file of a journal"):
+    with pytest.raises(JournalError, match=r"run\.db-lock' is not a journal's lock file"):
         await make(tmp_path / "run.db", 3)
     assert lock.read_text() == "My own notes on locks.\n"
     lock.unlink()
@@ -630,22 +630,23 @@ async def test_a_journal_of_an_older_version_is_brought_to_this_one(
 ) -> None:
     """With all that is in it; and all of it or nothing, whatever goes wrong in between."""
     await make(journal_path, 5)  # type: ignore[arg-type]
+    migrations = _schema.MIGRATIONS
     broken = "ALTER TABLE harness_items ADD COLUMN note TEXT; SELECT * FROM missing"
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, broken))
+    monkeypatch.setattr(_schema, "MIGRATIONS", (*_schema.MIGRATIONS, broken))
     with pytest.raises(JournalError, match="missing"):
         async with open_journal(journal_path):
             pass
-    with pytest.raises(JournalFormatError, match="version 1, and is brought to version 2"):
+    with pytest.raises(JournalFormatError, match="version 2, and is brought to version 3"):
         with read_journal(journal_path):
             pass
     second = "ALTER TABLE harness_items ADD COLUMN note TEXT"
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST, second))
+    monkeypatch.setattr(_schema, "MIGRATIONS", (*migrations, second))
     assert await read_all(journal_path, 5) == 5  # type: ignore[arg-type]
     with read_journal(journal_path) as reader:
         assert reader._backend.fetch("SELECT count(*) FROM harness_items WHERE note IS NULL") == [
             (5,)
         ]
-    monkeypatch.setattr(_schema, "MIGRATIONS", (_schema.FIRST,))
-    with pytest.raises(JournalFormatError, match="has version 2, and this harness reads up to"):
+    monkeypatch.setattr(_schema, "MIGRATIONS", migrations)
+    with pytest.raises(JournalFormatError, match="has version 3, and this harness reads up to"):
         async with open_journal(journal_path):
             pass

@@ -67,6 +67,7 @@ async def test_what_is_there_is_told(journal_path: str) -> None:
             value_text='{"a":1}',
             error_type=None,
             error_message=None,
+            error_traceback=None,
             degraded=True,
             attempts=1,
             ended_at=ended_at,
@@ -180,6 +181,7 @@ async def test_what_is_forgotten_leaves_its_number_to_nobody(
         assert await batch.begin([entry]) > attempts[-1:]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 async def test_a_reader_may_be_left_in_the_middle(journal_path: str) -> None:
     """Taking the first failure and going is how one looks; nothing is to be said about it later."""

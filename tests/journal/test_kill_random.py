@@ -172,7 +172,7 @@ def test_a_full_disk_ends_the_batch_and_keeps_what_was_acknowledged(
     assert ended == 1
     said = (tmp_path / "stderr.txt").read_text()
     assert "Error: the journal 'run.db'" in said
-    assert "what was acknowledged stays" in said
+    assert "what was acknowledged is kept" in said
     done = {line["key"] for line in lines(tmp_path / "out.jsonl") if line["status"] == "ok"}
     assert done
     before = len(started(tmp_path))

@@ -51,7 +51,7 @@ async def test_a_batch_goes_on_over_a_lost_connection(postgres_path: str) -> Non
         end_connections(postgres_path)
         await journal.open_batch("c", target="t", settings={})
         # And nobody else can write meanwhile: the lock was taken again.
-        with pytest.raises(JournalError, match="is written to by process"):
+        with pytest.raises(JournalError, match="is being written to by process"):
             async with open_journal(postgres_path):
                 pass
     with read_journal(postgres_path) as reader:
@@ -101,7 +101,7 @@ async def test_a_server_that_stays_away_ends_the_batch(
     postgres_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_backend, "RECONNECT_SECONDS_AT_MOST", 0.0)
-    with pytest.raises(JournalError, match=r"can't be reached.*what was acknowledged stays"):
+    with pytest.raises(JournalError, match=r"can't be reached.*what was acknowledged is kept"):
         async with open_journal(postgres_path) as journal:
             batch = await journal.open_batch("b", target="t", settings={})
             await record(batch, 0)

@@ -52,9 +52,14 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
         assert {e.state for e in (done, failed, cancelled, lost, unstarted)} == {"new"}
         numbers = await batch.begin([done, failed, cancelled, lost, unstarted])
         text, value = batch.encode({"answer": (1, 2)})
-        assert value == {"answer": [1, 2]}
+        assert value == {"answer": (1, 2)}
         await batch.end(done, numbers[0], Ending(status="ok", value=text, seconds=2.5))
-        error = Ending(status="failed", error_type="ValueError", error_message="no \0 such \ud800")
+        error = Ending(
+            status="failed",
+            error_type="ValueError",
+            error_message="no \0 such \ud800",
+            error_traceback="in f\n\ud800",
+        )
         await batch.end(failed, numbers[1], error)
         await batch.end(cancelled, numbers[2], Ending(status="cancelled"))
         await batch.end(unstarted, numbers[4], Ending(status="unstarted"))
@@ -74,10 +79,11 @@ async def test_what_ended_is_known_to_the_next_session(journal_path: str) -> Non
             ("new", 0),
         ]
         failure, success = await batch.read([entries[1], entries[2]])
-        assert (success.status, success.value, success.seconds) == ("ok", {"answer": [1, 2]}, 2.5)
+        assert (success.status, success.value, success.seconds) == ("ok", {"answer": (1, 2)}, 2.5)
         assert success.started_at <= success.ended_at
         assert (failure.status, failure.error_type) == ("failed", "ValueError")
         assert failure.error_message == "no \\0 such \\ud800"
+        assert failure.error_traceback == "in f\n\\ud800"
 
 
 async def test_the_type_of_a_key_counts(journal_path: str) -> None:
@@ -306,9 +312,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
         circle: list[Any] = []
         circle.append(circle)
         for value, why in (
-            ({1, 2}, "a set, can't be recorded as JSON"),
             (object(), "encode= and decode="),
-            ({1: "a", "1": "b"}, "two of its keys are the same"),
             (circle, "it contains itself"),
         ):
             with pytest.raises(JournalValueError, match=why):
@@ -316,7 +320,7 @@ async def test_values_that_json_cannot_hold_are_refused(tmp_path: object) -> Non
         nan = batch.encode([math.nan, math.inf])[1]
         assert math.isnan(nan[0])
         assert nan[1] == math.inf
-        assert batch.encode({1: "é\ud800"})[1] == {"1": "é\ud800"}
+        assert batch.encode({1: "é\ud800"})[1] == {1: "é\ud800"}
         with pytest.raises(JournalValueError, match="whether the item"):
             batch.find("a", object())
 
@@ -469,7 +473,7 @@ async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
 @pytest.mark.parametrize(
     ("options", "error", "why"),
     [
-        ({"version": 3}, TypeError, r"version=...\) takes a text"),
+        ({"version": 3}, TypeError, r"version=...\) takes a string"),
         ({"max_attempts": 0}, ValueError, "from 1 upwards"),
         ({"max_attempts": True}, TypeError, "whole number"),
         ({"encode": str}, TypeError, "encode= and no decode="),

@@ -131,10 +131,12 @@ class Machine:
         assert tokens.used == sum(caller.charged for caller in in_window) + overruns
         assert tokens.unsettled == sum(caller.tokens for caller in held)
         assert requests.unsettled == len(held)
-        head = self.limiter.line.head()
+        head = self.limiter._grants.line.head()
         assert (head is not None) == (waiting > 0)
         if head is not None:
-            assert self.limiter.free_at(head, now) > now, "somebody waits who could be granted"
+            assert self.limiter._grants.free_at(head, now) > now, (
+                "somebody waits who could be granted"
+            )
 
 
 @pytest.mark.slow

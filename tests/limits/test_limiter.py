@@ -378,7 +378,7 @@ def test_a_limiter_with_no_name_or_no_limit_says_what_to_do() -> None:
     with pytest.raises(ValueError, match="requests_per_minute"):
         Limiter("model")
     with pytest.raises(TypeError, match="string"):
-        Limiter(None, requests_per_minute=5)  # type: ignore[arg-type]
+        Limiter(5, requests_per_minute=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="minimum <= start <= maximum"):
         AdaptiveCapacity(minimum=5, start=2)
 

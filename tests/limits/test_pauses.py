@@ -157,6 +157,66 @@ async def test_two_minutes_are_still_waited_for(seconds: int, autojump_clock: Mo
         assert seconds < trio.current_time() <= seconds + 10
 
 
+TOO_LARGE = {
+    "error": {
+        "message": "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45000.",
+        "code": "rate_limit_exceeded",
+    }
+}
+
+
+async def test_a_request_above_the_limit_pauses_nobody(autojump_clock: MockClock) -> None:
+    """One hopeless request, asked again and again, once took 92 % of the limit from the others."""
+    limiter = Limiter("openai", requests_per_minute=600, concurrent=AdaptiveCapacity(1, 10, 100))
+    served = 0
+
+    async def small() -> None:
+        nonlocal served
+        while True:
+            async with limiter.reserve() as reservation:
+                reservation.settle(status=200)
+            served += 1
+
+    with trio.move_on_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(small)
+            for _ in range(20):
+                async with limiter.reserve() as reservation:
+                    reservation.settle(status=429, headers={"retry-after": "3"}, body=TOO_LARGE)
+                await trio.sleep(1)
+    statistics = limiter.statistics()
+    assert (statistics.pauses, statistics.rate_limited, statistics.concurrent) == (0, 0, 10)
+    assert served >= 0.95 * 600
+
+
+RPD = "Rate limit reached for m on requests per day (RPD): Limit 10000, Used 10000, Requested 1."
+
+
+async def test_a_rolling_quota_is_waited_for_if_the_wait_is_short(
+    autojump_clock: MockClock,
+) -> None:
+    limiter = Limiter("openai", requests_per_minute=600)
+    body = {"error": {"message": f"{RPD} Please try again in 8.64s."}}
+    async with limiter.reserve() as reservation:
+        reservation.settle(status=429, body=body)
+    async with limiter.reserve():
+        assert 8.64 < trio.current_time() < 10
+
+
+async def test_a_rolling_quota_says_when_it_is_back(autojump_clock: MockClock) -> None:
+    limiter = Limiter("openai", requests_per_minute=600)
+    body = {"error": {"message": f"{RPD} Please try again in 14m24s."}}
+    async with limiter.reserve() as reservation:
+        reservation.settle(status=429, body=body)
+    with pytest.raises(QuotaExhaustedError, match="back in 864 s") as caught:
+        async with limiter.reserve():
+            pass
+    assert caught.value.resets_after == 864
+    await trio.sleep(864)
+    async with limiter.reserve():
+        pass
+
+
 DAILY = {"error": {"message": "Rate limit reached on requests per day (RPD): Limit 200"}}
 
 
@@ -305,6 +365,11 @@ async def test_it_slows_down_above_four_fifths_before_the_first_refusal(
     assert await in_two_seconds(limiter_with(500)) >= 25, "the burst of 10, and 10 a second"
     assert await in_two_seconds(limiter_with(60)) <= 12
     assert await in_two_seconds(limiter_with(30)) <= 7
+    few, many = limiter_with(60).statistics(), limiter_with(500).statistics()
+    assert few.dimensions["requests"].slowing
+    assert "requests 0%, slowing at 80 %;" in str(few)
+    assert not many.dimensions["requests"].slowing
+    assert "slowing" not in str(many)
 
 
 async def test_a_lower_limit_is_taken_over_and_given_back(autojump_clock: MockClock) -> None:

@@ -27,7 +27,7 @@ def assert_nothing_held(pool: ProviderPool) -> None:
     for statistics in pool.statistics():
         assert (statistics.waiting, statistics.in_flight) == (0, 0)
     for limiter in pool.limiters:
-        assert not limiter._listeners
+        assert not limiter._grants._listeners
 
 
 async def test_the_first_serves_while_it_can(autojump_clock: MockClock) -> None:

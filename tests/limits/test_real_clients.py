@@ -130,6 +130,7 @@ async def open_callers(sdk: str, provider: Provider) -> AsyncGenerator[Callers]:
         yield Callers(clients, ask, {"openai": openai, "anthropic": anthropic}[sdk].RateLimitError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sdk", "judged"),
     [
@@ -183,6 +184,7 @@ async def seconds_without_a_refusal(sdk: str, judged: Judged) -> float:
     return seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sdk", "wrong"),
     [

@@ -133,6 +133,7 @@ async def test_slow_requests_never_exceed_what_they_reserved(
     assert most_in_any_window(arrivals.stamps, arrivals.used, 60) <= limit
 
 
+@pytest.mark.slow
 async def test_estimates_use_what_reserving_the_maximum_wastes(autojump_clock: MockClock) -> None:
     """Reserving each request's maximum used 29 % of a limit; estimates use 99 %."""
 

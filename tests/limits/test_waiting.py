@@ -68,6 +68,7 @@ async def test_the_larger_priority_goes_first(mock_clock: MockClock) -> None:
     assert trio.current_time() == pytest.approx(11), "a new head has the deadline of the line"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrivals_per_second", [1, 2, 10])
 async def test_a_low_priority_is_granted_within_ten_minutes(
     autojump_clock: MockClock, arrivals_per_second: int
@@ -394,3 +395,38 @@ async def test_a_pool_of_priorities_leaves_no_sleeper_behind(autojump_clock: Moc
             await trio.sleep(0.3)
     assert limiter.statistics().waiting == 0
     assert len(served) >= 30
+
+
+async def test_statistics_tell_who_waits_by_priority(autojump_clock: MockClock) -> None:
+    limiter = Limiter("model", concurrent=1)
+    scope = trio.CancelScope()
+
+    async def call(priority: float) -> None:
+        async with limiter.reserve(priority=priority):
+            pass
+
+    async def call_until_cancelled() -> None:
+        with scope:
+            await call(5)
+
+    async with trio.open_nursery() as nursery:
+        async with limiter.reserve():
+            assert limiter.statistics().waiting_by_priority == {}
+            nursery.start_soon(call, 0)
+            await wait_all_tasks_blocked()
+            assert limiter.statistics().waiting_by_priority == {0: 1}
+            for priority in (2, 0, -1.5):
+                nursery.start_soon(call, priority)
+            nursery.start_soon(call_until_cancelled)
+            await wait_all_tasks_blocked()
+            assert list(limiter.statistics().waiting_by_priority.items()) == [
+                (5, 1),
+                (2, 1),
+                (0, 2),
+                (-1.5, 1),
+            ]
+            scope.cancel()
+            await wait_all_tasks_blocked()
+            assert list(limiter.statistics().waiting_by_priority) == [2, 0, -1.5]
+            assert "4 waiting (1 at 2, 2 at 0, 1 at -1.5);" in str(limiter.statistics())
+    assert limiter.statistics().waiting_by_priority == {}

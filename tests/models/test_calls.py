@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -101,7 +102,7 @@ async def test_a_reader_that_goes_settles_to_what_had_come(
             await go()
     assert limiter.statistics().in_flight == 0
     assert used(limiter) == 34 + 2
-    assert limiter.rests_until < trio.current_time(), "the provider did nothing wrong"
+    assert limiter._grants.rests_until < trio.current_time(), "the provider did nothing wrong"
 
 
 async def test_a_refusal_pauses_the_limiter_and_is_waited_out(autojump_clock: MockClock) -> None:
@@ -217,9 +218,9 @@ async def test_what_is_no_request_is_refused() -> None:
     chain = FallbackModel([(Limiter("a", concurrent=1), model)])
     history: Any = HELLO.messages
     for asked in (model, chain):
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             await asked.complete(history)
-        with pytest.raises(TypeError, match="is asked with a ModelRequest, not"):
+        with pytest.raises(TypeError, match="takes a ModelRequest, not"):
             async with asked.stream(history):
                 raise AssertionError
 
@@ -232,7 +233,7 @@ async def test_a_failure_is_heard_by_the_limiter(autojump_clock: MockClock) -> N
 
     with pytest.raises(ModelStatusError):
         await FunctionModel(fail, limiter=limiter).complete(HELLO)
-    assert limiter.rests_until > trio.current_time()
+    assert limiter._grants.rests_until > trio.current_time()
 
 
 async def test_a_model_inside_a_reservation_of_its_own_limiter_is_refused(
@@ -288,6 +289,10 @@ def test_a_price_is_a_value() -> None:
         cached_input_usd_per_million_tokens=0.5,
     )
     assert cheaper.cost_usd(Usage(1_000_000, 0, cached_input_tokens=400_000)) == pytest.approx(1.4)
+    written = attrs.evolve(cheaper, cache_write_usd_per_million_tokens=2.5)
+    used = Usage(1_000_000, 0, cached_input_tokens=400_000, cache_write_input_tokens=200_000)
+    assert cheaper.cost_usd(used) == pytest.approx(1.4)
+    assert written.cost_usd(used) == pytest.approx(1.5)
     with pytest.raises(ValueError, match=r"Price\(input_usd_per_million_tokens=...\) .* not -1"):
         Price(input_usd_per_million_tokens=-1, output_usd_per_million_tokens=1)
     with pytest.raises(TypeError, match=r"Price\(output_usd_per_million_tokens=...\) .* not '1'"):

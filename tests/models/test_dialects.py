@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agents import Conversation
-from harness.models import Message, ModelRequest, ModelResponse, ToolCall, Usage
+from harness.errors import (
+    ContentFilterError,
+    ContextWindowError,
+    ModelAccessError,
+    ModelRequestError,
+    ModelStatusError,
+)
+from harness.models import Message, ModelRequest, ModelResponse, ToolCall, ToolDescription, Usage
 from harness.models import _events as events_module
 from harness.models._anthropic_messages import AnthropicMessages
 from harness.models._canonical import response_json, response_of_json
@@ -21,9 +28,11 @@ from harness.models._dialect import (
     Dialect,
     ReportedError,
     UnreadableReply,
+    finish_of,
     tool_call,
 )
 from harness.models._events import EventDecoder, EventTooLargeError
+from harness.models._failures import status_error_kind
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
 from harness.models._schemas import enforceable, root_object
@@ -162,7 +171,7 @@ def test_what_is_not_known_is_passed_over() -> None:
     assert AnthropicMessages().reader().take(begun) == ""
     assert OpenAIChat().reader().take(chunk(tool_calls=[{"index": [1]}])) == ""
     assert text == "yes"
-    assert whole == ModelResponse("yes")
+    assert whole == ModelResponse("yes", reasoning="I think")
 
 
 def test_text_in_parts_is_text() -> None:
@@ -181,20 +190,37 @@ def test_text_in_parts_is_text() -> None:
 def test_a_refusal_is_an_answer() -> None:
     assert read_stream(OpenAIChat(), [chunk(refusal="I must"), chunk("stop", refusal=" not")])[
         1
-    ] == ModelResponse("I must not")
+    ] == ModelResponse("I must not", finish="refusal")
     message = {"content": None, "refusal": "I must not"}
     whole = OpenAIChat().read({"choices": [{"message": message, "finish_reason": "stop"}]})
-    assert whole.content == "I must not"
+    assert (whole.content, whole.finish) == ("I must not", "refusal")
     parts = [{"type": "refusal", "refusal": "I must not"}]
     output = [{"type": "reasoning"}, {"type": "message", "content": parts}]
     assert OpenAIResponses().read({"status": "completed", "output": output}).content == "I must not"
-    with pytest.raises(UnreadableReply, match="refused to answer"):
-        AnthropicMessages().read({"content": [], "stop_reason": "refusal"})
+    silent = AnthropicMessages().read({"content": [], "stop_reason": "refusal"})
+    assert silent == ModelResponse(finish="refusal")
 
 
 def test_a_model_that_thought_up_all_its_output_is_told_from_an_empty_one() -> None:
-    with pytest.raises(UnreadableReply, match="larger max_output_tokens"):
-        OpenAIChat().read({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
+    for reason in ("length", "stop"):
+        message = {"message": {"content": ""}, "finish_reason": reason}
+        assert OpenAIChat().read({"choices": [message]}) == ModelResponse(finish=reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "calls", "finish"),
+    [
+        ("stop", 1, "tool_calls"),  # As Ollama ends calls of tools.
+        ("tool_calls", 0, "other"),
+        ("model_length", 0, "length"),
+        ("SAFETY", 0, "content_filter"),
+        ("pause_turn", 0, "other"),
+        (None, 0, "stop"),
+        (7, 1, "tool_calls"),
+    ],
+)
+def test_each_word_for_an_ending_means_one_of_six(reason: object, calls: int, finish: str) -> None:
+    assert finish_of(reason, [ToolCall("1", "t")] * calls) == finish
 
 
 @pytest.mark.parametrize(
@@ -204,6 +230,11 @@ def test_a_model_that_thought_up_all_its_output_is_told_from_an_empty_one() -> N
         ({"a": 1}, ToolCall("i", "t", {"a": 1})),
         ("", ToolCall("i", "t")),
         (None, ToolCall("i", "t")),
+        ("null", ToolCall("i", "t")),
+        ("[]", ToolCall("i", "t")),
+        ([], ToolCall("i", "t")),
+        ('""', ToolCall("i", "t")),
+        (r'"{\"a\": 1}"', ToolCall("i", "t", {"a": 1})),
         ('{"a": ', ToolCall("i", "t", unreadable='{"a": ')),
         ("[1]", ToolCall("i", "t", unreadable="[1]")),
         ("[" * 100_000, ToolCall("i", "t", unreadable="[" * 100_000)),
@@ -313,6 +344,20 @@ def test_what_a_server_adds_to_a_call_is_sent_back() -> None:
         "function": {"name": "clock", "arguments": "{}"},
         **extra,
     }
+
+
+def test_the_beginning_of_a_request_is_marked_for_the_cache() -> None:
+    tool = ToolDescription("t", "A tool.", {"type": "object"})
+    history = [Message("system", "Be kind."), Message("user", "hi")]
+    settings = CallSettings(model="m", cache_prompts=True)
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = AnthropicMessages().body(ModelRequest(history, [tool]), settings)
+    assert body["system"] == [{"type": "text", "text": "Be kind.", **mark}]
+    assert body["messages"][-1]["content"] == [{"type": "text", "text": "hi", **mark}]
+    assert "cache_control" not in body["tools"][-1], "the mark after it is for both"
+    body = AnthropicMessages().body(ModelRequest(history[1:], [tool]), settings)
+    assert body["tools"][-1]["cache_control"] == mark["cache_control"]
+    assert "cache_control" not in str(AnthropicMessages().body(ModelRequest(history), SETTINGS))
 
 
 NUMBERS = st.none() | st.text() | st.floats() | st.integers() | st.lists(st.integers())
@@ -427,3 +472,49 @@ def test_tokens_are_guessed_by_bytes() -> None:
     long = ModelRequest([Message("user", "word" * 100)])
     assert request_tokens(long) == 104
     assert json.dumps(OpenAIChat().body(long, CallSettings(model="m")))
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (401, "Incorrect API key provided", ModelAccessError),
+        (403, "Country, region, or territory not supported", ModelAccessError),
+        (404, "The model `m` does not exist", ModelRequestError),
+        (400, "Invalid value for 'n'", ModelRequestError),
+        (413, "Request exceeds the maximum allowed number of bytes", ModelRequestError),
+        (500, "The server had an error", ModelStatusError),
+        # OpenAI, Azure, DeepSeek and vLLM; Anthropic; Google; Mistral; llama.cpp; Groq; Ollama.
+        (400, "This model's maximum context length is 8192 tokens.", ContextWindowError),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum", ContextWindowError),
+        (400, "input length and `max_tokens` exceed context limit: 9 + 8 > 16", ContextWindowError),
+        (
+            400,
+            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+            ContextWindowError,
+        ),
+        (
+            400,
+            "Prompt contains 9 tokens, too large for model with 8 maximum context length",
+            ContextWindowError,
+        ),
+        (
+            500,
+            "the request exceeds the available context size. try increasing it",
+            ContextWindowError,
+        ),
+        (400, "Please reduce the length of the messages or completion.", ContextWindowError),
+        (400, "the input length exceeds the context length", ContextWindowError),
+        (
+            400,
+            "The response was filtered due to Azure OpenAI's content management policy.",
+            ContentFilterError,
+        ),
+    ],
+)
+def test_each_reason_of_a_refusal_has_a_type_of_its_own(
+    status: int, message: str, kind: type[ModelStatusError]
+) -> None:
+    assert status_error_kind(status, {"error": {"message": message}}) is kind

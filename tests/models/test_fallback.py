@@ -205,7 +205,7 @@ async def test_a_stream_goes_on_only_before_its_first_piece(autojump_clock: Mock
                 async for piece in stream:
                     read.append(piece)
         assert read == ["0 ", "1 "]
-        assert limiter.rests_until > trio.current_time(), "and the limiter has heard of it"
+        assert limiter._grants.rests_until > trio.current_time(), "and the limiter has heard of it"
     assert second.asked == 1
 
 
@@ -227,7 +227,7 @@ async def test_whatever_a_function_raises_is_its_failure(
     first, second = Provider("first"), Provider("second")
     first.error = error
     assert await ask(FallbackModel([first.model, second.model])) == "second says yes"
-    assert first.limiter.rests_until > trio.current_time()
+    assert first.limiter._grants.rests_until > trio.current_time()
     scripted = ScriptedModel([error], limiter=Limiter("scripted", concurrent=1))
     with pytest.raises(ModelError, match=r"model 'scripted' failed: .*Error: .*") as caught:
         await ask(FallbackModel([scripted]))
@@ -243,7 +243,7 @@ async def test_what_a_reader_raises_is_no_failure_of_the_model(autojump_clock: M
             await anext(stream)
             raise ValueError("a mistake of the reader")
     assert (first.asked, second.asked) == (1, 0)
-    assert first.limiter.rests_until <= trio.current_time()
+    assert first.limiter._grants.rests_until <= trio.current_time()
 
 
 async def test_an_option_that_there_is_not_stays_a_mistake() -> None:

@@ -16,17 +16,22 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import (
+    ModelAccessError,
     ModelConnectionError,
     ModelError,
     ModelQuotaExhaustedError,
     ModelRateLimitedError,
     ModelReplyError,
+    ModelRequestError,
+    ModelRequestTooLargeError,
     ModelStatusError,
     ModelUnreachableError,
     RunTimedOut,
 )
 from harness.limits import Limiter
-from harness.models import ModelRequest
+from harness.models import FallbackModel, FunctionModel, ModelRequest, ModelResponse
+from harness.models._answers import AnswerStream, ReadyStream
+from harness.models._sending import heard_when_sent
 from harness.testing.provider import ErrorAnswer, Faults, ProviderRequest, Storm
 from tests.models.providers import WAYS, ProviderModel, ask, make_model, open_model, read
 from tests.scale import scaled
@@ -77,9 +82,15 @@ async def test_a_status_is_told_with_the_words_of_the_provider(
         return ErrorAnswer(status=int(request.prompt), message="the reason", retry_after_seconds=7)
 
     async with open_model(way, answer=fail, options={"api_key": KEY}) as (model, provider):
-        for status in (400, 401, 404, 500, 503):
+        for status, kind in (
+            (400, ModelRequestError),
+            (401, ModelAccessError),
+            (404, ModelRequestError),
+            (500, ModelStatusError),
+            (503, ModelStatusError),
+        ):
             error = await failure_of(asking, model, str(status))
-            assert type(error) is ModelStatusError
+            assert type(error) is kind
             assert error.status_code == status
             assert error.retry_after == 7
             assert f"status {status}: the reason" in str(error)
@@ -154,7 +165,7 @@ async def test_a_host_that_is_not_there(asking: Callable[..., Any], way: str) ->
             error = await failure_of(asking, model)
     assert type(error) is ModelUnreachableError
     assert "could not be reached" in str(error)
-    assert limiter.rests_until > trio.current_time(), "a pool would use another one"
+    assert limiter._grants.rests_until > trio.current_time(), "a pool would use another one"
 
 
 @pytest.mark.slow
@@ -257,11 +268,30 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_empty_reply_is_an_error(way: str) -> None:
+async def test_an_empty_reply_is_a_response_without_text(way: str) -> None:
+    """An agent asks again; so it mustn't be an error of the model."""
     async with open_server(JSON, EMPTY[way]) as url, make_model(way, url) as model:
-        error = await failure_of(complete, model)
-    assert isinstance(error, ModelReplyError)
-    assert "empty reply" in str(error)
+        assert await model.complete(ask("hello")) == ModelResponse()
+
+
+@pytest.mark.parametrize("asking", ASKING)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_request_is_sent_once_there_is_a_connection_and_not_before(
+    way: str, asking: Callable[[ProviderModel, ModelRequest], Any]
+) -> None:
+    """Until then, what it was to say can be taken back."""
+    sent: list[str] = []
+    with heard_when_sent(lambda: sent.append("sent")):
+        async with open_model(way, answer=echo) as (model, _):
+            await asking(model, ask("hello"))
+            assert sent == ["sent"]
+        async with make_model(way, "http://127.0.0.1:1") as model:
+            with pytest.raises(ModelUnreachableError):
+                await asking(model, ask("hello"))
+        assert sent == ["sent"]
+    async with open_model(way, answer=echo) as (model, _):
+        await asking(model, ask("hello"))
+    assert sent == ["sent"], "nobody is listening"
 
 
 STREAMS = {
@@ -287,9 +317,10 @@ async def test_streams_that_make_no_sense(way: str, what: str) -> None:
     ):
         error = await failure_of(read, model)
     assert isinstance(error, ModelReplyError)
-    assert limiter.rests_until > trio.current_time(), "a pool would use another one"
+    assert limiter._grants.rests_until > trio.current_time(), "a pool would use another one"
 
 
+@pytest.mark.slow
 async def test_a_server_that_keeps_the_connection_after_its_end_holds_nobody(
     autojump_clock: MockClock,
 ) -> None:
@@ -358,3 +389,77 @@ async def test_overload_within_a_stream_is_a_refusal_for_rate() -> None:
         error = await failure_of(read, model)
     assert type(error) is ModelRateLimitedError
     assert error.status_code == 529
+
+
+async def test_overload_as_the_first_event_of_a_stream_is_waited_out(
+    autojump_clock: MockClock,
+) -> None:
+    """The status of such an answer said that all was well, and the caller got the error."""
+    calls = 0
+
+    class Overload(AnswerStream):
+        async def __anext__(self) -> str:
+            raise ModelRateLimitedError("overloaded", status_code=529, retry_after=4)
+
+    class Overloaded(FunctionModel):
+        @asynccontextmanager
+        async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
+            nonlocal calls
+            calls += 1
+            yield Overload() if calls <= 2 else ReadyStream(ModelResponse("fine"))
+
+    limiter = Limiter("anthropic", requests_per_minute=60)
+    model = Overloaded(lambda request: "", limiter=limiter)
+    async with model.stream(ask("hello")) as stream:
+        assert trio.current_time() >= 2
+        assert [piece async for piece in stream][-1] == ModelResponse("fine")
+    statistics = limiter.statistics()
+    assert (statistics.pauses, statistics.rate_limited, statistics.in_flight) == (2, 2, 0)
+    with pytest.raises(trio.ClosedResourceError):
+        await anext(stream)
+
+
+TOO_LARGE = (
+    "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45000. The input or "
+    "output tokens must be reduced."
+)
+
+
+@pytest.mark.parametrize("status", [429, 413])
+@pytest.mark.parametrize("asking", ASKING)
+async def test_a_request_above_the_limit_is_an_error_at_once(
+    asking: Callable[..., Any], status: int
+) -> None:
+    """It was asked for ten minutes, and paused everybody else's each time."""
+
+    def refuse(request: ProviderRequest) -> ErrorAnswer:
+        return ErrorAnswer(status=status, message=TOO_LARGE)
+
+    limiter = Limiter("openai", requests_per_minute=600)
+    async with open_model("chat", answer=refuse, options={"limiter": limiter}) as (model, _):
+        error = await failure_of(asking, model)
+    assert type(error) is ModelRequestTooLargeError
+    assert limiter.statistics().granted == 1
+    assert limiter.statistics().pauses == 0
+    assert not harness.Retry(3).applies_to(error)
+
+
+async def test_a_function_that_passes_such_a_refusal_on_is_asked_once(
+    autojump_clock: MockClock,
+) -> None:
+    calls = 0
+
+    def too_large(request: ModelRequest) -> str:
+        nonlocal calls
+        calls += 1
+        raise ModelRateLimitedError("no", status_code=429, body={"error": {"message": TOO_LARGE}})
+
+    limiter = Limiter("openai", requests_per_minute=600)
+    model = FunctionModel(too_large, limiter=limiter)
+    with pytest.raises(ModelRateLimitedError) as caught:
+        await model.complete(ask("hello"))
+    assert (calls, trio.current_time(), limiter.statistics().pauses) == (1, 0, 0)
+    assert not harness.Retry(3).applies_to(caught.value)
+    other = FunctionModel(lambda request: "fine", limiter=Limiter("b", requests_per_minute=60))
+    assert (await FallbackModel([model, other]).complete(ask("hello"))).content == "fine"
+    assert calls == 2

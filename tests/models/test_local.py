@@ -52,7 +52,7 @@ async def test_a_local_model_answers_whole_in_pieces_and_cancelled() -> None:
     ) as model:
         whole = await model.complete(ask("Say hello."))
         assert whole.content
-        assert whole.truncated
+        assert whole.finish == "length"
         assert whole.usage.output_tokens == 10
         assert whole.usage.input_tokens > 10
         async with model.stream(ask("Say hello.")) as stream:
@@ -150,7 +150,7 @@ async def test_the_model_of_openai_against_a_server_of_others(real_server: str) 
     ) as model:
         whole = (await completed(model, ask("Say hello."))).value
         assert whole.content
-        assert whole.truncated
+        assert whole.finish == "length"
         assert whole.usage.output_tokens == 6
         async with model.stream(ask("Say hello.")) as stream:
             pieces = [piece async for piece in stream]

@@ -54,7 +54,7 @@ def answer(request: ProviderRequest) -> Answer | str:
     if request.prompt == "only tools":
         return Answer("", CALLS)
     if request.prompt == "cut short":
-        return Answer(TEXT, truncated=True)
+        return Answer(TEXT, finish="length")
     return TEXT if request.prompt == "weather" else request.prompt
 
 
@@ -74,7 +74,7 @@ async def test_text_tools_and_usage_come_whole_and_in_pieces(way: str) -> None:
     async with open_model(way, answer=answer) as (model, provider):
         for prompt, expected in [
             ("weather", ModelResponse(TEXT, usage=Usage(2, 11))),
-            ("cut short", ModelResponse(TEXT, usage=Usage(3, 11), truncated=True)),
+            ("cut short", ModelResponse(TEXT, usage=Usage(3, 11), finish="length")),
             (
                 "tools",
                 ModelResponse(TEXT, tool_calls=calls, usage=Usage(2, -(-(len(TEXT) + size) // 4))),
@@ -300,7 +300,7 @@ async def test_what_a_provider_had_in_its_cache_is_told_and_not_limited() -> Non
     read_whole = models.AnthropicModel("m")._dialect.read(
         {"content": [{"type": "text", "text": "yes"}], "usage": usage}
     )
-    assert read_whole.usage == Usage(105, 7, cached_input_tokens=90)
+    assert read_whole.usage == Usage(105, 7, cached_input_tokens=90, cache_write_input_tokens=5)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import trio
@@ -27,6 +27,7 @@ from harness.errors import (
 from harness.limits import Limiter
 from harness.models import (
     FallbackModel,
+    Finish,
     FunctionModel,
     Message,
     ModelRequest,
@@ -130,6 +131,16 @@ async def test_a_session_that_records_sees_what_a_replay_sees(
     assert counting.asked == 10
     assert len(path.read_text().splitlines()) == 10
     assert await session(RecordedModel(path)) == recorded
+
+
+async def test_half_of_a_surrogate_pair_is_recorded_in_a_file_of_utf_8(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path, request = tmp_path / "c.jsonl", ask("half \ud83c")
+    first = await RecordedModel(path, ScriptedModel(["half \udcb2"])).complete(request)
+    path.read_text(encoding="utf-8")
+    again = await RecordedModel(path).complete(request)
+    assert again.content == first.content == "half \udcb2"
 
 
 async def test_an_unknown_request_shows_where_the_nearest_differs(tmp_path: Path) -> None:
@@ -349,7 +360,8 @@ RESPONSES = st.builds(
     st.text(),
     tool_calls=st.lists(CALLS, max_size=3),
     usage=st.builds(Usage, st.integers(0), st.integers(0), cached_input_tokens=st.integers(0, 10)),
-    truncated=st.booleans(),
+    finish=st.sampled_from(get_args(Finish)),
+    reasoning=st.text(),
 )
 REQUESTS = st.builds(
     ModelRequest,

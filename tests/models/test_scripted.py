@@ -144,7 +144,7 @@ async def test_a_stream_is_entered_once() -> None:
     stream = ScriptedModel(["one two three"]).stream(HELLO)
     async with stream:
         pass
-    with pytest.raises(RuntimeError, match=r"entered before; call model.stream\(\) for each"):
+    with pytest.raises(RuntimeError, match=r"already entered; call model.stream\(\) for each"):
         await stream.__aenter__()
 
 
@@ -156,8 +156,8 @@ async def test_a_stream_is_entered_once() -> None:
         (lambda: ScriptedModel([ValueError]), TypeError, r"class ValueError.*write ValueError\("),  # type: ignore[list-item]
         (lambda: ScriptedModel(None), TypeError, "several replies, not None"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], delay=-1), ValueError, "delay"),
-        (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a name"),
-        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter, not 3"),  # type: ignore[arg-type]
+        (lambda: ScriptedModel(["a"], name=""), TypeError, "takes a readable name"),
+        (lambda: ScriptedModel(["a"], limiter=3), TypeError, "takes a Limiter or a JointLimiter"),  # type: ignore[arg-type]
         (lambda: ScriptedModel(["a"], price=3), TypeError, "takes a harness.models.Price, not 3"),  # type: ignore[arg-type]
         (lambda: FunctionModel("fn"), TypeError, "takes a function"),  # type: ignore[arg-type]
         (lambda: FunctionModel(lambda: "a"), TypeError, "write `lambda request: ...`"),  # type: ignore[misc, arg-type]

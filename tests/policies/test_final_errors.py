@@ -66,3 +66,29 @@ async def test_an_item_whose_quota_is_used_up_fails_at_once(autojump_clock: Mock
     assert results.values() == ["50 a day"] * 3
     assert calls == 3
     assert trio.current_time() == began
+
+
+class StatusError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status_code = status
+
+
+@pytest.mark.parametrize(
+    ("status", "retried"),
+    [
+        *((status, False) for status in (400, 401, 403, 404, 413, 422)),
+        *((status, True) for status in (408, 409, 429, 500, 503, 529)),
+    ],
+)
+def test_what_only_another_request_can_change_is_not_retried_unless_told(
+    status: int, retried: bool
+) -> None:
+    """Three attempts with a wrong key are three refusals, and a provider may lock the account."""
+    error = StatusError(status)
+    assert harness.Retry().applies_to(error) is retried
+    assert harness.Retry().applies_to(ExceptionGroup("both", [error, error])) is retried
+    assert harness.Retry().applies_to(ExceptionGroup("both", [error, ValueError()]))
+    assert "on=may_succeed)" in repr(harness.Retry())
+    for told in (StatusError, Exception, lambda error: True):
+        assert harness.Retry(on=told).applies_to(error)

@@ -167,6 +167,7 @@ def test_an_async_function_owns_its_state_in_asyncio() -> None:
     assert asyncio.run(main()) == TICKETS
 
 
+@pytest.mark.slow
 async def test_ten_thousand_agents_of_one_class_are_not_crossed() -> None:
     answers: dict[int, str] = {}
 

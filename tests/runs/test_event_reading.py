@@ -134,12 +134,12 @@ async def test_the_block_of_a_subscription_can_be_entered_once() -> None:
     async with harness.open_run("job") as run:
         subscription = run.subscribe()
         async with subscription:
-            with pytest.raises(RuntimeError, match="entered before"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 await subscription.__aenter__()
             run.emit_nowait("once")
             assert (await anext(subscription)).payload == "once"
             run.emit_nowait("twice")
             assert (await anext(subscription)).payload == "twice"
-        with pytest.raises(RuntimeError, match="entered before"):
+        with pytest.raises(RuntimeError, match="already entered"):
             async with subscription:
                 pytest.fail("the block was entered")

@@ -74,6 +74,7 @@ OLD_TRIO = not hasattr(trio._core._ki, "_CODE_KI_PROTECTION_STATUS_WMAP")
 """Where protecting a function would protect all that it calls, the user's own too."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -89,6 +90,7 @@ def test_at_any_line_of_a_runs_block(body: Callable[[], Awaitable[object]]) -> N
     assert strike_each_line(body, PLACES) < 500
 
 
+@pytest.mark.slow
 def test_at_any_line_of_a_counter() -> None:
     """A lock that stays taken blocks whoever uses the counter next, forever."""
     counter = Counter()

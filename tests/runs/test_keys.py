@@ -118,7 +118,7 @@ async def test_outside_of_a_tool_call_an_effect_needs_a_name() -> None:
     async with harness.open_run("job") as run:
         with pytest.raises(TypeError, match="needs a name outside a tool call"):
             run.effect_key()
-        with pytest.raises(ValueError, match="tells the effect from others"):
+        with pytest.raises(ValueError, match="tells this effect from others"):
             run.effect_key("")
         with pytest.raises(TypeError, match="takes a name as a string"):
             run.effect_key(3)  # type: ignore[arg-type]
@@ -191,6 +191,7 @@ def test_an_object_without_lasting_words_has_none(key: Hashable) -> None:
     assert words_of_key(key) is None
 
 
+@pytest.mark.slow
 def test_the_words_of_a_set_are_the_same_in_every_process() -> None:
     program = (
         "from harness.shared._idempotency_keys import words_of_key; "

@@ -1,5 +1,7 @@
 """A run held across a yield is noticed when it is entered, and only where it can do harm."""
 
+import sys
+import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -12,6 +14,7 @@ import harness
 from harness.agents import Agent
 from harness.errors import HarnessWarning
 from harness.models import ScriptedModel
+from harness.runs._yields import ASYNC_GENERATOR
 
 needs_channels = pytest.mark.skipif(
     not hasattr(trio, "as_safe_channel"), reason="this trio has no as_safe_channel"
@@ -198,3 +201,33 @@ async def test_the_signature_of_the_third_seed_can_be_said_with_a_channel() -> N
             nursery.start_soon(reader, f"M{number}")
     assert len(found) == 10
     assert all(own == [prompt] for prompt, items in found.items() for _, own in items)
+
+
+@pytest.mark.speed
+async def test_the_check_is_at_most_three_hundredths_of_a_run() -> None:
+    """Outside of async generators, where all other runs are. Measured in turns: 0.1 to 0.3 %."""
+
+    def look(_getframe: Callable[[int], Any] = sys._getframe) -> None:
+        frame = _getframe(1)
+        if frame.f_code.co_flags & ASYNC_GENERATOR:
+            raise AssertionError
+
+    def nothing() -> None:
+        pass
+
+    async def seconds(count: int, what: Callable[[], None] | None) -> float:
+        began = time.perf_counter()
+        if what is None:
+            for _ in range(count):
+                async with harness.open_run("run"):
+                    pass
+        else:
+            for _ in range(count):
+                what()
+        return (time.perf_counter() - began) / count
+
+    rounds = []
+    for _ in range(20):
+        whole = await seconds(500, None)
+        rounds.append((await seconds(5_000, look) - await seconds(5_000, nothing)) / whole)
+    assert sorted(rounds)[10] <= 0.03

@@ -206,7 +206,7 @@ class Refused(Exception):
     status_code = 429
 
 
-async def capacity_after(calls: int, *, refused: set[int], settle: bool) -> tuple[int, float]:
+async def capacity_after(calls: int, *, refused: set[int], **settled: int) -> tuple[int, float]:
     """Return what an adaptive capacity comes to, and the time that it took."""
     capacity = AdaptiveCapacity(minimum=1, start=32, maximum=64, cooldown=1)
     seen: set[int] = set()
@@ -217,23 +217,25 @@ async def capacity_after(calls: int, *, refused: set[int], settle: bool) -> tupl
         await trio.sleep(1)
         if is_first and number in refused:
             raise Refused
-        if settle:
-            current_reservation().settle(status=200)
+        if settled:
+            current_reservation().settle(**settled)
 
     each = harness.Attempt(limiter=Limiter("any", concurrent=capacity), retry=harness.Retry(3))
     await harness.fan_out(call, range(calls), limit=100, each=each)
     return capacity.limit, trio.current_time()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("settled", [{}, {"tokens": 5}])
 async def test_a_function_that_just_returns_is_a_good_answer_for_an_adaptive_capacity(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, settled: dict[str, int]
 ) -> None:
     """It fell to 1 and stayed there, as it heard of refusals and of nothing else."""
     began = trio.current_time()
     refused = {40, 200, 400, 700, 900, 1000}
-    returned, after = await capacity_after(3_000, refused=refused, settle=False)
-    settled, ended = await capacity_after(3_000, refused=refused, settle=True)
-    assert min(returned, settled) > 32
+    returned, after = await capacity_after(3_000, refused=refused, **settled)
+    told, ended = await capacity_after(3_000, refused=refused, status=200)
+    assert min(returned, told) > 32
     assert after - began == pytest.approx(ended - after, rel=0.1)
 
 

@@ -63,6 +63,7 @@ class MemoryJournal:
         self.items: dict[tuple[type, Any], KeptItem] = {}
         self.order: list[KeptItem] = []
         self.name = "memory"
+        self.kept: Literal["raise", "return"] = "raise"
         self.target: str | None = None
         self.begun: list[str | int] = []
         """The keys of the attempts that were recorded, in order."""
@@ -190,6 +191,7 @@ class MemoryBatch:
                     value=None if end.value is None else json.loads(end.value),
                     error_type=end.error_type,
                     error_message=end.error_message,
+                    error_traceback=end.error_traceback,
                     degraded=end.degraded,
                     attempts=entry.attempts,
                     started_at=kept.ended_at - end.seconds,

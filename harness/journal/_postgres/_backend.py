@@ -85,7 +85,7 @@ class PostgresBackend(Backend):
         with self.translating():
             if not self._lock():
                 raise JournalLockedError(
-                    f"the journal {self.name!r} is written to by {self._last_owner()}; wait "
+                    f"the journal {self.name!r} is being written to by {self._last_owner()}; wait "
                     "until that has ended, or write to another database or schema (reading is "
                     "possible meanwhile)"
                 )
@@ -175,7 +175,7 @@ class PostgresBackend(Backend):
                 # Held by our own connection, which the server believes to be alive.
                 why: Exception = JournalError(
                     f"the server of the journal {self.name!r} still has the connection that was "
-                    "lost; what was acknowledged stays: resume once that has ended"
+                    "lost; what was acknowledged is kept: resume once that has ended"
                 )
             except JournalLockedError:
                 raise
@@ -267,11 +267,11 @@ class PostgresBackend(Backend):
             return JournalFormatError(f"{what} is damaged ({words}); nothing was changed")
         if isinstance(error, psycopg.OperationalError):
             return JournalError(
-                f"the server of {what} can't be reached ({words}); what was acknowledged stays: "
+                f"the server of {what} can't be reached ({words}); what was acknowledged is kept: "
                 "check the address and that it runs, and resume"
             )
         return JournalError(
-            f"{what} failed: {words} ({type(error).__name__}); what was acknowledged stays"
+            f"{what} failed: {words} ({type(error).__name__}); what was acknowledged is kept"
         )
 
     def close(self) -> None:

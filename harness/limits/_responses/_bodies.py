@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import attrs
 
+from harness._too_large import is_above_limit
 from harness.limits._responses._durations import read_duration_seconds
 
 _LARGEST_BODY = 65_536
@@ -42,8 +45,13 @@ _IN_WORDS = re.compile(
     re.IGNORECASE,
 )
 _LONG_UNIT = re.compile(r"\s*(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|h|d)\s*")
-_DAY = re.compile(r"per[ _-]?day|\bdaily\b|\b[rt]pd\b", re.IGNORECASE)
-_MONTH = re.compile(r"per[ _-]?month|\bmonthly\b", re.IGNORECASE)
+# "See your daily usage at ..." is advice, and so is whatever an address is called.
+_WHAT_ENDS = r"[ _-](?:[a-z]{1,12}[ _-]){0,2}(?:limit|quota|cap|allowance)"
+_DAY = re.compile(
+    rf"(?:per[ _-]?|/ ?)day\b|PerDay|daily{_WHAT_ENDS}|_daily\b|\b[rt]pd\b", re.IGNORECASE
+)
+_MONTH = re.compile(rf"(?:per[ _-]?|/ ?)month\b|monthly{_WHAT_ENDS}", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://\S{1,500}")
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +61,13 @@ class BodyFacts:
     delay_seconds: float | None = None
     is_rate_limit: bool = False
     daily_quota: bool = False
+    daily_delay_seconds: float | None = None
+    """When a day's quota is back, if the sentence that names the day says so. Any other delay may
+    belong to another limit."""
     quota_exhausted: bool = False
+    too_large: bool = False
+    headers: Mapping[str, object] = MappingProxyType({})
+    """Headers that a gateway wrote into the body."""
     unreadable: int = 0
 
 
@@ -78,6 +92,7 @@ def read_body(body: object) -> BodyFacts:
 def _facts(body: object) -> BodyFacts:
     texts: list[str] = []
     delays: list[float] = []
+    headers: dict[str, object] = {}
     unreadable = 0
     nodes: list[tuple[str, object]] = [("", body)]
     visited = 0
@@ -93,6 +108,8 @@ def _facts(body: object) -> BodyFacts:
         elif isinstance(value, str):
             if len(texts) < _MOST_TEXTS:
                 texts.append(value[:_LONGEST_STRING])
+        elif type(value) is dict and name == "headers":
+            headers = headers or {str(key): member for key, member in list(value.items())[:64]}
         elif type(value) is dict:
             room = _MOST_NODES - len(nodes)
             nodes.extend(
@@ -104,13 +121,18 @@ def _facts(body: object) -> BodyFacts:
     if not delays:
         delays = [seconds for text in texts if (seconds := _seconds_in_words(text)) is not None]
     codes = {text.lower() for text in texts}
-    daily = any(_DAY.search(text) for text in texts)
+    texts = [_ADDRESS.sub("", text) for text in texts]
+    about_days = [text for text in texts if _DAY.search(text)]
+    daily_delays = [seconds for text in about_days if (seconds := _seconds_in_words(text))]
     account = bool(codes & _ACCOUNT_CODES)
     return BodyFacts(
         delay_seconds=max(delays, default=None),
         is_rate_limit=account or bool(codes & _RATE_CODES),
-        daily_quota=daily,
-        quota_exhausted=daily or account or any(_MONTH.search(text) for text in texts),
+        daily_quota=bool(about_days),
+        daily_delay_seconds=max(daily_delays, default=None),
+        quota_exhausted=account or any(_MONTH.search(text) for text in texts),
+        too_large=any(is_above_limit(text) for text in texts),
+        headers=headers,
         unreadable=unreadable,
     )
 

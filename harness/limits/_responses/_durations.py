@@ -1,8 +1,8 @@
 """Read how far off something is, in every form that providers use.
 
-Durations (``6m0s``, ``12ms``, ``1h2m3.5s``, plain seconds), moments (epoch seconds or
-milliseconds, told apart by magnitude; ISO 8601; the three forms of an HTTP date). Negative
-durations, nan, infinity and nonsense are ``None``; a moment in the past is 0.
+Durations (``6m0s``, ``12ms``, ``1h2m3.5s``, ISO 8601's ``PT1M30S``, plain seconds), moments (epoch
+seconds or milliseconds, told apart by magnitude; ISO 8601; the three forms of an HTTP date).
+Negative durations, nan, infinity and nonsense are ``None``; a moment in the past is 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
 _PART = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ns|us|µs|μs|ms|s|m|h|d)"
 _COMPOUND = re.compile(rf"(?:{_PART}){{1,8}}")
 _ONE_PART = re.compile(_PART)
+# Years and months have no fixed length, so a duration that has any is unreadable.
+_ISO_DURATION = re.compile(
+    r"p(?=.)(?:([0-9]{1,9})w)?(?:([0-9]{1,9})d)?"
+    r"(?:t(?=.)(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,12}(?:[.,][0-9]{1,12})?)s)?)?"
+)
+_ISO_SECONDS = (7 * 86_400.0, 86_400.0, 3600.0, 60.0, 1.0)
 _ISO_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}.*")
 
 _UNIT_SECONDS = {
@@ -47,13 +53,16 @@ def read_number(text: str) -> float | None:
 
 
 def read_duration_seconds(text: str) -> float | None:
-    """Return the seconds of a duration such as ``6m0s``, ``12ms`` or ``1.5``."""
+    """Return the seconds of a duration such as ``6m0s``, ``12ms``, ``PT1M30S`` or ``1.5``."""
     text = text.strip().lower()
     if len(text) > _LONGEST_TEXT:
         return None
     number = read_number(text)
     if number is not None:
         return number
+    if (iso := _ISO_DURATION.fullmatch(text)) is not None:
+        parts = zip(iso.groups("0"), _ISO_SECONDS, strict=True)
+        return sum(float(value.replace(",", ".")) * seconds for value, seconds in parts)
     if not _COMPOUND.fullmatch(text):
         return None
     return sum(float(value) * _UNIT_SECONDS[unit] for value, unit in _ONE_PART.findall(text))

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 import attrs
 
+LONGEST_WAIT_SECONDS = 120.0
+"""Nobody waits in line for a longer pause: it is an error, or the next provider's turn."""
+
 
 @attrs.frozen(kw_only=True)
 class RateLimitDimension:
@@ -55,7 +58,11 @@ class RateLimitHeaders:
     """Whether what is used up is a quota for a day."""
 
     quota_exhausted: bool
-    """Whether what is used up is a quota for a day, a month or an account."""
+    """Whether a quota for a day, a month or an account is used up, and isn't back within two
+    minutes. A rolling quota for a day may be: its refusals say "try again in 8.6 s"."""
+
+    too_large: bool
+    """Whether the request alone is above the provider's limit, so that it can't succeed."""
 
     unreadable: int
     """How many values that should have meant something didn't."""

@@ -71,6 +71,14 @@ COHERE = ProviderProfile(name="cohere")
 
 GROQ = ProviderProfile(name="groq", renamed={"requests": "requests_day"})
 
+TOGETHER = ProviderProfile(
+    name="together", requests_evenly_spaced=True, window_seconds={"requests": 1.0, "tokens": 1.0}
+)
+
+FIREWORKS = ProviderProfile(name="fireworks")
+
+OPENROUTER = ProviderProfile(name="openrouter")
+
 _PROFILES = MappingProxyType(
     {
         "openai": OPENAI,
@@ -84,6 +92,9 @@ _PROFILES = MappingProxyType(
         "mistral": MISTRAL,
         "cohere": COHERE,
         "groq": GROQ,
+        "together": TOGETHER,
+        "fireworks": FIREWORKS,
+        "openrouter": OPENROUTER,
     }
 )
 

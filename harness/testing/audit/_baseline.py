@@ -39,7 +39,8 @@ class Baseline:
             return cls(Counter(_mark_of(one) for one in held["findings"]))
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(
-                f"{repr_of(text)} is no baseline; write one with `harness audit ... --format json`"
+                f"{repr_of(text)} is not a baseline; write one with "
+                "`harness audit ... --format json`"
             ) from error
 
     def new(self, findings: Sequence[Finding]) -> list[Finding]:

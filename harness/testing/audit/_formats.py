@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
@@ -118,4 +119,5 @@ def _sarif(findings: Sequence[Finding], rules: Sequence[Rule]) -> dict[str, Any]
 
 def _uri(path: str) -> str:
     pure = PurePath(path)
-    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())
+    # As `as_uri` does it: a file's name may be no text.
+    return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure.as_posix()))

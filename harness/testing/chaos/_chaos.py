@@ -109,13 +109,13 @@ class Chaos:
         asked = [name for name, given in wanted.items() if given is not None and given is not False]
         if not asked:
             raise ValueError(
-                "Chaos() was asked for nothing; give delay=, fail= or cancel=, such as "
+                "Chaos() has no faults to inject; give delay=, fail= or cancel=, such as "
                 "Chaos(1, fail=ConnectionError, rate=0.2)"
             )
         without = [name for name in asked if name not in own]
         shares = own | {name: rate / len(without) for name in without}
         if sum(shares.values()) > 1 + 1e-9:
-            raise ValueError(f"Chaos() hits more calls than there are: {shares} is above 1 in all")
+            raise ValueError(f"the shares of Chaos() are {shares}, but must add up to at most 1")
         self._odds = Odds(**shares, delay_seconds=delay_bounds(delay), after=after)
         self._errors = error_makers(None if "fail" in own else fail)
         self._reason = cancel if isinstance(cancel, str) else "chaos"

@@ -83,8 +83,9 @@ def run_each_alone(
             _refuse_two_loops(subject, member, run)
             if run.error is not None:
                 raise ScheduleError(
-                    f"{_words(subject, member)} doesn't come to an end alone, so there is nothing "
-                    "to compare with: " + errors_in_words(run.error, at_most=ERROR_WORDS_AT_MOST)
+                    f"{_words(subject, member)} doesn't end even when run alone, so there is "
+                    "nothing to compare with: "
+                    + errors_in_words(run.error, at_most=ERROR_WORDS_AT_MOST)
                 ) from run.error
             outcome = program.outcomes[member]
             if first_time:

@@ -61,7 +61,7 @@ def _finder(path: str, namespaces: Mapping[str, Mapping[str, Any]]) -> Callable[
     try:
         expression = ast.parse(path[len(names[0]) + 1 :], mode="eval").body
     except SyntaxError as error:
-        raise ValueError(f"shared= {path!r} is no object path") from error
+        raise ValueError(f"shared= {path!r} is not an object path") from error
 
     def find() -> Any:
         return _follow(expression, namespace)

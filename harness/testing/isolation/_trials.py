@@ -306,7 +306,7 @@ def trial_of(text: str, inputs: int) -> Trial:
         number.isdecimal() for number in numbers.split(",")
     ):
         raise ValueError(
-            f"{text!r} is no replay string of assert_isolated; one begins with '{AT_ONCE}:' or "
+            f"{text!r} is not a replay string of assert_isolated; one begins with '{AT_ONCE}:' or "
             f"'{IN_ORDER}:' and is printed by every failure"
         )
     members = tuple(int(number) - 1 for number in numbers.split(","))

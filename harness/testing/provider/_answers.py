@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
+
+if TYPE_CHECKING:
+    # For checkers alone: the provider needs no model.
+    from harness.models import Finish
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -98,8 +102,9 @@ class Answer:
     output_tokens: int | None = attrs.field(default=None, kw_only=True)
     """The usage to report for the answer; ``None`` to count."""
 
-    truncated: bool = attrs.field(default=False, kw_only=True)
-    """Whether it says it ended because the requested maximum was reached."""
+    finish: Finish | None = attrs.field(default=None, kw_only=True)
+    """How it says it ended, such as ``"length"`` for the requested maximum; ``None`` for an answer
+    that nobody cut short."""
 
 
 @attrs.frozen(kw_only=True)

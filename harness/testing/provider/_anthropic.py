@@ -35,6 +35,8 @@ _ERROR_TYPES = {
     529: "overloaded_error",
 }
 
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
 _PERIODS = {
     "requests": "requests per minute",
     "tokens": "tokens per minute",
@@ -168,9 +170,7 @@ def _message(completion: Completion) -> JSONObject:
 
 
 def _stop_reason(completion: Completion) -> str:
-    if completion.truncated:
-        return "max_tokens"
-    return "tool_use" if completion.tool_calls else "end_turn"
+    return _STOP_REASONS.get(completion.finish, completion.finish)
 
 
 def _arguments(call: AnswerToolCall) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ from harness.testing.provider._answers import (
     as_answer,
 )
 from harness.testing.provider._anthropic import AnthropicMessages
+from harness.testing.provider._batches import Batches
 from harness.testing.provider._body import read_body
 from harness.testing.provider._counters import Counters
 from harness.testing.provider._dialect import (
@@ -98,6 +99,7 @@ class Core:
     """On trio's clock."""
     epoch_seconds: float
     """The calendar time at that moment."""
+    batches: Batches
     tally: Counters = attrs.field(factory=Counters)
     _date: tuple[int, str] = attrs.field(default=(-1, ""), init=False)
 
@@ -117,6 +119,8 @@ class Core:
         tally.requests += 1
         number = tally.requests
         now = trio.current_time() - self.opened_at
+        if self.batches.takes(incoming.path):
+            return await self._exchange_batch(incoming, patience, number, now)
         found = _ROUTE.fullmatch(incoming.path)
         dialect = _DIALECTS[found[1]] if found else _likely_dialect(incoming.path)
         try:
@@ -196,6 +200,73 @@ class Core:
         await self._sleep(patience, fate.latency_seconds)
         return spoil(reply, fate)
 
+    async def _exchange_batch(
+        self, incoming: Incoming, patience: Patience, number: int, now: float
+    ) -> HttpReply:
+        """Return the reply to a request of a batch API. Faults hit it after it had its effect."""
+        tally = self.tally
+        dialect = _likely_dialect(incoming.path)
+        identity = f"{incoming.method} {incoming.path} {number}".encode()
+        fate = self.fates.fate_of(lambda: identity, now)
+        if fate.kind == "error":
+            tally.errors[fate.status] += 1
+            message = f"injected fault: status {fate.status}"
+            failure = Failure(status=fate.status, message=message, number=number)
+            return self._failed(dialect, failure, now)
+
+        async def answer(path: str, body: JSONObject) -> tuple[int, JSONObject]:
+            return await self._answer_in_batch(incoming, patience, path, body, now)
+
+        try:
+            content = await self.batches.exchange(
+                incoming.method,
+                incoming.path,
+                incoming.headers,
+                incoming.content,
+                now=self.epoch_seconds + now,
+                answer=answer,
+            )
+        except UnreadableRequest as error:
+            return self._invalid(dialect, error, number, now)
+        tally.accepted += 1
+        tally.batches, tally.batched_requests = self.batches.sent, self.batches.requests
+        tally.cut += fate.kind == "cut"
+        tally.malformed += fate.kind == "malformed"
+        tally.hung += fate.kind == "hang"
+        headers = self._headers(dialect, number, now)
+        return spoil(json_reply(200, headers, content, accepted=True), fate)
+
+    async def _answer_in_batch(
+        self, incoming: Incoming, patience: Patience, path: str, body: JSONObject, now: float
+    ) -> tuple[int, JSONObject]:
+        """Answer one request of a batch: the status, and the body."""
+        number = self.batches.requests
+        found = _ROUTE.fullmatch(path)
+        dialect = _DIALECTS[found[1]] if found else _likely_dialect(path)
+        try:
+            ask = dialect.read(body)
+        except UnreadableRequest as error:
+            failure = Failure(
+                status=error.status, message=error.message, number=number, parameter=error.parameter
+            )
+            return error.status, dialect.failure(failure)
+        request = ProviderRequest(
+            body=body,
+            path=path,
+            headers=incoming.headers,
+            dialect=dialect.name,
+            number=number,
+            prompt=ask.prompt,
+        )
+        result = self.answer(request)
+        if inspect.isawaitable(result):
+            result = await patience.wait_for(result)
+        given = as_answer(result)
+        if isinstance(given, ErrorAnswer):
+            failure = Failure(status=given.status, message=given.message, number=number)
+            return given.status, dialect.failure(failure)
+        return 200, dialect.whole(self._complete(dialect, ask, given, number, now))
+
     def refuse(self, path: str, refused: UnreadableRequest) -> HttpReply:
         """Return the reply to what isn't even a request: too large, or not HTTP."""
         self.tally.requests += 1
@@ -227,7 +298,7 @@ class Core:
             tool_calls=calls,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            truncated=answer.truncated,
+            finish=answer.finish or ("tool_calls" if calls else "stop"),
         )
 
     def _charge_answer(self, admitted: Mapping[str, float], completion: Completion) -> None:

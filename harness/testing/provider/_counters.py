@@ -56,6 +56,12 @@ class ProviderStatistics:
     output_tokens: int
     """Tokens of all answers."""
 
+    batches: int
+    """Batches of requests that came in."""
+
+    batched_requests: int
+    """Requests in them; they count nowhere else."""
+
     in_flight: int
     """Requests being answered now."""
 
@@ -85,6 +91,8 @@ class Counters:
     clients_gone: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    batches: int = 0
+    batched_requests: int = 0
     in_flight: int = 0
     peak_in_flight: int = 0
     connections: int = 0

@@ -38,6 +38,8 @@ class OpenAIChat(OpenAI):
             "content": completion.text or (None if completion.tool_calls else ""),
             "refusal": None,
         }
+        if completion.finish == "refusal":
+            message.update(content=None, refusal=completion.text)
         if completion.tool_calls:
             message["tool_calls"] = [
                 {
@@ -69,7 +71,8 @@ class OpenAIChat(OpenAI):
             return chunk({"tool_calls": [{"index": index, **fields}]})
 
         events = [chunk({"role": "assistant", "content": "", "refusal": None})]
-        events += [chunk({"content": piece}) for piece in split_text(completion.text)]
+        said = "refusal" if completion.finish == "refusal" else "content"
+        events += [chunk({said: piece}) for piece in split_text(completion.text)]
         for index, call in enumerate(completion.tool_calls):
             opening = {"name": call.name, "arguments": ""}
             events.append(tool_chunk(index, id=call.id, type="function", function=opening))
@@ -100,9 +103,8 @@ def _choice(*, finish_reason: str | None, **said: JSONObject) -> JSONObject:
 
 
 def _finish_reason(completion: Completion) -> str:
-    if completion.truncated:
-        return "length"
-    return "tool_calls" if completion.tool_calls else "stop"
+    # Its refusals end by themselves; what tells them is where the text is.
+    return "stop" if completion.finish == "refusal" else completion.finish
 
 
 def _usage(completion: Completion) -> JSONObject:

@@ -51,12 +51,14 @@ class OpenAIResponses(OpenAI):
             add("response.output_item.added", output_index=index, item=begun_item)
             if is_message:
                 part = item["content"][0]
-                empty = {**part, "text": ""}
+                kind = part["type"]  # Text, or a refusal in place of it.
+                field = "refusal" if kind == "refusal" else "text"
+                more: JSONObject = {} if kind == "refusal" else {"logprobs": []}
                 place["content_index"] = 0
-                add("response.content_part.added", **place, part=empty)
-                for piece in split_text(part["text"]):
-                    add("response.output_text.delta", **place, delta=piece, logprobs=[])
-                add("response.output_text.done", **place, text=part["text"], logprobs=[])
+                add("response.content_part.added", **place, part={**part, field: ""})
+                for piece in split_text(completion.text):
+                    add(f"response.{kind}.delta", **place, delta=piece, **more)
+                add(f"response.{kind}.done", **place, **{field: completion.text}, **more)
                 add("response.content_part.done", **place, part=part)
             else:
                 for piece in split_arguments(item["arguments"]):
@@ -68,17 +70,20 @@ class OpenAIResponses(OpenAI):
                     arguments=item["arguments"],
                 )
             add("response.output_item.done", output_index=index, item=item)
-        ending = "response.incomplete" if completion.truncated else "response.completed"
+        ending = "response.incomplete" if _cut_short(completion) else "response.completed"
         add(ending, response=_response(completion, output=items, ended=True))
         return events
 
 
 def _items(completion: Completion) -> list[JSONObject]:
     """Return the answer's output items: a message if there is text, then the tool calls."""
-    status = "incomplete" if completion.truncated else "completed"
+    status = "incomplete" if _cut_short(completion) else "completed"
     items: list[JSONObject] = []
     if completion.text or not completion.tool_calls:
-        text = {"type": "output_text", "text": completion.text, "annotations": [], "logprobs": []}
+        text: JSONObject = {"type": "refusal", "refusal": completion.text}
+        if completion.finish != "refusal":
+            text = {"type": "output_text", "text": completion.text}
+            text.update(annotations=[], logprobs=[])
         message = {
             "type": "message",
             "id": f"msg_{completion.number:024d}",
@@ -101,9 +106,16 @@ def _items(completion: Completion) -> list[JSONObject]:
     return items
 
 
+def _cut_short(completion: Completion) -> str | None:
+    """Return why the answer isn't whole; ``None`` if it is."""
+    if completion.finish in ("stop", "tool_calls", "refusal"):
+        return None
+    return "max_output_tokens" if completion.finish == "length" else completion.finish
+
+
 def _response(completion: Completion, *, output: list[JSONObject], ended: bool) -> JSONObject:
     body = completion.ask.body
-    cut_short = ended and completion.truncated
+    cut_short = _cut_short(completion) if ended else None
     status = "incomplete" if cut_short else "completed" if ended else "in_progress"
     return {
         "id": f"resp_{completion.number:024d}",
@@ -112,7 +124,7 @@ def _response(completion: Completion, *, output: list[JSONObject], ended: bool) 
         "status": status,
         "background": False,
         "error": None,
-        "incomplete_details": {"reason": "max_output_tokens"} if cut_short else None,
+        "incomplete_details": {"reason": cut_short} if cut_short else None,
         "instructions": body.get("instructions"),
         "max_output_tokens": completion.ask.maximum_output_tokens,
         "metadata": {},

@@ -15,6 +15,7 @@ import trio
 from harness._outside_trio import refuse_outside_trio
 from harness.testing.provider import _sockets
 from harness.testing.provider._answers import AnswerFunction
+from harness.testing.provider._batches import Batches
 from harness.testing.provider._core import Core, Incoming
 from harness.testing.provider._counters import ProviderStatistics
 from harness.testing.provider._fates import Faults, RequestFates
@@ -182,6 +183,7 @@ async def open_provider(
     requests_per_day: float | None = None,
     judged: Judged = "bucket",
     faults: Faults | None = None,
+    batch_seconds: float = 0.0,
     http: bool = True,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -201,6 +203,8 @@ async def open_provider(
         counts from zero each minute since the opening, ``"second"`` does so too but spreads
         requests over the minute's seconds.
       faults: What goes wrong on purpose, and how long answers take.
+      batch_seconds: How long the batches of both providers' batch APIs take. Their requests are
+        answered when the batch comes in, and count against no limit.
       http: Whether to listen on a socket, for which the clock must be a real one, or
         jump only after a moment: ``MockClock(autojump_threshold=0.01)``.
         Without one, `Provider.request` is the only way in, and any clock will do.
@@ -232,6 +236,7 @@ async def open_provider(
             judged=judged,
         ),
         fates=RequestFates(faults or Faults()),
+        batches=Batches(seconds=batch_seconds),
         opened_at=trio.current_time(),
         epoch_seconds=time.time() if http else _VIRTUAL_EPOCH_SECONDS,
     )

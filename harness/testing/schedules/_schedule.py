@@ -203,7 +203,7 @@ class Schedule:
             )
         if version != VERSION or len(parts) != 4:
             raise ValueError(
-                f"{text!r} is no replay string; one looks like 'h1:4x1~9c3e:-:57~52d0' and is "
+                f"{text!r} is not a replay string; one looks like 'h1:4x1~9c3e:-:57~52d0' and is "
                 "printed by every failure"
             )
         deviations: list[tuple[int, int]] = []

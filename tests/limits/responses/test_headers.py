@@ -284,7 +284,327 @@ def test_negative_limits_are_unknown() -> None:
     assert heard.unreadable == 2
 
 
+def dimension(remaining: float | None = None, **fields: float | None) -> RateLimitDimension:
+    return RateLimitDimension(remaining=remaining, **fields)
+
+
+# Header by header as the providers' public references, and answers shown in public, have them.
+FIXTURES: dict[str, tuple[str | None, dict[str, str], dict[str, RateLimitDimension]]] = {
+    "Mistral, by size": (
+        "mistral",
+        {
+            "x-ratelimitbysize-limit-minute": "500000",
+            "x-ratelimitbysize-remaining-minute": "499968",
+            "x-ratelimitbysize-limit-month": "1000000000",
+            "x-ratelimitbysize-remaining-month": "999999968",
+            "ratelimitbysize-limit": "500000",
+            "ratelimitbysize-remaining": "499968",
+            "ratelimitbysize-reset": "33",
+            "ratelimitbysize-query-cost": "32",
+        },
+        {
+            "tokens": dimension(
+                499_968, limit=500_000, reset_seconds=33, charged=32, window_seconds=60
+            ),
+            "tokens_month": dimension(999_999_968, limit=1_000_000_000, window_seconds=30 * 86_400),
+        },
+    ),
+    "Mistral, by size, when the month is the nearer limit": (
+        "mistral",
+        {
+            "x-ratelimitbysize-limit-minute": "500000",
+            "ratelimitbysize-limit": "1000000000",
+            "ratelimitbysize-reset": "1209600",
+        },
+        {"tokens": dimension(limit=500_000, window_seconds=60)},
+    ),
+    "Mistral, with its ten seconds, which have no name here": (
+        "mistral",
+        {
+            "x-ratelimit-limit-req-minute": "720",
+            "x-ratelimit-remaining-req-minute": "717",
+            "x-ratelimit-limit-req-10-second": "2",
+            "x-ratelimit-remaining-req-10-second": "0",
+            "x-ratelimit-limit-tokens-month": "1000000000000",
+            "x-ratelimit-remaining-tokens-month": "999998798434",
+            "x-ratelimit-tokens-query-cost": "52",
+        },
+        {
+            "requests": dimension(717, limit=720, window_seconds=60),
+            "tokens_month": dimension(
+                999_998_798_434, limit=1_000_000_000_000, window_seconds=30 * 86_400
+            ),
+        },
+    ),
+    "the IETF's three fields": (
+        None,
+        {"RateLimit-Limit": "100", "RateLimit-Remaining": "50", "RateLimit-Reset": "50"},
+        {"requests": dimension(50, limit=100, reset_seconds=50)},
+    ),
+    "the IETF's three fields with a policy": (
+        None,
+        {
+            "RateLimit-Limit": "10",
+            "RateLimit-Policy": "10;w=1, 50;w=60, 1000;w=3600, 5000;w=86400",
+            "RateLimit-Remaining": "9",
+            "RateLimit-Reset": "1",
+        },
+        {"requests": dimension(9, limit=10, reset_seconds=1, window_seconds=1)},
+    ),
+    "the IETF's one field of the seventh draft": (
+        None,
+        {
+            "RateLimit": "limit=100, remaining=50, reset=5",
+            "RateLimit-Policy": '100;w=60;comment="it\'s, really; fine", 5000;w=86400',
+        },
+        {"requests": dimension(50, limit=100, reset_seconds=5, window_seconds=60)},
+    ),
+    "the IETF's list of policies": (
+        None,
+        {
+            "RateLimit-Policy": '"burst";q=100;w=60,"daily";q=1000;w=86400',
+            "RateLimit": '"burst";r=50;t=30, "daily";r=900;t=80000',
+        },
+        {
+            "requests": dimension(50, limit=100, reset_seconds=30, window_seconds=60),
+            "requests_day": dimension(
+                900, limit=1_000, reset_seconds=80_000, window_seconds=86_400
+            ),
+        },
+    ),
+    "the IETF's list of policies, in units": (
+        None,
+        {
+            "RateLimit-Policy": '"peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:, '
+            '"t";q=9000;qu="tokens";w=60, "s";q=10;w=1, "m";q=300;w=60',
+            "RateLimit": '"peruser";r=5;t=1, "m";r=299, "s";r=9;t=1',
+        },
+        {
+            "tokens": dimension(limit=9_000, window_seconds=60),
+            "requests": dimension(299, limit=300, window_seconds=60),
+            "requests per 1 s": dimension(9, limit=10, reset_seconds=1, window_seconds=1),
+        },
+    ),
+    "a hub that writes two names": (
+        None,
+        {
+            "ratelimit": '"api";r=495;t=140',
+            "ratelimit-policy": '"fixed window";"api";q=500;w=300',
+        },
+        {"requests": dimension(495, limit=500, reset_seconds=140, window_seconds=300)},
+    ),
+    "Cohere, with a key for trials": (
+        "cohere",
+        {
+            "x-endpoint-monthly-call-limit": "1000",
+            "x-trial-endpoint-call-limit": "20",
+            "x-trial-endpoint-call-remaining": "19",
+        },
+        {
+            "requests_month": dimension(limit=1_000, window_seconds=30 * 86_400),
+            "requests": dimension(19, limit=20, window_seconds=60),
+        },
+    ),
+    "Together, which counts by the second": (
+        "together",
+        {
+            "x-ratelimit-limit": "10",
+            "x-ratelimit-remaining": "9",
+            "x-ratelimit-reset": "1",
+            "x-tokenlimit-limit": "3000",
+            "x-tokenlimit-remaining": "2976",
+        },
+        {
+            "requests": dimension(9, limit=10, reset_seconds=1, window_seconds=1),
+            "tokens": dimension(2_976, limit=3_000, window_seconds=1),
+        },
+    ),
+    "the same from somebody unknown": (
+        None,
+        {"x-tokenlimit-limit": "3000", "x-tokenlimit-remaining": "2976"},
+        {"tokens": dimension(2_976, limit=3_000)},
+    ),
+    "Fireworks": (
+        "fireworks",
+        {
+            "x-ratelimit-limit-requests": "600",
+            "x-ratelimit-remaining-requests": "599",
+            "x-ratelimit-limit-tokens-prompt": "3600000",
+            "x-ratelimit-remaining-tokens-prompt": "3599000",
+            "x-ratelimit-limit-tokens-cache-adjusted-prompt": "900000",
+            "x-ratelimit-limit-tokens-generated": "36000",
+            "x-ratelimit-remaining-tokens-generated": "0",
+            "x-ratelimit-over-limit": "no",
+        },
+        {
+            "requests": dimension(599, limit=600, window_seconds=60),
+            "input_tokens": dimension(3_599_000, limit=3_600_000, window_seconds=60),
+            "output_tokens": dimension(0, limit=36_000, window_seconds=60),
+        },
+    ),
+    "a gateway before a provider: the limit of one, never with the window of the other": (
+        "openai",
+        {
+            "x-ratelimit-limit": "5",
+            "x-ratelimit-remaining": "4",
+            "x-ratelimit-limit-requests": "500",
+            "x-ratelimit-remaining-requests": "499",
+        },
+        {"requests": dimension(499, limit=500, window_seconds=60)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_headers_as_providers_document_them(name: str) -> None:
+    provider, headers, dimensions = FIXTURES[name]
+    heard = parse(headers, provider=provider, status=200)
+    assert dict(heard.dimensions) == dimensions
+    assert heard.unreadable == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("PT1M30S", 90),
+        ("pt0.5s", 0.5),
+        ("PT2H", 7_200),
+        ("P1DT1S", 86_401),
+        ("P2W", 14 * 86_400),
+        ("P1M", None),  # A month has no fixed length.
+        ("P1Y", None),
+        ("PT", None),
+        ("P", None),
+        ("-PT5S", None),
+    ],
+)
+def test_iso_durations(text: str, seconds: float | None) -> None:
+    heard = parse({"x-ratelimit-reset-tokens": text, "retry-after": text}, status=429)
+    assert heard.retry_after_seconds == seconds
+    assert heard.unreadable == (2 if seconds is None else 0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"ratelimit-policy": '"a";q=-1;w=60', "ratelimit": '"a";r=nan;t=1e9'},
+        {"ratelimit-policy": '"a";q=ten', "ratelimit": "limit=x"},
+        {"ratelimit": '"a";r=' + "9" * 300},
+    ],
+)
+def test_senseless_policies_are_absent_and_counted(headers: dict[str, str]) -> None:
+    heard = parse(headers, status=200)
+    assert not any(one.limit or one.remaining for one in heard.dimensions.values())
+    assert heard.unreadable
+
+
+def test_headers_in_a_body_are_read_like_headers() -> None:
+    """A gateway that passes refusals on puts the headers into the error."""
+    headers = {
+        "X-RateLimit-Limit": "20",
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": str(int((NOW + 12) * 1000)),
+    }
+    message = "Rate limit exceeded: free-models-per-min. "
+    error = {"message": message, "code": 429, "metadata": {"headers": headers}}
+    heard = parse({}, provider="openrouter", status=429, body={"error": error})
+    assert heard.dimensions["requests"] == dimension(0, limit=20, reset_seconds=12)
+    assert (heard.wait_seconds, heard.quota_exhausted, heard.retryable) == (12, False, True)
+
+    headers["X-RateLimit-Limit"] = "50"
+    headers["X-RateLimit-Reset"] = str(int((NOW + 9_000) * 1000))
+    error["message"] = (
+        "Rate limit exceeded: free-models-per-day. Add 10 credits to unlock 1000 free model "
+        "requests per day"
+    )
+    heard = parse({}, provider="openrouter", status=429, body={"error": error})
+    assert dict(heard.dimensions) == {
+        "requests_day": dimension(0, limit=50, reset_seconds=9_000, window_seconds=86_400)
+    }
+    assert (heard.wait_seconds, heard.quota_exhausted, heard.daily_quota) == (9_000, True, True)
+
+
 # What is used up -------------------------------------------------------------------------------
+
+TOO_LARGE = (
+    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
+    "Requested 45000. The input or output tokens must be reduced in order to run successfully."
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "too_large"),
+    [
+        (429, TOO_LARGE, True),
+        (413, TOO_LARGE, True),
+        (
+            413,
+            "Request too large for model `m` on tokens per minute (TPM): Limit 6,000, "
+            "Requested 6,413, please reduce your message size and try again.",
+            True,
+        ),
+        (413, "Request exceeds the maximum size", True),
+        (
+            429,
+            "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 20000, "
+            "Requested 15000. Please try again in 10s.",
+            False,
+        ),
+        (429, "Too many requests", False),
+    ],
+)
+def test_a_request_above_the_limit_is_no_refusal_for_rate(
+    status: int, message: str, too_large: bool
+) -> None:
+    body = {"error": {"message": message, "type": "tokens", "code": "rate_limit_exceeded"}}
+    heard = parse({"retry-after": "3"}, status=status, body=body)
+    assert heard.too_large == too_large
+    assert heard.is_rate_limit == heard.retryable == (not too_large)
+    assert heard.wait_seconds == (None if too_large else 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [("8.64s", 8.64), ("1m26.4s", 86.4), ("2m0s", 120), ("2m0.5s", 120.5), ("7h12m0s", 25_920)],
+)
+def test_a_rolling_quota_for_a_day_may_be_back_soon(words: str, seconds: float) -> None:
+    body = {
+        "error": {
+            "message": "Rate limit reached for m on requests per day (RPD): Limit 10000, Used "
+            f"10000, Requested 1. Please try again in {words}. Visit https://x/limits."
+        }
+    }
+    heard = parse({}, status=429, body=body)
+    assert heard.daily_quota
+    assert heard.wait_seconds == pytest.approx(seconds)
+    assert heard.quota_exhausted == (seconds > 120)
+    assert heard.retryable == (seconds <= 120)
+    # In another sentence, the delay may be that of another limit.
+    apart = {"error": {"message": body["error"]["message"].split(" Please")[0]}, "retry_after": 5}
+    assert parse({}, status=429, body=apart).quota_exhausted
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Too many requests. See your daily usage at https://x/usage",
+        "Too many requests, see https://x/limits/requests-per-day and https://x/monthly-quota",
+        "Slow down. A monthly report of your use is in the console.",
+    ],
+)
+def test_a_hint_is_no_quota(message: str) -> None:
+    heard = parse({}, status=429, body={"error": {"message": message}})
+    assert not heard.quota_exhausted
+    assert heard.retryable
+
+
+def test_a_months_calls_are_a_quota() -> None:
+    message = "You are using a Trial key, which is limited to 1000 API calls / month."
+    assert parse({}, status=429, body={"message": message}).quota_exhausted
+    minute = message.replace("1000 API calls / month", "20 API calls / minute")
+    assert not parse({}, status=429, body={"message": minute}).quota_exhausted
+    spent = {"x-ratelimit-remaining-tokens-month": "0"}
+    assert parse(spent, provider="mistral", status=429).quota_exhausted
 
 
 @pytest.mark.parametrize(
@@ -412,6 +732,11 @@ NAMES = st.sampled_from(
         "anthropic-ratelimit-input-tokens-reset",
         "anthropic-ratelimit-unified-reset",
         "x-ratelimit-limit-req-minute",
+        "x-ratelimitbysize-limit-minute",
+        "ratelimitbysize-reset",
+        "ratelimit",
+        "ratelimit-policy",
+        "x-tokenlimit-remaining",
         "x-should-retry",
     ]
 )

@@ -66,6 +66,13 @@ def test_an_absolute_path_is_a_file_uri() -> None:
     assert uri == "file:///project/a.py"
 
 
+def test_a_file_whose_name_is_no_text_is_reported_in_every_format() -> None:
+    (finding, *_) = audit_source("X = []\ndef f(x):\n    X.append(x)\n", "odd\udcff.py")
+    for form in ("text", "json", "sarif"):
+        assert "odd" in report([finding], form, RULES)
+    assert "odd%FF.py" in report([finding], "sarif", RULES)
+
+
 def test_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="'text', 'json', 'sarif'"):
         report([], "xml", RULES)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_what_is_no_async_test_is_refused() -> None:
         explore_schedules(schedules=0)
     with pytest.raises(TypeError, match="takes a whole number"):
         explore_schedules(schedules=1.5)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="no replay string"):
+    with pytest.raises(ValueError, match="not a replay string"):
         explore_schedules(schedule="nonsense")
     with pytest.raises(TypeError, match="seed must be an int"):
         explore_schedules(seed="seed")  # type: ignore[call-overload]

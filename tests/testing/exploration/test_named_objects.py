@@ -23,6 +23,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_object_is_named_and_the_results_are_not(name: str) -> None:
     """Every task adds its result to a dict of the test; that is no race."""

@@ -62,14 +62,14 @@ def plain(value: int) -> int:
             id="replay: one run twice",
         ),
         pytest.param(
-            echo, [1], {"schedule": "zz"}, ValueError, "is no replay string", id="replay: text"
+            echo, [1], {"schedule": "zz"}, ValueError, "is not a replay string", id="replay: text"
         ),
         pytest.param(
             echo,
             [1],
             {"schedule": "i1:1,2:zz"},
             ValueError,
-            "is no replay string",
+            "is not a replay string",
             id="replay: cut",
         ),
         pytest.param(
@@ -157,7 +157,7 @@ async def test_an_agent_that_never_ends_alone() -> None:
     async def agent(value: int) -> None:
         await trio.sleep_forever()
 
-    with pytest.raises(ScheduleError, match=r"doesn't come to an end alone.*(?s:.)*waits in"):
+    with pytest.raises(ScheduleError, match=r"doesn't end even when run alone.*(?s:.)*waits in"):
         await assert_isolated(agent, [1, 2])
 
 

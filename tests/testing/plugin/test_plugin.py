@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from harness.limits import Limiter
+from harness.testing.pytest_plugin import limiters_of
 from tests.testing.plugin.conftest import ROOT, RunPytest
 
 TRIO_MODE = "trio_mode = true\n"
@@ -363,7 +366,7 @@ def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
     ("options", "ini", "said"),
     [
         pytest.param(["--schedules=0"], "", "from 1 upwards is wanted", id="no schedules"),
-        pytest.param(["--schedule=zzz"], "", "zzz is no replay string", id="no schedule"),
+        pytest.param(["--schedule=zzz"], "", "zzz is not a replay string", id="no schedule"),
         pytest.param([], "harness_timeout = soon", "harness_timeout = soon", id="no number"),
     ],
 )
@@ -402,6 +405,7 @@ def test_the_entry_point_imports_nothing() -> None:
 # Runs around tests -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_async_test_has_a_run_of_its_own(run_pytest: RunPytest) -> None:
     """Code that keeps its state per run needs no set-up to be tested."""
     ran = run_pytest(RUNS, ini=TRIO_MODE)
@@ -413,6 +417,7 @@ def test_every_async_test_has_a_run_of_its_own(run_pytest: RunPytest) -> None:
     }, ran.text
 
 
+@pytest.mark.slow
 def test_on_asyncio_a_test_has_a_run_that_owns_state(run_pytest: RunPytest) -> None:
     ran = run_pytest(
         "import pytest\npytestmark = pytest.mark.anyio\n"
@@ -423,6 +428,7 @@ def test_on_asyncio_a_test_has_a_run_that_owns_state(run_pytest: RunPytest) -> N
     assert ran.outcomes == {"test_one[asyncio]": "PASSED", "test_one[trio]": "PASSED"}, ran.text
 
 
+@pytest.mark.slow
 def test_a_setting_turns_the_runs_off_and_a_marker_on(run_pytest: RunPytest) -> None:
     text = """\
     import pytest
@@ -439,6 +445,7 @@ def test_a_setting_turns_the_runs_off_and_a_marker_on(run_pytest: RunPytest) -> 
     assert "write harness_run(False) or harness_run(True)" in ran.text
 
 
+@pytest.mark.slow
 def test_a_test_that_cancels_its_own_run_fails(run_pytest: RunPytest) -> None:
     text = """\
     import trio
@@ -453,6 +460,7 @@ def test_a_test_that_cancels_its_own_run_fails(run_pytest: RunPytest) -> None:
     assert "RunCancelled: the run was cancelled: never came to the assert" in ran.text
 
 
+@pytest.mark.slow
 def test_what_a_test_starts_in_a_fixtures_nursery_is_no_leak(run_pytest: RunPytest) -> None:
     text = """\
     import trio
@@ -496,6 +504,22 @@ def test_what_is_isolated_per_run_only_is_listed_at_the_end(run_pytest: RunPytes
     schedule = ran.text.partition("schedule='r")[2].partition("'")[0]
     again = run_pytest(PER_RUN, f"--schedule=r{schedule}", "-ktest_per_call", ini=TRIO_MODE)
     assert again.outcomes == {"test_per_call": "FAILED"}
+
+
+def test_limiters_are_found_without_asking_anything_for_its_class() -> None:
+    """Some libraries hold proxies that load half of the library when they are asked."""
+
+    class Proxy:
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:
+            raise AssertionError("the proxy was asked")
+
+    by_name, held, imported = (Limiter(name, concurrent=1) for name in "abc")
+    other, module = ModuleType("other"), ModuleType("own")
+    vars(other).update(imported=imported)
+    client = SimpleNamespace(limiter=held, again=by_name, proxy=Proxy())
+    vars(module).update(by_name=by_name, client=client, other=other, proxy=Proxy())
+    assert limiters_of([module, module]) == [by_name, held]
 
 
 EXPLORED = """\

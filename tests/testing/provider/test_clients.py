@@ -49,7 +49,7 @@ def answer(request: ProviderRequest) -> Answer | ErrorAnswer | str:
     if request.prompt == "only tools":
         return Answer("", CALLS)
     if request.prompt == "cut short":
-        return Answer(TEXT, truncated=True)
+        return Answer(TEXT, finish="length")
     if request.prompt.startswith("error "):
         return ErrorAnswer(status=int(request.prompt[6:]))
     return TEXT if request.prompt == "weather" else request.prompt
@@ -183,6 +183,7 @@ def caller(clients: Clients, way: str) -> Callable[[str], Awaitable[Said]]:
     return method
 
 
+@pytest.mark.slow
 async def test_every_way_to_ask_gives_the_same_answer() -> None:
     async with (
         open_provider(answer=answer) as provider,

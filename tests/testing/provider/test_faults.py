@@ -93,6 +93,7 @@ async def test_a_run_repeats_whatever_the_order(autojump_clock: MockClock) -> No
     assert any(len(set(attempts)) > 1 for attempts in forwards.values()), "retries may get through"
 
 
+@pytest.mark.slow
 async def test_another_seed_hits_others(autojump_clock: MockClock) -> None:
     async def one_run(seed: int) -> list[str]:
         faults = Faults(seed=seed, errors={500: 0.5})

@@ -26,7 +26,7 @@ ANSWERS = {
     "nothing": Answer(""),
     "tools": Answer("Look:", (AnswerToolCall("look", {"at": ["this"]}), AnswerToolCall("go"))),
     "only tools": Answer("", (AnswerToolCall("look", {"at": ["this"]}, id="call_of_mine"),)),
-    "cut short": Answer("Some words, and", truncated=True),
+    "cut short": Answer("Some words, and", finish="length"),
     "long": Answer("word " * 5000),
 }
 

@@ -46,9 +46,9 @@ def test_a_replay_string_is_short_and_safe_to_paste() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no replay string"),
-        ("nonsense", "no replay string"),
-        ("h1:4x1:-", "no replay string"),
+        ("", "not a replay string"),
+        ("nonsense", "not a replay string"),
+        ("h1:4x1:-", "not a replay string"),
         ("h2:4x1:-:-", "version h2"),
         ("h1:4y1:-:-", "'4y1' isn't a deviation"),
         ("h1:-:q1@3:-", "'q1@3' isn't a fault"),

@@ -45,6 +45,7 @@ def test_it_is_found_and_shrunk_from_nearly_every_seed(toy: Toy) -> None:
     assert missed <= SEEDS // 30
 
 
+@pytest.mark.slow
 def test_a_replay_never_diverges() -> None:
     """0 of 1,000: a string that doesn't replay is worth nothing."""
     replays = scaled(84, full=1_000)

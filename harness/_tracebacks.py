@@ -1,8 +1,8 @@
 """Show where an error came from, in the user's own frames.
 
-Between a batch and the function that failed there are a dozen frames of harness and trio, the same
-ones for every item. They say nothing about the error, so they are left out, also for its causes and
-for the errors in a group.
+Between a fan-out and the function that failed there are a dozen frames of harness and trio, the
+same ones for every item. They say nothing about the error, so they are left out, also for its
+causes and for the errors in a group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 20_000
 # A compiled module has no file to show anyway.
 _LEFT_OUT = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep
-    for file in (os.path.dirname(__file__), trio.__file__, outcome.__file__)
+    for file in (__file__, trio.__file__, outcome.__file__)
 )
 
 
@@ -28,9 +28,14 @@ def traceback_of(error: BaseException | None) -> str | None:
     """Return the traceback of an item's error as Python prints it, without frames of harness.
 
     Returns:
-      None if there is none: no error, or one that an earlier session recorded without it.
+      None if there is none: no error, or one that was never raised. Of an error that another
+      process recorded: what it recorded.
     """
-    if error is None or isinstance(error, JournaledError):
+    if isinstance(error, JournaledError):
+        return error.traceback
+    if error is None or not (
+        error.__traceback__ or error.__cause__ or isinstance(error, BaseExceptionGroup)
+    ):
         return None
     try:
         shown = traceback.TracebackException.from_exception(error)

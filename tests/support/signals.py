@@ -1,0 +1,236 @@
+"""Send real Ctrl-Cs into cases of the driver, and into plain trio, and say how each ended.
+
+A signal strikes between any two bytecodes, also inside of trio, whose own functions aren't all
+protected. So what strikes us is judged beside what strikes plain trio: `strikes` runs either in a
+process of its own, which ends itself if it hangs.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import attrs
+import trio
+
+import harness
+from tests.support.driver import World, carry_out, case_of, run_in_order
+from tests.support.memory_journal import MemoryJournal
+
+Kind = Literal["harness", "trio"]
+
+ROOT = Path(__file__).parents[2]
+HANGS_AFTER_SECONDS = 20.0
+UNPROTECTED = frozenset({"trio:Event.wait"})
+"""Functions of trio's where a Ctrl-C breaks trio itself, so that whoever calls them is helpless."""
+
+ROOTS = {
+    "harness": str(Path(harness.__file__).parent) + os.sep,
+    "trio": str(Path(trio.__file__).parent) + os.sep,
+    "the user": str(ROOT / "tests") + os.sep,
+}
+
+
+@attrs.frozen
+class Strike:
+    """How the run of a seed ended."""
+
+    seed: int
+    place: str
+    """In which function the signal came, and on whose behalf; empty if it came too late."""
+    wrong: str
+    """What was wrong; empty if nothing was."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the signal came where we have to be prepared for it."""
+        called = self.place.split(" for ")[0]
+        return bool(called) and "the user:" not in self.place and called not in UNPROTECTED
+
+
+def strikes(kind: Kind, first: int, last: int) -> list[Strike]:
+    """Run the seeds from ``first`` to before ``last``, each struck by one signal."""
+    found: list[Strike] = []
+    while first < last:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.support.signals", kind, str(first), str(last)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        lines = [json.loads(line) for line in ended.stdout.splitlines()]
+        found += [Strike(**line) for line in lines]
+        first += len(lines)
+        if first < last:
+            # It hangs at this seed, or brought the process down.
+            found.append(Strike(first, place_in(ended.stderr), ended.stderr or "it hangs"))
+            first += 1
+    return found
+
+
+def place_in(said: str) -> str:
+    """Return the place that a process named before it ended."""
+    places = [line for line in said.splitlines() if line.startswith("struck in ")]
+    return places[-1].removeprefix("struck in ") if places else ""
+
+
+# The process ------------------------------------------------------------------------------------
+
+
+class Shooter:
+    """Sends a Ctrl-C some time after its block is entered, and notes where it comes.
+
+    By the system's timer, which comes at any bytecode. A thread that sends a signal gets its turn
+    only where the main thread waits.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.place = ""
+        """Where the signal came; empty if it didn't come in the block."""
+
+    @contextmanager
+    def in_sight(self, seconds: float, hit: Callable[[], None]) -> Iterator[None]:
+        """Send it into the block, which takes about so many seconds, and call ``hit``."""
+        trios: Any = signal.getsignal(signal.SIGINT)
+        inside = True
+
+        def strike(number: int, frame: FrameType | None) -> None:
+            if inside:
+                self.place = place_of(frame)
+                os.write(2, f"struck in {self.place}\n".encode())
+                hit()
+                trios(signal.SIGINT, frame)
+
+        signal.signal(signal.SIGALRM, strike)
+        signal.setitimer(signal.ITIMER_REAL, self._share * seconds + 1e-6)
+        try:
+            yield
+        finally:
+            inside = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def place_of(frame: FrameType | None) -> str:
+    """Return in which function of ours, of trio or of the tests a signal came, and on whose behalf.
+
+    Code of the tests stands for the user's. trio's loop works on nobody's behalf. Of trio it is the
+    function that was called from outside.
+    """
+    called = ""
+    while frame is not None:
+        code = frame.f_code
+        for owner, root in ROOTS.items():
+            if code.co_filename.startswith(root):
+                if code is run_in_order.__code__:
+                    return "trio's loop"
+                here = f"{owner}:{code.co_qualname}"
+                if owner != "trio":
+                    return f"{called} for {here}" if called else here
+                called = here
+        frame = frame.f_back
+    return called
+
+
+def strike_case(seed: int, shooter: Shooter) -> None:
+    case = case_of(seed)
+    # A disk that is slow in virtual time is a task here, which the signal could strike.
+    case = attrs.evolve(case, options={**case.options, "slow_disk": False})
+    world = World(case, MemoryJournal())
+
+    def hit() -> None:
+        world.struck = "a signal"
+
+    began = time.perf_counter()
+    carry_out(case, World(case, MemoryJournal()))
+    carry_out(case, world, shooter.in_sight(time.perf_counter() - began, hit))
+
+
+class Plain:
+    """What a case is made of, in plain trio."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.limiter = trio.CapacityLimiter(2)
+        self.live = 0
+
+    async def item(self, send: trio.MemorySendChannel[int], number: int) -> None:
+        self.live += 1
+        try:
+            with trio.move_on_after(2.5):
+                async with self.limiter:
+                    await trio.sleep(self.draw.randrange(4))
+            with suppress(trio.BrokenResourceError):
+                await send.send(number)
+        finally:
+            self.live -= 1
+
+    async def run(self) -> None:
+        send, receive = trio.open_memory_channel[int](1)
+        with trio.fail_after(10_000):
+            async with trio.open_nursery() as nursery, receive:
+                for number in range(7):
+                    nursery.start_soon(self.item, send, number)
+                for _ in range(7):
+                    await receive.receive()
+
+    def check(self) -> None:
+        assert self.live == 0, "tasks are alive"
+        assert self.limiter.borrowed_tokens == 0, "a slot is held"
+
+
+def strike_plain(seed: int, shooter: Shooter) -> None:
+    began = time.perf_counter()
+    run_in_order(seed, Plain(seed).run)
+    seconds = time.perf_counter() - began
+    plain = Plain(seed)
+
+    async def main() -> None:
+        with shooter.in_sight(seconds, lambda: None):
+            await plain.run()
+
+    try:
+        run_in_order(seed, main)
+    except KeyboardInterrupt:
+        pass
+    except BaseExceptionGroup as error:
+        if error.split(KeyboardInterrupt)[1] is not None:
+            raise
+    else:
+        assert not shooter.place, "Ctrl-C was swallowed"
+    plain.check()
+
+
+def strike(kind: Kind, seed: int) -> Strike:
+    faulthandler.dump_traceback_later(HANGS_AFTER_SECONDS, exit=True)
+    shooter = Shooter(random.Random(f"signal {seed}").random())
+    wrong = ""
+    try:
+        (strike_plain if kind == "trio" else strike_case)(seed, shooter)
+    except BaseException as error:
+        wrong = f"{error!r} {getattr(error, '__notes__', '')}"
+    gc.collect()  # What is left half done must not be closed in the next seed's run.
+    return Strike(seed, shooter.place, wrong)
+
+
+def main(words: list[str]) -> None:
+    kind: Any = words[0]
+    gc.freeze()
+    for seed in range(int(words[1]), int(words[2])):
+        print(json.dumps(attrs.asdict(strike(kind, seed))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
