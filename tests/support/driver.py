@@ -259,10 +259,10 @@ class World:
         deed = self.case.deeds[index]
         number = self.calls[index] = self.calls.get(index, 0) + 1
         self.keys.setdefault(index, set()).add(harness.current_run().idempotency_key)
-        self.live += 1
-        self.most = max(self.most, self.live)
         met_cancel = False
+        self.live += 1  # Between this line and `try` there is no call, so no signal either.
         try:
+            self.most = max(self.most, self.live)
             self._fail_if_asked("ctrl-c in an item", KeyboardInterrupt())
             async with self.lock:
                 await trio.sleep(deed.seconds)
