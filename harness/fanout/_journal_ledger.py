@@ -26,6 +26,7 @@ from types import CoroutineType
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._events import happened
 from harness._root_errors import budget_refusals
@@ -154,6 +155,7 @@ class JournalLedger:
 
     # The clerk --------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def begin(self, host: Writing) -> None:
         """Start the clerk."""
         self._records.has_clerk = True
