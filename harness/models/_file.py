@@ -125,7 +125,7 @@ class File:
     def _find_type(self) -> None:
         given = self.media_type.partition(";")[0].strip().lower()
         where = self.name or (urlsplit(self.url).path if self.url is not None else "")
-        found = given or _type_of_bytes(self.data) or ("" if self.path else _type_of_suffix(where))
+        found = given or type_of_bytes(self.data) or ("" if self.path else _type_of_suffix(where))
         found = _SAME_TYPE.get(found, found)
         if given and not _MEDIA_TYPE.fullmatch(given):
             raise ValueError(
@@ -298,7 +298,8 @@ def _check_size(size_bytes: int, name: str | None) -> None:
         )
 
 
-def _type_of_bytes(data: bytes | None) -> str:
+def type_of_bytes(data: bytes | None) -> str:
+    """Return the media type that a file's first bytes tell; empty if they don't."""
     for at, magic, media_type in _MAGIC if data else ():
         if data and data[at : at + len(magic)] == magic:
             return media_type
