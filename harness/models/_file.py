@@ -11,7 +11,7 @@ import hashlib
 import mimetypes
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -188,8 +188,8 @@ Content: TypeAlias = str | tuple[str | File, ...]
 Part: TypeAlias = str | File | os.PathLike[str]
 """What a prompt may have: text, a file, or the path of one as a `pathlib.Path`."""
 
-Prompt: TypeAlias = str | Iterable[Part]
-"""What an agent is asked: text, or several parts in order."""
+Prompt: TypeAlias = Part | Sequence[Part]
+"""What an agent is asked: text, or a list of several parts in order."""
 
 
 def text_of(content: Content) -> str:
