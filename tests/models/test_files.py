@@ -304,6 +304,7 @@ def of_base64(media_type: str, data: bytes) -> dict[str, Any]:
     ("way", "part"),
     [
         ("chat", {"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}),
+        ("chat", {"type": "image_url"}),
         ("chat", {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
         ("chat", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "ogg"}}),
         ("chat", {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}}),
