@@ -132,6 +132,10 @@ class BatchedModel(CalledModel):
             )
         self._model.refuse_unless_ready()
 
+    def refuse_files(self, request: ModelRequest) -> None:
+        """Raise if the model can't take a file of the request."""
+        self._model.refuse_files(request)
+
     async def _ask(self, request: ModelRequest) -> Answer:
         body = self._model.body_in_batch(request)
         name = _name(body)
