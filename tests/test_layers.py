@@ -68,6 +68,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "isolation": 2,
         "provider": 2,
         "strategies": 2,
+        "verification": 2,
         "pytest_plugin": 3,
     },
 }
@@ -217,6 +218,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     (
         "testing.audit",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
+    (
+        "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (
