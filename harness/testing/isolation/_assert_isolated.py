@@ -317,6 +317,8 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             if {one.path for one in found_closer} - {one.path for one in candidates}:
                 watch = closer
                 causes, candidates = _proof(subject, trial, found_closer, seed)
+    if not again.failed:  # Replays that are right without it, too, prove nothing.
+        causes = attrs.evolve(causes, proven=False)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     if causes.proven and not raced(causes.candidates, lines.accesses):

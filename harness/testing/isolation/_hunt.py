@@ -198,4 +198,5 @@ def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict] | None:
 
     shrinking = Shrinking(run, lambda _: latest.failed, verdict.run)
     simplest = AtOnce(trial.members, shrinking.shrink().schedule)
-    return simplest, simplest.play(subject)
+    verdict = simplest.play(subject)
+    return (simplest, verdict) if verdict.failed else None

@@ -65,6 +65,8 @@ class StepWatch:
     def before_step(self, task: Strand) -> None:
         """Take everything as it is before the first step."""
         if not self._last:
+            if self._looks:  # What the kit itself changes for the length of a trial isn't a run's.
+                self._state.look_closer()
             self._last = [part.take() for part in self._state.parts]
 
     def after_step(self, task: Strand) -> None:

@@ -499,8 +499,9 @@ class ThreadLocalsPart(Part):
 
 def _function(walk: Walker, function: types.FunctionType, place: Place, levels: int) -> None:
     if not is_users_function(function):
-        # A wrapper made by a library still closes over the user's function.
+        # A wrapper made by a library still closes over the user's function, and may keep notes.
         _closure(walk, function, levels, bindings=False)
+        _function_attributes(walk, function, place, levels)
         return
     place = place_of_definition(function)
     walk.in_code(function.__code__, function.__globals__)
@@ -509,8 +510,15 @@ def _function(walk: Walker, function: types.FunctionType, place: Place, levels: 
         walk.push(default, place.attribute("__defaults__").item(index), levels)
     for name, default in (function.__kwdefaults__ or {}).items():
         walk.push(default, place.attribute("__kwdefaults__").item(name), levels)
+    _function_attributes(walk, function, place, levels)
+
+
+def _function_attributes(
+    walk: Walker, function: types.FunctionType, place: Place, levels: int
+) -> None:
     attributes = vars(function)
-    walk.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
+    if attributes or is_users_function(function):
+        walk.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
     for name, value in list(attributes.items()):
         walk.push(value, place if name == "__wrapped__" else place.attribute(name), levels)
 
@@ -535,9 +543,9 @@ def _closure(walk: Walker, function: types.FunctionType, levels: int, *, binding
 
 
 def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
-    if not is_users_class(cls):
+    if not is_users_class(cls) and not _is_made_by_a_call(cls):
         return
-    place = place_of_definition(cls)
+    place = place_of_definition(cls) if is_users_class(cls) else place
     if issubclass(cls, Enum):
         for name, member in cls.__members__.items():
             walk.push(member, place.attribute(name), levels)
@@ -550,6 +558,12 @@ def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
             walk.push(value, place.attribute(name), levels)
     for base in (*cls.__bases__, type(cls)):
         walk.push(base, place, levels)
+
+
+def _is_made_by_a_call(cls: type[Any]) -> bool:
+    """Return whether a library made a class for whoever asked, so that no module has it by name."""
+    module = sys.modules.get(cls.__module__)
+    return module is not None and not hasattr(module, cls.__qualname__.partition(".")[0])
 
 
 def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -> None:

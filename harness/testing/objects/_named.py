@@ -26,6 +26,10 @@ from harness.testing.objects._parts import ClassPart, NamesPart, Part, is_dunder
 from harness.testing.objects._places import Place, place_of_definition
 
 
+_OWN_GROUND = {"harness", "trio", "outcome", "attr", "attrs", "pytest"}
+"""Packages that each run has its own part of, such as its event loop, or that hold nothing of it."""
+
+
 class Named:
     """The globals, modules and process states that the code in a walk names."""
 
@@ -148,7 +152,7 @@ class Named:
                     self._module(value, used, written)
         else:
             package = name.partition(".")[0]
-            if package not in sys.stdlib_module_names:
+            if package not in sys.stdlib_module_names | _OWN_GROUND:
                 self._libraries[package] = None
             for attribute in used:
                 self.by_thing(names.get(attribute))
