@@ -335,7 +335,7 @@ def _explore(
             ) from found.error
         tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
     finally:
-        state.put_back()
+        state.put_back(everything=True)
 
 
 def _own_clock(value: Any) -> Any:
