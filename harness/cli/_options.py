@@ -24,7 +24,7 @@ from harness.cli._option_table import (
     option,
 )
 from harness.cli._option_values import FILE, count, delimiter, dollars, hedge, seconds, tokens
-from harness.cli._record_fields import KEY, PRIORITY, PROMPT, TOKENS
+from harness.cli._record_fields import ATTACHED, KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, delimiter_of, format_of
 from harness.policies import Hedge
 
@@ -195,6 +195,19 @@ class BatchOptions(_InputOptions):
             ),
         ],
         is_setting=True,
+    )
+    file: str | None = option(
+        "For an agent: the field that holds the path of a file, such as a picture or a PDF, that "
+        "goes with the prompt. Relative to the current folder; empty for none.",
+        "FIELD",
+        field=ATTACHED,
+        refusals=[
+            _FOR_AGENTS,
+            Refusal(
+                lambda options, _: options.prompt is None,
+                "{option} {value} goes with a prompt; add --prompt FIELD",
+            ),
+        ],
     )
     model: str | None = option(
         "For an agent: the model to run it with, in place of its own: openai:NAME, anthropic:NAME, "

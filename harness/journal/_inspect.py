@@ -22,6 +22,7 @@ from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec, digest_of_key, key_from_json, key_to_json
+from harness.journal._kept_bytes import drop_unused
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
 from harness.journal._queries import (
@@ -407,6 +408,7 @@ class JournalEditor(JournalReader):
         Returns:
           How many bytes smaller the journal is.
         """
+        drop_unused(self._backend)
         return self._backend.vacuum()
 
     def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:
