@@ -68,6 +68,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "isolation": 2,
         "provider": 2,
         "strategies": 2,
+        "verification": 2,
         "pytest_plugin": 3,
     },
 }
@@ -130,6 +131,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
@@ -216,6 +218,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     (
         "testing.audit",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
+    (
+        "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (

@@ -177,6 +177,7 @@ class _Turn:
                     self.waiting.append(number)
                 last_of[call.name] = number
 
+    @enable_ki_protection
     def start(self, number: int) -> None:
         """Start the task of one call."""
         nursery = self.nursery

@@ -29,6 +29,7 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent
 from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
+from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness.agents._tool import (
     TIMEOUT_SECONDS,
@@ -231,7 +232,7 @@ class Connection:
                     self._offered = await _all_tools(client)
                     self._client = client
                     self._ready.set()
-                    await self._closing.wait()
+                    await happened(self._closing)
         except (Exception, BaseExceptionGroup) as error:
             if isinstance(most_telling(error), (KeyboardInterrupt, SystemExit)):
                 raise
@@ -248,7 +249,7 @@ class Connection:
         """
         _waiting_for = f"MCP server {self.words!r} to start"
         with trio.move_on_after(timeout):
-            await self._ready.wait()
+            await happened(self._ready)
         if self._client is not None:
             return self._offered
         if self._ready.is_set():

@@ -17,6 +17,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
+from harness._events import happened
 from harness.agents._calls import read_parts
 from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
@@ -237,7 +238,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         except StopAsyncIteration:
             while not self._finished:  # Its last event is read, and it is about to end.
                 self._waiting_for_end = self._waiting_for_end or trio.Event()
-                await self._waiting_for_end.wait()
+                await happened(self._waiting_for_end)
         if self._error is not None and not self._raised:
             self._raised = True
             if isinstance(self._error, StopAsyncIteration):

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 import attrs
-import msgspec
 import trio
-from trio.lowlevel import disable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._error_copies import own_copy
 from harness._root_errors import roots_in_words
@@ -30,6 +29,7 @@ from harness.agents._reply import Reply
 from harness.agents._sendable import sendable, sendable_call, sendable_content
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
+from harness.agents._types import to_json
 from harness.errors import (
     BudgetExceeded,
     MaxTurnsError,
@@ -46,6 +46,7 @@ from harness.models import (
     Model,
     ModelRequest,
     ModelResponse,
+    ModelStream,
     NamedModel,
     ToolCall,
     ToolDescription,
@@ -262,24 +263,29 @@ class Work:
         self._text = response.content
         return response
 
+    @enable_ki_protection  # A stream that a Ctrl-C finds between its lines is never closed.
     async def _ask_for_stream(self, run: Run, request: ModelRequest) -> ModelResponse:
+        async with self._setup.model.stream(request) as stream:
+            return await self._read(run, stream)
+
+    @disable_ki_protection
+    async def _read(self, run: Run, stream: ModelStream) -> ModelResponse:
         pieces: list[str] = []
         self._text = pieces
-        async with self._setup.model.stream(request) as stream:
-            async for piece in stream:
-                if isinstance(piece, str):
-                    if piece:
-                        pieces.append(piece)
-                        run.emit_nowait(TextDelta(piece))
-                elif isinstance(piece, ModelResponse):
-                    self._refuse_malformed(run, piece)
-                    return piece
-                else:
-                    raise ModelReplyError(
-                        f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
-                        f"{run.path!r}, where text or a ModelResponse was expected; "
-                        "see harness.models.Model"
-                    )
+        async for piece in stream:
+            if isinstance(piece, str):
+                if piece:
+                    pieces.append(piece)
+                    run.emit_nowait(TextDelta(piece))
+            elif isinstance(piece, ModelResponse):
+                self._refuse_malformed(run, piece)
+                return piece
+            else:
+                raise ModelReplyError(
+                    f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
+                    f"{run.path!r}, where text or a ModelResponse was expected; "
+                    "see harness.models.Model"
+                )
         raise ModelReplyError(
             f"the stream of the model of agent {self._setup.name!r} ended in run {run.path!r} "
             f"after {len(pieces)} pieces of text and without a ModelResponse, so the answer may be "
@@ -381,7 +387,7 @@ class Work:
     def output_so_far(self) -> Any:
         """Return what has come of the answer, in JSON form; None if nothing has."""
         if self._output is not None:
-            return msgspec.to_builtins(self._output, str_keys=True)
+            return to_json(self._output)
         text = self._text if isinstance(self._text, str) else "".join(self._text)
         return (text or None) if self._setup.output is None else value_so_far(text)
 

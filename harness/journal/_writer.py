@@ -26,6 +26,7 @@ import outcome
 import trio
 
 from harness._clock_hold import ClockHold
+from harness._events import happened
 from harness.errors import JournalClosedError, JournalError
 from harness.journal._backend import Backend, Rows
 from harness.journal._kept_bytes import CHARACTERS_AT_LEAST, keep_apart
@@ -217,7 +218,7 @@ class Writer:
         self._queue.put(None)
         with trio.move_on_after(CLOSE_SECONDS_AT_MOST) as scope:
             scope.shield = True  # The oldest trio supported has no such argument.
-            await self._ended.wait()
+            await happened(self._ended)
         if not self._ended.is_set():
             raise JournalError(
                 f"the disk didn't take the last records of the journal {self._backend.name!r} "

@@ -217,10 +217,6 @@ class Grants:
 
     def _tell_pools(self) -> None:
         """Tell those who wait for several limiters that something has changed here."""
-        if not self._listeners:
-            return
-        # In turns, or whoever came to listen first would get every place that becomes free.
-        self._listeners.append(self._listeners.pop(0))
         for listener in tuple(self._listeners):
             listener()
 
@@ -297,6 +293,12 @@ class Grants:
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change, until `unlisten`."""
         self._listeners.append(listener)
+
+    def tell_last(self, listener: Callable[[], None]) -> None:
+        """Tell ``listener`` after all others, because it was served: everybody gets a turn."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Stop calling ``listener``."""

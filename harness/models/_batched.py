@@ -27,9 +27,12 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
 from harness._error_copies import own_copy
+from harness._events import happened
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     ModelConnectionError,
     ModelNotOpenError,
@@ -59,7 +62,6 @@ POLL_SECONDS = 60.0
 PRICE_SHARE = 0.5
 
 _FAILED_POLLS_AT_MOST = 30
-_ERRORS_SKIPPED_AT_MOST = 100
 # A batch found in the provider's list may be older than the clock here says it can be.
 _CLOCKS_APART_SECONDS = 600.0
 
@@ -140,7 +142,7 @@ class BatchedModel(CalledModel):
         taken = self._taken[name]
         tried: set[int] = set()
         try:
-            for _ in range(_ERRORS_SKIPPED_AT_MOST):
+            while True:  # Ends: each round is about one more error of earlier sessions.
                 number = next(n for n in range(len(taken) + 1) if n not in taken)
                 taken.add(number)
                 tried.add(number)
@@ -211,7 +213,7 @@ class BatchedModel(CalledModel):
         if is_first:
             await self._send_group(group)
         else:
-            await group.sent.wait()
+            await happened(group.sent)
         if group.error is not None:
             raise own_copy(group.error)
         return group.batch_id
@@ -227,7 +229,7 @@ class BatchedModel(CalledModel):
     async def _send_group(self, group: _Group) -> None:
         try:
             with trio.move_on_after(self._within):
-                await group.full.wait()
+                await happened(group.full)
             self._close(group)
             async with self._client() as client:
                 group.batch_id = await self._api.send(client, group.token, group.requests)
@@ -281,6 +283,7 @@ class BatchedModel(CalledModel):
             await trio.sleep(self._poll_seconds)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _client(self) -> AsyncGenerator[Any]:
         failures = self._model._failures
         clients = self._model._open_clients()
@@ -347,6 +350,7 @@ async def open_batched(
 
     Cancellation: what was sent stays at the provider, for the next session.
     """
+    refuse_outside_trio("open_batched() was entered")
     if not isinstance(model, SdkModel):
         raise TypeError(
             f"open_batched() takes an OpenAIModel or AnthropicModel, not {model!r}; others have no "

@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
@@ -109,6 +110,7 @@ class FallbackModel:
         if opened is not None:
             await opened.__aexit__(error_type, error, traceback)
 
+    @enable_ki_protection
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer of the first model that gives one.
 
@@ -134,6 +136,7 @@ class FallbackModel:
                 await search.failed(error)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
         """Open a stream with the answer of the first model that begins one.
 
@@ -211,6 +214,7 @@ class _Search:
             raise _failure(error, model.name) from error
 
     @asynccontextmanager
+    @enable_ki_protection
     async def next_model(self) -> AsyncGenerator[tuple[CalledModel, Grant]]:
         """Wait for the first of those left that can serve, and hold it."""
         self._asked = None
@@ -317,6 +321,7 @@ class _Foreign(CalledModel):
             return Answer(await self._model.complete(request))
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         async with AsyncExitStack() as stack:
             with self._errors_named():

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
 from harness._async_with import AsyncWithOnly
@@ -184,6 +185,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
 
     # Asking ------------------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def _ask(self, request: ModelRequest) -> Answer:
         async with self._open(request) as stream:
             async for piece in stream:
@@ -192,6 +194,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         raise AssertionError("a stream ends with the whole, or raises")
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         self.refuse_unless_ready()
         assert self._places is not None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.models._answers import AnswerStream
 from harness.models._grant import Grant
@@ -64,6 +65,7 @@ class OpenCall(AnswerStream):
     _broke: Exception | None = attrs.field(default=None, init=False)
     """The error it broke off with."""
 
+    @enable_ki_protection
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
             raise RuntimeError(
@@ -84,6 +86,7 @@ class OpenCall(AnswerStream):
         self._is_open = True
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self,
         error_type: type[BaseException] | None,

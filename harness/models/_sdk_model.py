@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
@@ -234,6 +235,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
 
     # Asking ------------------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def _ask(self, request: ModelRequest) -> Answer:
         clients = self._open_clients()
         assert self._failures is not None
@@ -251,6 +253,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             return Answer(whole, headers, response.status_code)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         clients = self._open_clients()
         failures = self._failures

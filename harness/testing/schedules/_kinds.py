@@ -63,7 +63,7 @@ def check_kind(where: str, kind: str | None) -> Kind | None:
 
 def probable_kind(target: object) -> Kind:
     """Return what kind a target seems to be."""
-    return kind_by_marker(target) or by_names(_globals_used(target)) or surroundings.get()
+    return kind_by_marker(target) or by_names(globals_used(target)) or surroundings.get()
 
 
 def kind_by_marker(target: object) -> Kind | None:
@@ -96,7 +96,7 @@ def by_names(things: Iterable[Any]) -> Kind | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _globals_used(target: object) -> Iterator[Any]:
+def globals_used(target: object) -> Iterator[Any]:
     """Yield what a function's code names in its module, and in what it closes over."""
     function: Any = inspect.unwrap(target) if callable(target) else target
     while isinstance(function, partial):
