@@ -196,6 +196,14 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
+    ("agents", "harness.models._file"): (
+        "an agent makes contents of prompts and results as models check them; users write the "
+        "tuple, or give the agent a list"
+    ),
+    ("testing", "harness.models._file"): "the simulated provider knows a file by its first bytes",
+    ("testing", "harness.models._file_sizes"): (
+        "the simulated provider counts files as models expect the real one to"
+    ),
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),
