@@ -96,7 +96,8 @@ class Work:
         self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", sendable_content(prompt)))
+        said = sendable(prompt) if isinstance(prompt, str) else sendable_content(prompt)
+        self._messages.append(Message("user", said))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
