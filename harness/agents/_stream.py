@@ -21,7 +21,7 @@ from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._work import Setup, Work, is_injectable, work_in
-from harness.errors import InboxFullError, RunEndedError
+from harness.errors import ApprovalPending, InboxFullError, RunEndedError
 from harness.models import Message
 from harness.runs import Event, Run, RunBlock
 from harness.runs._carry import carry
@@ -245,7 +245,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._starter = None
         try:
             status, error = await carry(run, work.drive, run)
-            if status in ("failed", "timed_out"):
+            if status in ("failed", "timed_out") or isinstance(error, ApprovalPending):
                 self._error = error
                 work.complete_error(run, error)
         finally:
