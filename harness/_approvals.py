@@ -11,7 +11,7 @@ digest, so it can't apply to a call with other arguments.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
@@ -45,9 +45,17 @@ class WaitingCall:
 
 @attrs.define(eq=False)
 class ParkedRuns:
-    """What was kept of the runs of one item, for those that may now go on."""
+    """What is known of the runs of one item, in one attempt at it."""
 
     states: Parked
+    """What an earlier session kept of those that waited; they may go on now."""
+
+    ended: dict[str, Callable[[], dict[str, Any]]] = attrs.field(
+        factory=dict[str, Callable[[], dict[str, Any]]], init=False
+    )
+    """For each run that has its answer: returns that answer in JSON form. If another run of the
+    item waits, a later session takes the answer from there."""
+
     numbers: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
 
     def number(self, words: str) -> int:
@@ -55,6 +63,20 @@ class ParkedRuns:
         number = self.numbers.get(words, 0)
         self.numbers[words] = number + 1
         return number
+
+    def kept_with(self, waiting: Parked) -> Parked:
+        """Return what to keep of the item: the runs that wait now, and all that came before.
+
+        Args:
+          waiting: The runs that wait now.
+        """
+        ended: Parked = {}
+        for key, answer in self.ended.items():
+            try:
+                ended[key] = {"waiting": [], "answers": {}, "reply": answer()}
+            except TypeError:  # It has no JSON form, and will be asked for again.
+                continue
+        return {**self.states, **ended, **waiting}
 
 
 parked_runs: ContextVar[ParkedRuns | None] = ContextVar("harness.parked_runs", default=None)

@@ -30,6 +30,7 @@ from harness.agents._history import HistoryProcessor, HistoryView, processed
 from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
+from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
@@ -110,6 +111,8 @@ class Work:
     """What was used before this run waited for an approval, in an earlier run."""
     _resumed: tuple[str, dict[str, Any]] | None = None
     """The key and the state of that run."""
+    _kept: Reply[Any] | None = None
+    """The answer that an earlier session had, before another run of the item waited."""
     _key: str | None = None
     """What the run is known by in every session, once somebody has asked."""
     _call_words = ""
@@ -154,6 +157,8 @@ class Work:
 
     def reply(self, run: Run) -> Reply[Any]:
         """Return the run's result, once it has ended."""
+        if self._kept is not None:
+            return self._kept
         output = self._output
         if output is None and self._setup.output is None:
             output = self._text if isinstance(self._text, str) else "".join(self._text)
@@ -208,15 +213,16 @@ class Work:
                 current_run(self._setup.deps_type)
             if words := words_of_call():
                 self._call_words = words
-            if self._resumed is None and (parked := parked_runs.get()) is not None:
+            parked = parked_runs.get()
+            if self._resumed is None and parked is not None:
                 self._look_for_state(run, parked)
             if self._setup.instruct is not None and self._resumed is None:
                 await self._make_instructions(run, self._setup.instruct)
             model = self._setup.model
-            if isinstance(model, NamedModel):
+            if isinstance(model, NamedModel) and self._kept is None:
                 async with model:  # Open from the first turn to the last.
                     await self._take_turns(run)
-            else:
+            elif self._kept is None:
                 await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)
@@ -228,6 +234,8 @@ class Work:
         else:
             if self._conversation is not None:
                 self._conversation.extend(self._messages[self._start :])
+            if parked is not None:
+                self._keep_answer(run, parked)
             run.emit_nowait(RunEnded("ok"))
         finally:
             if self._taken or self._undelivered:
@@ -401,8 +409,24 @@ class Work:
         key = self._own_key(run)
         if number := parked.number(key):
             key = self._key = digest("again", key, str(number))
-        if key in parked.states:
-            self._resumed = (key, parked.states[key])
+        state = parked.states.get(key)
+        if state is None:
+            return
+        if "reply" in state:
+            self._kept = reply_from_json(state["reply"], self._setup.output)
+            self._messages = [*self._kept.messages]
+            self._start = len(self._messages) - len(self._kept.new_messages)
+            self._finish = self._kept.finish
+        else:
+            self._resumed = (key, state)
+
+    def _keep_answer(self, run: Run, parked: ParkedRuns) -> None:
+        """Have the answer kept, in case another run of the item waits."""
+        key = self._own_key(run)
+        if self._finish not in ("tool_calls", "other"):  # The run wasn't stopped.
+            parked.states.pop(key, None)
+            if work_above(run) is None:  # Otherwise it is in the history of that one.
+                parked.ended[key] = functools.partial(reply_to_json, self.reply(run))
 
     async def _go_on(self, run: Run, state: Saved) -> None:
         """Take up where an earlier run of this one waited, in the middle of a turn."""
@@ -464,7 +488,7 @@ class Work:
                 made=self._made,
                 results={str(place): message for place, message in approvals.results.items()},
                 waiting=approvals.waiting,
-                answers=dict(approvals.answers),
+                answers={},
             )
         )
         error = ApprovalPending(states, key, run_id=run.id)

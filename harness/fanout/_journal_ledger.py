@@ -267,7 +267,8 @@ class JournalLedger:
             states = await self._batch.parked(job.entry)
             if not has_answers(states):  # Nobody has decided anything: there is nothing to do.
                 raise waits_still(run, states)
-        parked_runs.set(ParkedRuns(states))
+        job.parked = ParkedRuns(states)
+        parked_runs.set(job.parked)
         try:
             awaitable = function(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
@@ -393,11 +394,14 @@ class JournalLedger:
             # The failed attempt counts, though it isn't the end of its item.
             how: AttemptStatus = "cancelled"
             if isinstance(value, ApprovalPending):
+                states = value._states
                 ending = decided.ending(
                     how,
                     final=False,
                     seconds=seconds,
-                    value=json.dumps(value._states),
+                    value=json.dumps(
+                        states if job.parked is None else job.parked.kept_with(states)
+                    ),
                     error_type=ApprovalPending.__name__,
                     error_message=str(value),
                 )
