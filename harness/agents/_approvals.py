@@ -8,6 +8,7 @@ the run's state into JSON and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -19,9 +20,12 @@ from harness.errors import ApprovalPending
 from harness.models import Message, ToolCall, Usage
 
 
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
 @attrs.define(eq=False)
 class Approvals:
-    """What is known of the calls of one turn."""
+    """What is known of the calls of one turn; one is made for each, and few have anything in it."""
 
     run_key: Callable[[], str]
     """Returns the key of the run, the same in every session."""
@@ -29,19 +33,20 @@ class Approvals:
     made: list[tuple[str, int]]
     """The run's calls that returned, in words, each with its occurrence; see `tool_call`."""
 
-    answers: Mapping[str, Answer] = attrs.field(factory=dict[str, Answer])
+    answers: Mapping[str, Answer] = _NOTHING
     """What a person said, by the digest of the call."""
 
-    results: dict[int, Message] = attrs.field(factory=dict[int, Message])
-    """The results of calls that are over, by their place in the turn."""
+    results: Mapping[int, Message] = _NOTHING
+    """The results of calls that are over, by their place in the turn. Of this session's only if
+    another call waits."""
 
-    open: set[int] = attrs.field(factory=set[int], init=False)
+    open: frozenset[int] = frozenset()
     """The places of calls that wait."""
 
-    waiting: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]], init=False)
+    waiting: tuple[dict[str, Any], ...] = ()
     """Calls of this run that wait, in the form of `harness._approvals`."""
 
-    below: Parked = attrs.field(factory=dict[str, dict[str, Any]], init=False)
+    below: Mapping[str, dict[str, Any]] = _NOTHING
     """The runs below that wait."""
 
     def answer_to(self, number: int, call: ToolCall) -> Answer | None:
@@ -50,14 +55,14 @@ class Approvals:
         digest = digest_of_call(self.run_key(), number, call.name, arguments)
         said = self.answers.get(digest)
         if said is None:
-            self.open.add(number)
-            self.waiting.append({"id": digest, "tool": call.name, "arguments": arguments})
+            self.open |= {number}
+            self.waiting += ({"id": digest, "tool": call.name, "arguments": arguments},)
         return said
 
     def note_below(self, number: int, error: ApprovalPending) -> None:
         """Note that a call waits, because a run that it started does."""
-        self.open.add(number)
-        self.below.update(error._states)
+        self.open |= {number}
+        self.below = {**self.below, **error._states}
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +100,7 @@ class Saved:
     made: list[tuple[str, int]]
     """See `Approvals.made`. Effects of later calls mustn't get the keys of these."""
 
-    waiting: list[dict[str, Any]]
+    waiting: tuple[dict[str, Any], ...]
     answers: dict[str, Any]
 
 

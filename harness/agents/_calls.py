@@ -226,7 +226,8 @@ class _Turn:
         try:
             words = _words_of(call)
             with tool_call(self.run, words) as number_of_equal:
-                text = await self.result_of(tool, call)
+                make = self.attempt if tool.retry is None else self.attempts
+                text = await make(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise
@@ -245,19 +246,19 @@ class _Turn:
             self.start_next(number)
 
     @enable_ki_protection
-    async def result_of(self, tool: Tool, call: ToolCall) -> str:
-        """Return the text of what the tool returns within its time, perhaps after retries."""
-        retries = 0
-        while tool.retry is not None and retries + 1 < tool.retry.attempts:
+    async def attempts(self, tool: Tool, call: ToolCall) -> str:
+        """Do as `attempt`, again and again as the tool's `Retry` says."""
+        retry = tool.retry
+        assert retry is not None
+        for retries in range(1, retry.attempts):
             try:
                 return await self.attempt(tool, call)
             except (ToolArgumentsError, RunCancelled):
                 raise
             except Exception as error:
-                if self.is_over_budget(error) or not tool.retry.applies_to(error):
+                if self.is_over_budget(error) or not retry.applies_to(error):
                     raise
-            retries += 1
-            await trio.sleep(tool.retry.delay_seconds(retries, draw=random.random()))
+            await trio.sleep(retry.delay_seconds(retries, draw=random.random()))
         return await self.attempt(tool, call)
 
     @enable_ki_protection
@@ -315,8 +316,12 @@ class _Turn:
                 self.answer(number, CUT_SHORT, False)
             text = WAITS if waits else self.answers[number] or ""
             messages.append(Message("tool", text, tool_call_id=call.id))
-            if not waits:
-                approvals.results[number] = messages[-1]
+        if approvals.open:
+            approvals.results = {
+                number: message
+                for number, message in enumerate(messages)
+                if number not in approvals.open
+            }
         return messages
 
 

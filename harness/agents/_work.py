@@ -106,6 +106,10 @@ class Work:
     # What most runs don't need is set here, which costs them nothing.
     _sent: list[Message] | None = None
     """What the history processor gave last; None if there is none, or it wasn't called."""
+    _covered = 0
+    """How much of the history has been in it."""
+    _made: list[tuple[str, int]] | None = None
+    """See `Approvals.made`."""
     _last_usage = NO_USAGE
     _earlier_usage = _earlier_delegated = NO_USAGE
     """What was used before this run waited for an approval, in an earlier run."""
@@ -134,14 +138,10 @@ class Work:
         self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
         self._prompt = prompt
         self._messages.append(Message("user", sendable(prompt)))
-        self._covered = self._skipped
-        """How much of the history `_sent` has in it."""
         self._usage = self._delegated_usage = NO_USAGE
         if resumed is not None:
             self._resumed = resumed
             self._key = resumed[0]
-        self._made: list[tuple[str, int]] = []
-        """See `Approvals.made`."""
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
         self._output: Any = None
@@ -159,25 +159,25 @@ class Work:
         """Return the run's result, once it has ended."""
         if self._kept is not None:
             return self._kept
-        output = self._output
+        output, usage, delegated = self._output, self._usage, self._delegated_usage
+        if self._earlier_usage is not NO_USAGE:
+            usage += self._earlier_usage
+            delegated += self._earlier_delegated
         if output is None and self._setup.output is None:
             output = self._text if isinstance(self._text, str) else "".join(self._text)
         return Reply(
             output,
             tuple(self._messages),
-            self._with_earlier(self._earlier_usage, self._usage),
+            usage,
             self._turns,
             run.id,
             run.undelivered,
-            self._with_earlier(self._earlier_delegated, self._delegated_usage),
+            delegated,
             self._finish,
             self._reasoning,
             self._waiting,
             self._start,
         )
-
-    def _with_earlier(self, earlier: Usage, usage: Usage) -> Usage:
-        return usage if earlier is NO_USAGE else earlier + usage
 
     def complete_error(self, run: Run, error: Exception) -> None:
         """Give the error that this run failed with its partial reply, if the error is ours.
@@ -243,7 +243,8 @@ class Work:
             above = work_above(run)
             if above is not None:
                 above._delegated_usage += self._usage + self._delegated_usage
-                above._made += self._made
+                if self._made and above._made is not None:  # It is in a turn of its own.
+                    above._made += self._made
 
     async def _take_turns(self, run: Run) -> None:
         """Take turns until there is an answer, or the run should stop."""
@@ -296,8 +297,9 @@ class Work:
         _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
-        history = self._messages[self._skipped :]
-        if setup.history is not None:
+        if setup.history is None:
+            history = self._messages[self._skipped :] if self._skipped else self._messages
+        else:
             history = self._sent = await self._processed(run, setup.history)
         if run._inbox is not None:
             self._take_messages(run)
@@ -364,7 +366,8 @@ class Work:
             window=getattr(self._setup.model, "context_window", None),
             spend=self._spend,
         )
-        history = [*(self._sent or ()), *self._messages[self._covered :]]
+        start = max(self._covered, self._skipped)
+        history = [*(self._sent or ()), *self._messages[start:]]
         covered = len(self._messages)
         made = await processed(processor, history, view)
         self._covered = covered
@@ -439,13 +442,13 @@ class Work:
         self._system = state.system
         self._head, self._skipped = _system_messages(self._setup, state.system, self._messages)
         self._sent = None if state.sent is None else [*state.sent]
-        self._covered = self._skipped if state.sent is None else state.covered
+        self._covered = state.covered
         self._turns = state.turns
         self._earlier_usage, self._earlier_delegated = state.usage, state.delegated_usage
         self._repairs, self._has_told_of_empty = state.repairs, state.told_of_empty
         self._reasoning = state.reasoning
         self._finish = "tool_calls"
-        self._made += state.made
+        self._made = [*state.made]
         for words, number in state.made:
             run._numbers_taken("call", words).add(number)
         results = {int(place): message for place, message in state.results.items()}
@@ -454,6 +457,8 @@ class Work:
         await self._make_calls(run, self._messages[-1].tool_calls, approvals)
 
     def _approvals(self, run: Run) -> Approvals:
+        if self._made is None:
+            self._made = []
         return Approvals(functools.partial(self._own_key, run), self._made)
 
     async def _make_calls(
@@ -485,7 +490,7 @@ class Work:
                 repairs=self._repairs,
                 told_of_empty=self._has_told_of_empty,
                 reasoning=self._reasoning,
-                made=self._made,
+                made=approvals.made,
                 results={str(place): message for place, message in approvals.results.items()},
                 waiting=approvals.waiting,
                 answers={},
