@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 FLOORS = {
     "errors": 0,
     "_version": 0,
+    "_approvals": 0,
     "_arguments": 0,
     "_async_with": 0,
     "_budget": 0,
@@ -79,6 +80,7 @@ A folder without an entry has none.
 CORE = {
     "errors",
     "_version",
+    "_approvals",
     "_arguments",
     "_async_with",
     "_budget",
@@ -195,6 +197,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
+    ("agents", "harness.models._sizes"): "a history is as long as a model's own guess says",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),

@@ -14,11 +14,10 @@ from typing import Any
 import attrs
 import msgspec
 
-from harness._approvals import Answer, Parked, digest_of_call
+from harness._approvals import Answer, digest_of_call
 from harness.agents._types import to_json
 from harness.errors import ApprovalPending
 from harness.models import Message, ToolCall, Usage
-
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 

@@ -104,6 +104,12 @@ class Work:
     """One run of an agent."""
 
     # What most runs don't need is set here, which costs them nothing.
+    _start = 0
+    """How much of the history was there before."""
+    _skipped = 0
+    """How much of the history the head replaces."""
+    _system: str | None = None
+    """The instructions, if they aren't the agent's."""
     _sent: list[Message] | None = None
     """What the history processor gave last; None if there is none, or it wasn't called."""
     _covered = 0
@@ -132,11 +138,12 @@ class Work:
     ) -> None:
         self._setup = setup
         self._conversation = conversation
-        self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
-        self._start = len(self._messages)
-        self._system = setup.system
-        self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
-        self._prompt = prompt
+        self._messages: list[Message] = []
+        self._head = setup.head
+        if conversation is not None:
+            self._messages += conversation.messages
+            self._start = len(self._messages)
+            self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
         self._messages.append(Message("user", sendable(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         if resumed is not None:
@@ -279,7 +286,8 @@ class Work:
                     raise
                 raise own from own.__cause__
             self._usage += response.usage
-            self._last_usage = response.usage
+            if setup.history is not None:
+                self._last_usage = response.usage
             run.emit_nowait(UsageReported(response.usage))
             self._reasoning = sendable(response.reasoning)
             # That it stopped makes it an answer only once it is found to be one.
@@ -403,7 +411,7 @@ class Work:
                 if (work := work_in(above)) is not None:
                     asker = work._own_key(above)
                     break
-            name, prompt = self._setup.name, self._prompt
+            name, prompt = self._setup.name, self._messages[self._start].content
             self._key = digest("agent", asker, self._call_words, name, prompt)
         return self._key
 
@@ -479,7 +487,7 @@ class Work:
         states[key] = saved(
             Saved(
                 agent=self._setup.name,
-                system=self._system,
+                system=self._setup.system if self._system is None else self._system,
                 messages=tuple(self._messages[:before]),
                 sent=None if self._sent is None else tuple(self._sent),
                 covered=self._covered,

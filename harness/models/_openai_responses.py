@@ -26,7 +26,6 @@ from harness.models._dialect import (
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._openai_chat import output_form
 
-
 _STATE = "openai_responses"
 """Where a call keeps what the model thought before it: the provider wants that back with the call,
 for the answer to go on from it. Thoughts before a text that ends a turn are no longer needed."""

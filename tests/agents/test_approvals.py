@@ -19,7 +19,7 @@ from harness.agents import Agent, Conversation, RunEnded, tool
 from harness.errors import ApprovalPending, JournalError, JournalLockedError
 from harness.journal import edit_journal, open_journal, read_journal
 from harness.models import ModelRequest
-from tests.agents.fakes import Fake, Script, Said, calls, is_valid, last_user
+from tests.agents.fakes import Fake, Said, Script, calls, is_valid, last_user
 
 
 class Desk:
@@ -76,12 +76,14 @@ async def test_a_run_waits_and_goes_on_where_it_stopped() -> None:
     (waiting,) = pending.waiting
     assert (waiting.tool, waiting.arguments) == ("refund", {"order": 7})
     assert pending.partial.waiting == pending.waiting
-    assert not pending.partial.complete and is_valid(pending.partial.messages)
+    assert not pending.partial.complete
+    assert is_valid(pending.partial.messages)
     assert desk.made == ["look 7"], "the other calls of the turn are made"
 
     pending.approve(waiting.id)
     reply = await desk.agent.resume(pickle.loads(pickle.dumps(pending)))
-    assert reply.output == "Done." and reply.complete
+    assert reply.output == "Done."
+    assert reply.complete
     assert desk.made == ["look 7", "refund 7"]
     assert [one.content for one in reply.messages if one.role == "tool"] == [
         "12 dollars",
@@ -113,13 +115,15 @@ async def test_calls_that_nobody_answered_wait_on() -> None:
     assert second.value.waiting == (one,), "with the same id"
     second.value.approve()
     assert (await desk.agent.resume(second.value)).output == "Done."
-    assert desk.made == ["refund 2", "refund 1"] and len(desk.model.requests) == 2
+    assert desk.made == ["refund 2", "refund 1"]
+    assert len(desk.model.requests) == 2
 
 
 async def test_nobody_is_asked_about_arguments_that_do_not_fit() -> None:
     desk = Desk(calls(("refund", {"order": "seven"})), "Done.")
     reply = await desk.agent.run("Refund order 7")
-    assert "don't fit" in reply.messages[-2].content and not desk.made
+    assert "don't fit" in reply.messages[-2].content
+    assert not desk.made
 
 
 async def test_an_answer_to_other_arguments_is_refused() -> None:
@@ -163,7 +167,8 @@ async def test_a_conversation_gets_the_whole_run_once_it_has_ended() -> None:
     assert not len(conversation)
     caught.value.approve()
     reply = await desk.agent.resume(caught.value, conversation=conversation)
-    assert conversation.messages == reply.messages and len(conversation) == 5
+    assert conversation.messages == reply.messages
+    assert len(conversation) == 5
 
 
 async def test_a_stream_ends_with_what_waits() -> None:
@@ -174,7 +179,8 @@ async def test_a_stream_ends_with_what_waits() -> None:
             async for event in stream:
                 events.append(event.payload)
     assert events[-1] == RunEnded("cancelled")
-    assert stream.run.status == "cancelled" and stream.reply.waiting
+    assert stream.run.status == "cancelled"
+    assert stream.reply.waiting
 
 
 async def test_a_fan_out_goes_on_with_the_other_items() -> None:
@@ -191,7 +197,8 @@ async def test_a_fan_out_goes_on_with_the_other_items() -> None:
     assert isinstance(results[0].error, ApprovalPending)
     summary = results.summary()
     assert (summary.waiting, summary.cancelled, summary.failed) == (2, 2, 0)
-    assert "2 waiting for approval" in str(summary) and "cancelled" not in str(summary)
+    assert "2 waiting for approval" in str(summary)
+    assert "cancelled" not in str(summary)
 
 
 async def test_agents_side_by_side_in_one_item_wait_together(tmp_path: Path) -> None:
@@ -263,22 +270,29 @@ async def test_later_sessions_go_on_with_what_was_approved(tmp_path: Path) -> No
     desk = Desk()
     for _ in range(2):  # The second session has nothing to do.
         (result,) = await desk.session(tmp_path)
-        assert result.status == "cancelled" and isinstance(result.error, ApprovalPending)
-        assert len(desk.model.requests) == 1 and desk.made == ["look 7"]
+        assert result.status == "cancelled"
+        assert isinstance(result.error, ApprovalPending)
+        assert len(desk.model.requests) == 1
+        assert desk.made == ["look 7"]
     with read_journal(tmp_path / "run.db") as reader:
         totals = reader.totals("batch")
         assert (totals.waiting, totals.open, totals.attempts) == (1, 1, 0)
         (item,) = reader.waiting("batch")
-        assert item.key == "order 7" and item.calls[0].arguments == {"order": 7}
+        assert item.key == "order 7"
+        assert item.calls[0].arguments == {"order": 7}
         assert [one.status for one in reader.items("batch")] == ["waiting"]
     answer(tmp_path, True, item.calls[0].id)
     (result,) = await desk.session(tmp_path)
-    assert result.value.output == "Done." and result.attempts == 1
-    assert desk.made == ["look 7", "refund 7"] and len(desk.model.requests) == 2
+    assert result.value.output == "Done."
+    assert result.attempts == 1
+    assert desk.made == ["look 7", "refund 7"]
+    assert len(desk.model.requests) == 2
     with read_journal(tmp_path / "run.db") as reader:
-        assert reader.totals("batch").waiting == 0 and not list(reader.waiting("batch"))
+        assert reader.totals("batch").waiting == 0
+        assert not list(reader.waiting("batch"))
     (result,) = await desk.session(tmp_path)
-    assert result.ok and len(desk.model.requests) == 2
+    assert result.ok
+    assert len(desk.model.requests) == 2
 
 
 async def test_a_refusal_in_the_journal_is_told_to_the_model(tmp_path: Path) -> None:
@@ -322,7 +336,8 @@ async def test_journal_retry_forgets_what_was_answered(tmp_path: Path) -> None:
         with pytest.raises(JournalError, match="no call waits for approval"):
             editor.answer("batch", "order 7", True)
     (result,) = await desk.session(tmp_path)
-    assert isinstance(result.error, ApprovalPending) and desk.made == ["look 7"] * 2
+    assert isinstance(result.error, ApprovalPending)
+    assert desk.made == ["look 7"] * 2
 
 
 async def test_nobody_answers_beside_a_session(tmp_path: Path) -> None:
@@ -344,7 +359,8 @@ def test_approvals_survive_a_kill_at_every_boundary(tmp_path: Path) -> None:
     for one in told:
         assert one["status"] == "ok", one
         assert one["looked after"] == one["asked after"] == 0, one
-        assert len(one["refunds"]) == 1 and not one["refunded before approval"], one
+        assert len(one["refunds"]) == 1, one
+        assert not one["refunded before approval"], one
 
 
 # Retries ------------------------------------------------------------------------------------------
@@ -366,7 +382,8 @@ async def test_a_tool_is_tried_again_as_its_retry_says(autojump_clock: MockClock
     reply = await agent.run("hi")
     assert reply.messages[-2].content == "12 dollars"
     assert trio.current_time() == 34, "two delays, and its own time"
-    assert len(keys) == 3 and len(set(keys)) == 1
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
 
 
 async def test_a_tool_whose_retries_are_used_up_fails_as_before(autojump_clock: MockClock) -> None:
@@ -385,7 +402,7 @@ async def test_a_tool_whose_retries_are_used_up_fails_as_before(autojump_clock: 
 
 
 @pytest.mark.parametrize(
-    "options, words",
+    ("options", "words"),
     [
         ({"retry": 3}, r"tool\(retry=\.\.\.\) takes a harness.Retry, such as Retry\(3\), not 3"),
         ({"approve": "yes"}, r"tool\(approve=\.\.\.\) takes True or False, not 'yes'"),

@@ -74,7 +74,7 @@ async def test_a_summary_is_asked_for_by_the_window_of_the_model() -> None:
 
     async def history(messages: tuple[Message, ...], view: HistoryView) -> Sequence[Message]:
         seen.append(view)
-        return list(await shorten(messages, view))  # type: ignore[misc, arg-type]
+        return list(await shorten(messages, view))  # type: ignore[misc]
 
     agent = Agent("a", model=model, tools=[look], history=history)
     with pytest.raises(ValueError, match="the model has no context_window; write summarise"):
@@ -97,7 +97,7 @@ async def test_a_processor_that_parts_a_call_from_its_result_is_named(part: slic
 
 
 @pytest.mark.parametrize(
-    "made, words",
+    ("made", "words"),
     [("text", "returned 'text', where messages"), ([], "left nothing for the model to answer")],
 )
 async def test_a_processor_that_gives_no_history_is_refused(made: Any, words: str) -> None:
@@ -119,18 +119,16 @@ async def test_a_run_that_waited_goes_on_with_its_shortened_history(tmp_path: Pa
         seen.append(len(messages))
         return messages if len(messages) == 1 else [Message("user", "short"), *messages[-2:]]
 
-    model = Fake(
-        lambda request: [calls(("look", {"number": 1})), calls(("pay", {})), "Done."][
-            len(model.requests) - 1
-        ]
-    )
+    said: list[Said] = [calls(("look", {"number": 1})), calls(("pay", {})), "Done."]
+    model = Fake(lambda request: said[len(model.requests) - 1])
     agent = Agent("a", model=model, tools=[look, pay], history=shorten)
     with pytest.raises(ApprovalPending) as caught:
         await agent.run("count")
     caught.value.approve()
     reply = await agent.resume(caught.value)
     assert seen == [1, 3, 5]
-    assert len(model.requests[-1].messages) == 3 and len(reply.messages) == 6
+    assert len(model.requests[-1].messages) == 3
+    assert len(reply.messages) == 6
 
 
 # Instructions -------------------------------------------------------------------------------------

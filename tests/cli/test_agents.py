@@ -338,7 +338,8 @@ def test_what_waits_for_approval_is_shown_answered_and_resumed(
     ways = ("--input", "in.csv", "--output", "out.jsonl", "--summary", "summary.json")
     assert main(["batch", "app.py:blocker", *ways, *options]) == 3
     told = capsys.readouterr().err
-    assert "2 items" in told and "0 ok, 2 waiting for approval" in told
+    assert "2 items" in told
+    assert "0 ok, 2 waiting for approval" in told
     assert "harness journal show j.db" in told
     assert json.loads(Path("summary.json").read_text())["waiting"] == 2
 
