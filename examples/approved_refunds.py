@@ -60,13 +60,13 @@ async def refund(order: int, usd: int) -> str:
 
 def model(request: ModelRequest) -> ModelResponse | str:
     """Stand in for a model: ask for the refund, then tell the customer."""
-    ticket, last = request.messages[1].content, request.messages[-1]
+    ticket, last = request.messages[1].text, request.messages[-1]
     asked.append(ticket)
     if last.role == "tool":
         return (
-            f"We can't: {last.content}"
-            if "refused" in last.content
-            else f"Your {last.content} are on their way."
+            f"We can't: {last.text}"
+            if "refused" in last.text
+            else f"Your {last.text} are on their way."
         )
     numbers = re.findall(r"\d+", ticket)
     if not numbers:

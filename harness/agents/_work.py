@@ -16,7 +16,7 @@ from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
-from trio.lowlevel import disable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._approvals import Parked, ParkedRuns, WaitingCall, parked_runs
 from harness._error_copies import own_copy
@@ -31,7 +31,7 @@ from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
-from harness.agents._sendable import sendable, sendable_call
+from harness.agents._sendable import sendable, sendable_call, sendable_content
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.agents._types import to_json
@@ -46,11 +46,13 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Content,
     Finish,
     Message,
     Model,
     ModelRequest,
     ModelResponse,
+    ModelStream,
     NamedModel,
     ToolCall,
     ToolDescription,
@@ -132,7 +134,7 @@ class Work:
     def __init__(
         self,
         setup: Setup,
-        prompt: str,
+        prompt: Content,
         conversation: Conversation | None,
         resumed: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
@@ -144,7 +146,7 @@ class Work:
             self._messages += conversation.messages
             self._start = len(self._messages)
             self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
-        self._messages.append(Message("user", sendable(prompt)))
+        self._messages.append(Message("user", sendable_content(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         if resumed is not None:
             self._resumed = resumed
@@ -340,24 +342,29 @@ class Work:
         self._text = response.content
         return response
 
+    @enable_ki_protection  # A stream that a Ctrl-C finds between its lines is never closed.
     async def _ask_for_stream(self, run: Run, request: ModelRequest) -> ModelResponse:
+        async with self._setup.model.stream(request) as stream:
+            return await self._read(run, stream)
+
+    @disable_ki_protection
+    async def _read(self, run: Run, stream: ModelStream) -> ModelResponse:
         pieces: list[str] = []
         self._text = pieces
-        async with self._setup.model.stream(request) as stream:
-            async for piece in stream:
-                if isinstance(piece, str):
-                    if piece:
-                        pieces.append(piece)
-                        run.emit_nowait(TextDelta(piece))
-                elif isinstance(piece, ModelResponse):
-                    self._refuse_malformed(run, piece)
-                    return piece
-                else:
-                    raise ModelReplyError(
-                        f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
-                        f"{run.path!r}, where text or a ModelResponse was expected; "
-                        "see harness.models.Model"
-                    )
+        async for piece in stream:
+            if isinstance(piece, str):
+                if piece:
+                    pieces.append(piece)
+                    run.emit_nowait(TextDelta(piece))
+            elif isinstance(piece, ModelResponse):
+                self._refuse_malformed(run, piece)
+                return piece
+            else:
+                raise ModelReplyError(
+                    f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
+                    f"{run.path!r}, where text or a ModelResponse was expected; "
+                    "see harness.models.Model"
+                )
         raise ModelReplyError(
             f"the stream of the model of agent {self._setup.name!r} ended in run {run.path!r} "
             f"after {len(pieces)} pieces of text and without a ModelResponse, so the answer may be "
@@ -411,7 +418,8 @@ class Work:
                 if (work := work_in(above)) is not None:
                     asker = work._own_key(above)
                     break
-            name, prompt = self._setup.name, self._messages[self._start].content
+            name, asked = self._setup.name, self._messages[self._start]
+            prompt = digest(asked.text, *(file.digest or str(file.url) for file in asked.files))
             self._key = digest("agent", asker, self._call_words, name, prompt)
         return self._key
 
@@ -704,7 +712,7 @@ def _system_messages(
     own = history[0] if history and history[0].role == "system" else None
     if own is None and instructions is setup.system:
         return setup.head, 0
-    texts = (instructions, setup.form, "" if own is None else own.content)
+    texts = (instructions, setup.form, "" if own is None else own.text)
     text = "\n\n".join(filter(None, texts))
     return ((Message("system", text),) if text else ()), int(own is not None)
 

@@ -122,7 +122,7 @@ async def test_calls_that_nobody_answered_wait_on() -> None:
 async def test_nobody_is_asked_about_arguments_that_do_not_fit() -> None:
     desk = Desk(calls(("refund", {"order": "seven"})), "Done.")
     reply = await desk.agent.run("Refund order 7")
-    assert "don't fit" in reply.messages[-2].content
+    assert "don't fit" in reply.messages[-2].text
     assert not desk.made
 
 
@@ -300,7 +300,7 @@ async def test_a_refusal_in_the_journal_is_told_to_the_model(tmp_path: Path) -> 
     await desk.session(tmp_path)
     answer(tmp_path, "not before Monday")
     (result,) = await desk.session(tmp_path)
-    assert "not before Monday" in result.value.messages[-2].content
+    assert "not before Monday" in result.value.messages[-2].text
 
 
 async def test_effects_after_the_wait_have_keys_of_their_own(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ async def test_a_tool_whose_retries_are_used_up_fails_as_before(autojump_clock: 
     model = Script(calls(("look", {"order": 7}), ("look", {"order": "x"})), "Done.")
     reply = await Agent("a", model=model, tools=[look]).run("hi")
     assert tries == [7, 7], "arguments that don't fit aren't tried at all"
-    assert reply.messages[-3].content.startswith("the tool failed: KeyError")
+    assert reply.messages[-3].text.startswith("the tool failed: KeyError")
 
 
 @pytest.mark.parametrize(
