@@ -121,7 +121,8 @@ class ApprovalPending(RunCancelled):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._states, self._root, self.partial, self.run_id)
+        facts = (self._states, self._root, self.partial, self.run_id)
+        return type(self), facts, vars(self)
 
     def approve(self, *ids: str) -> None:
         """Note that a person wants calls to be made.
