@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 FLOORS = {
     "errors": 0,
     "_version": 0,
+    "_approvals": 0,
     "_arguments": 0,
     "_async_with": 0,
     "_budget": 0,
@@ -80,6 +81,7 @@ A folder without an entry has none.
 CORE = {
     "errors",
     "_version",
+    "_approvals",
     "_arguments",
     "_async_with",
     "_budget",
@@ -204,6 +206,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing", "harness.models._file_sizes"): (
         "the simulated provider counts files as models expect the real one to"
     ),
+    ("agents", "harness.models._sizes"): "a history is as long as a model's own guess says",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),

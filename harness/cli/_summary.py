@@ -11,7 +11,14 @@ import attrs
 
 from harness._pace import rate
 from harness.cli._csv_header import COMMA, shown
-from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    EXIT_WAITING,
+    InputError,
+)
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._journal import totals_in_words
 from harness.cli._limits import as_json, end_text
@@ -99,9 +106,10 @@ class Report:
             return EXIT_INTERRUPTED
         if self.input_error is not None:
             return EXIT_USAGE
-        if self.errors or self.tally.not_ok or self.over_budget is not None:
+        tally = self.tally
+        if self.errors or tally.not_ok > tally.waiting or self.over_budget is not None:
             return EXIT_FAILED
-        return EXIT_OK
+        return EXIT_WAITING if tally.waiting else EXIT_OK
 
     @property
     def errors(self) -> list[str]:
@@ -123,6 +131,7 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         (tally.failed, "failed"),
         (tally.timed_out, "timed out"),
         (tally.cancelled, "cancelled"),
+        (tally.waiting, "waiting for approval"),
         (tally.skipped, "skipped"),
     ):
         if count:
@@ -145,6 +154,13 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if tally.waiting and journal is not None:
+        lines.append(
+            f"to answer what waits: harness journal show {journal}, harness journal approve or "
+            "deny, and the same command with --resume"
+        )
+    elif tally.waiting:
+        lines.append("what waits for approval can only go on with a --journal")
     if tally.kept_failures:
         which = "is" if tally.kept_failures == 1 else "are"
         lines.append(
@@ -207,6 +223,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "failed": tally.failed,
         "timed_out": tally.timed_out,
         "cancelled": tally.cancelled,
+        "waiting": tally.waiting,
         "skipped": tally.skipped,
         "attempts": tally.attempts,
         "hedges": report.hedges.started,
