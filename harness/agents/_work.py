@@ -26,7 +26,7 @@ from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReport
 from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
-from harness.agents._sendable import sendable, sendable_call
+from harness.agents._sendable import sendable, sendable_call, sendable_content
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.agents._types import to_json
@@ -40,6 +40,7 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Content,
     Finish,
     Message,
     Model,
@@ -89,13 +90,13 @@ class Setup:
 class Work:
     """One run of an agent."""
 
-    def __init__(self, setup: Setup, prompt: str, conversation: Conversation | None) -> None:
+    def __init__(self, setup: Setup, prompt: Content, conversation: Conversation | None) -> None:
         self._setup = setup
         self._conversation = conversation
         self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", sendable(prompt)))
+        self._messages.append(Message("user", sendable_content(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
@@ -487,7 +488,7 @@ def _system_messages(
         return (() if instructions is None else (instructions,)), 0
     if instructions is None:
         return (own,), 1
-    return (Message("system", f"{instructions.content}\n\n{own.content}"),), 1
+    return (Message("system", f"{instructions.text}\n\n{own.text}"),), 1
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -32,6 +32,7 @@ from trio.lowlevel import enable_ki_protection
 from harness._arguments import check_count, check_seconds
 from harness._error_copies import own_copy
 from harness._events import happened
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     ModelConnectionError,
     ModelNotOpenError,
@@ -130,6 +131,10 @@ class BatchedModel(CalledModel):
                 "open_batched(model) as batched:`"
             )
         self._model.refuse_unless_ready()
+
+    def refuse_files(self, request: ModelRequest) -> None:
+        """Raise if the model can't take a file of the request."""
+        self._model.refuse_files(request)
 
     async def _ask(self, request: ModelRequest) -> Answer:
         body = self._model.body_in_batch(request)
@@ -345,6 +350,7 @@ async def open_batched(
 
     Cancellation: what was sent stays at the provider, for the next session.
     """
+    refuse_outside_trio("open_batched() was entered")
     if not isinstance(model, SdkModel):
         raise TypeError(
             f"open_batched() takes an OpenAIModel or AnthropicModel, not {model!r}; others have no "

@@ -31,6 +31,7 @@ from harness._words import error_in_words
 from harness.errors import (
     HarnessError,
     ModelError,
+    ModelFileError,
     ModelRateLimitedError,
 )
 from harness.limits import Limiter, ProviderPool
@@ -181,10 +182,15 @@ class _Search:
     ) -> None:
         for member in members:
             member.model.refuse_unless_ready()
+        able = [member for member in members if _takes_files(member.model, request)]
+        if not able:
+            members[0].model.refuse_files(request)
         self._name = name
         self._request = request
-        self._left = {member.limiter.name: member for member in members}
+        self._left = {member.limiter.name: member for member in able}
         self._pool = pool
+        if len(able) < len(members):
+            self._pool = ProviderPool([member.limiter for member in able])
         self._asked: str | None = None
         self._failures: dict[str, ModelError] = {}
         self._waits = RateLimitWaits()
@@ -262,6 +268,14 @@ class _Search:
             body=failures[-1].body,
             retry_after=min(retry_after, default=None),
         )
+
+
+def _takes_files(model: CalledModel, request: ModelRequest) -> bool:
+    try:
+        model.refuse_files(request)
+    except ModelFileError:
+        return False
+    return True
 
 
 # Members ----------------------------------------------------------------------------------------

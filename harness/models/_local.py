@@ -40,6 +40,7 @@ from harness.models._dialect import (
     message_of,
 )
 from harness.models._failures import status_error_kind
+from harness.models._file import File
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
 from harness.models._options import with_options
@@ -177,6 +178,10 @@ class LocalModel(CalledModel, AsyncWithOnly):
                 f"model {self.name!r} is not open; use it inside `async with "
                 f"LocalModel({str(self.path)!r}) as model:`, opened once for all runs"
             )
+
+    def why_not(self, file: File) -> str | None:
+        """Return what it takes instead of a file: only text."""
+        return None if file.is_text and file.data is not None else "only text"
 
     # Asking ------------------------------------------------------------------------------------
 

@@ -124,7 +124,8 @@ async def test_a_stream_gives_what_has_come_of_the_value(autojump_clock: MockClo
 async def test_a_stream_gives_a_value_of_any_type_as_json(autojump_clock: MockClock) -> None:
     pydantic = pytest.importorskip("pydantic")
     ticket = pydantic.create_model("Ticket", topic=(str, ...))
-    agent = Agent("a", model=ScriptedModel(['Here: {"topic": "card"}']), output_type=ticket)
+    model = ScriptedModel(['Here: {"topic": "card"}'])
+    agent: Agent[Any] = Agent("a", model=model, output_type=ticket)
     async with agent.stream("go") as stream:
         async for _ in stream:
             pass

@@ -324,7 +324,7 @@ async def field_as_default(n: int = pydantic.Field(ge=3)) -> None: ...
         (lambda: parameter_of(Annotated[int, pydantic.Field(alias="m")]), r"Field\(alias"),
         (lambda: parameter_of(Annotated[int, pydantic.Field(default=3)]), "after the annotation"),
         (lambda: parameter_of(Annotated[str, annotated_types.Ge(3)]), "ge"),
-        (lambda: parameter_of({"type": "object"}), "'type': 'object'} is not supported"),
+        (lambda: parameter_of({"type": "object"}), "'object'}' is not supported"),
         (lambda: tool(field_as_default), r"its default is a Field\(\)"),
     ],
 )

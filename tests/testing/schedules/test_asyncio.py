@@ -22,7 +22,15 @@ import trio
 import trio.lowlevel
 
 from harness.errors import DeadlockError, LivelockError
-from harness.testing import Found, NotFound, Schedule, ScheduleRun, find_schedule, run_schedule
+from harness.testing import (
+    Found,
+    NotFound,
+    Schedule,
+    ScheduleRun,
+    faultable,
+    find_schedule,
+    run_schedule,
+)
 from harness.testing.schedules._choosers import Uniform
 from harness.testing.schedules._kinds import surroundings
 from harness.testing.schedules._run_schedule import run_probe
@@ -401,6 +409,20 @@ def test_sockets_are_waited_for_in_real_time_while_the_clock_stands_still() -> N
     assert made.uncontrolled == {"sockets"}
 
 
+def test_what_waits_for_the_outside_is_never_said_to_be_tried_in_every_order() -> None:
+    async def program(*, outside: bool) -> None:
+        if outside:
+            loop = asyncio.get_running_loop()
+            called = asyncio.Event()
+            threading.Timer(0.001, loop.call_soon_threadsafe, [called.set]).start()
+            await called.wait()
+
+    for outside in (False, True):
+        found = find_schedule(partial(program, outside=outside), schedules=20, backend="asyncio")
+        assert isinstance(found, NotFound)
+        assert found.exhausted is not outside
+
+
 def test_a_subprocess_is_refused_by_name() -> None:
     async def program() -> None:
         await asyncio.create_subprocess_exec(sys.executable)
@@ -649,3 +671,32 @@ def test_a_cancel_of_the_search_finds_what_cancels_hurt() -> None:
     found = find_schedule(partial(race, right=False), seed=1)
     assert isinstance(found, Found)
     assert found.run.schedule.faults
+
+
+@pytest.mark.parametrize("fault", ["c1@1", "w1@2"])
+def test_a_struck_block_is_left_quietly_and_the_task_goes_on(fault: str) -> None:
+    async def program() -> tuple[bool, int]:
+        with faultable(1) as scope:
+            await asyncio.sleep(1)
+        await asyncio.sleep(1)  # Not cancelled any more.
+        current = asyncio.current_task()
+        assert current is not None
+        return scope.cancelled_caught, current.cancelling()
+
+    assert run(program, f"h1:-:{fault}:-").outcome.unwrap() == (True, 0)
+    assert run(program).outcome.unwrap() == (False, 0)
+
+
+def test_a_cancel_of_the_whole_task_passes_through_a_struck_block() -> None:
+    async def program() -> bool:
+        async def work() -> None:
+            with faultable(1):
+                await asyncio.sleep(1)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert run(program, "h1:0x1:c1@1:-").outcome.unwrap()
