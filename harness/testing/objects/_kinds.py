@@ -247,7 +247,10 @@ class CachePart(_HungPart):
     __slots__ = ()
 
     kind_words = "functools cache"
-    advice_words = "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    advice_words = (
+        "don't cache what runs change, or return a copy; and give the cached function everything "
+        "that its result depends on as an argument"
+    )
 
     def take(self) -> tuple[LruCache[Any], int]:
         cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
@@ -398,7 +401,9 @@ class SysModulesPart(KeyedPart):
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         keys = super().changed(before, after)
         return tuple(
-            key for key in keys if key in before or getattr(after.get(key), "__spec__", None) is None
+            key
+            for key in keys
+            if key in before or getattr(after.get(key), "__spec__", None) is None
         )
 
     def _replace(self, contents: dict[Any, Any]) -> None:

@@ -36,10 +36,10 @@ NEAR_AT_MOST = 20_000
 ITEMS_AT_MOST = 1_000
 """How many elements of one container are near. All of them are compared and put back."""
 
-OBJECTS_AT_MOST = 300_000
+OBJECTS_AT_MOST = 200_000
 """How many objects are looked at in all; the rest is named as not looked at."""
 
-PLACES_AT_MOST = 20
+PLACES_AT_MOST = 10
 """How many places where the walk ended are named one by one."""
 
 FOREIGN_LEVELS = 6

@@ -12,6 +12,9 @@ from harness.testing.objects._parts import WHOLE, Part
 from harness.testing.objects._places import Place
 from harness.testing.objects._reach import Reached
 
+_LOOKS = frozenset(4**power for power in range(1, 12))
+"""Before which runs to look at what is far away."""
+
 
 @attrs.frozen(eq=False)
 class Suspect:
@@ -90,7 +93,7 @@ class SharedState:
           everything: Whether to look at the rest as well, as at the end.
         """
         self._rounds += 1
-        if everything or (self._rounds > 1 and self._rounds.bit_count() == 1):
+        if everything or self._rounds in _LOOKS:
             self.look_closer()
         for part, initial in zip(self.parts, self.initial, strict=True):
             if part.changed(initial, part.take()):
