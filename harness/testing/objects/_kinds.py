@@ -579,7 +579,8 @@ def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -
         for key, value in part.take().items():
             walk.push(key, place, levels)
             if type(value) not in ATOMS:
-                yield walk.hang(part, key, value, place.item(key), levels)
+                walk.hang(part, key, value, place.item(key), levels)
+                yield
 
     walk.spread(entries(), place)
     if type(mapping) is not dict:
@@ -660,7 +661,7 @@ def _run_local(walk: Walker, local: Any, place: Place, levels: int) -> None:
 
 
 def _umask() -> int:
-    """Return the umask. The only way to read it is to set it, so for an instant it is a strict one."""
+    """Return the umask. It can be read only by setting it: for an instant it is a strict one."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

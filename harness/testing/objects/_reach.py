@@ -82,7 +82,7 @@ class Reached:
         self._walk()
 
     def go_on(self) -> None:
-        """Look at what was left for later: the rest of large containers, and what hangs far away."""
+        """Look at what was left for later: the rest of large containers, and what is far away."""
         self._at_most = OBJECTS_AT_MOST
         self._walk()
         while self._later and not self._pending:
@@ -162,7 +162,8 @@ class Reached:
 
     def _each(self, held: Held, levels: int) -> Iterator[None]:
         for thing, where in held:
-            yield self.push(thing, where, levels)
+            self.push(thing, where, levels)
+            yield
 
     def _kind(self, cls: type[Any]) -> Kind | None:
         if cls not in self._kinds:

@@ -74,7 +74,7 @@ class SharedState:
             self._rest += [(part, contents) for contents in self._taken(part)]
 
     def look_closer(self) -> bool:
-        """Look at the rest; follow what has changed closely from now on, and say if there is any."""
+        """Look at the rest; follow closely what has changed, and return whether anything has."""
         rest, self._rest = self._rest, []
         followed = len(self.parts)
         for part, initial in rest:
