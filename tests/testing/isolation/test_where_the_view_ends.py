@@ -448,13 +448,13 @@ async def in_settings(text: str) -> str:
 async def in_a_wrapper(text: str) -> int:
     await flaky([0] if text == "a" else [0, 1])
     await trio.sleep(0.05)
-    return int(flaky.statistics["attempt_number"])  # type: ignore[attr-defined]
+    return int(flaky.statistics["attempt_number"])
 
 
 async def in_a_class_that_a_library_made(text: str) -> str:
-    BOUND.context.held.user = text  # type: ignore[attr-defined]
+    BOUND.context.held.user = text
     await trio.sleep(0.01)
-    return str(BOUND.context.held.user)  # type: ignore[attr-defined]
+    return str(BOUND.context.held.user)
 
 
 @pytest.mark.parametrize(
