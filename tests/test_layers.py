@@ -68,6 +68,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "isolation": 2,
         "provider": 2,
         "strategies": 2,
+        "verification": 2,
         "pytest_plugin": 3,
     },
 }
@@ -203,9 +204,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
-    ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
-        "the plugin explores tests that it can, and runs the others as they are"
-    ),
     ("testing", "harness.runs._current"): (
         "a checked function is run in a loop of its own, outside the caller's run"
     ),
@@ -222,6 +220,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.audit",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    (
+        "testing.verification",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),
@@ -233,9 +235,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
-    ),
-    ("testing.exploration", "harness.testing.schedules._schedule"): (
-        "whether a test was explored to the end is told of one version of schedules"
     ),
     ("testing.exploration", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

@@ -50,7 +50,8 @@ class NotFound:
     """How many schedules were run."""
 
     exhausted: bool
-    """Whether every order of the program's steps was run, leaving faults aside."""
+    """Whether every order of the program's steps was run, leaving faults aside. Never if a run
+    waited for something that no schedule controls."""
 
     plain: ScheduleRun
     """The run without a switch."""
@@ -102,7 +103,7 @@ def find_schedule(
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
-    kind = fixed or probable_kind(async_fn)
+    kind: Kind = fixed or probable_kind(async_fn)
 
     def run(probe: Probe) -> ScheduleRun:
         return run_as(kind, probe)
@@ -115,6 +116,7 @@ def find_schedule(
     search = Search(seed, cancels, arrivals_only)
     plain: ScheduleRun | None = None
     schedules_run = 0
+    uncontrolled = False
     for probe in search.probes():
         if schedules_run >= schedules:
             break
@@ -136,9 +138,10 @@ def find_schedule(
             plain = made
             # With far more steps than the plain run made, the program is assumed to go on forever.
             most_steps = max(LEAST_STEPS, 20 * made.steps)
+        uncontrolled |= bool(made.uncontrolled)
         search.learn(probe, made)
     assert plain is not None
-    return NotFound(schedules_run, search.exhausted, plain)
+    return NotFound(schedules_run, search.exhausted and not uncontrolled, plain)
 
 
 def _fails_like(
