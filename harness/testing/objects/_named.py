@@ -25,9 +25,8 @@ from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walke
 from harness.testing.objects._parts import ClassPart, NamesPart, Part, is_dunder
 from harness.testing.objects._places import Place, place_of_definition
 
-
 _OWN_GROUND = {"harness", "trio", "outcome", "attr", "attrs", "pytest"}
-"""Packages that each run has its own part of, such as its event loop, or that hold nothing of it."""
+"""Packages of which each run has its own part, such as a loop, or that hold nothing of it."""
 
 
 class Named:
