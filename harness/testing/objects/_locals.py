@@ -21,7 +21,7 @@ import trio
 
 from harness._words import repr_of
 from harness.runs._frames import place
-from harness.testing.objects._code import is_users_frame
+from harness.testing._users_code import is_users_frame
 from harness.testing.objects._loads import MISSING, Spot, touches
 from harness.testing.objects._parts import WHOLE, CellPart
 from harness.testing.objects._places import function_name, local_place

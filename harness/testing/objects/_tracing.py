@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import attrs
 import outcome
 
-from harness.testing.objects._code import is_users_frame
+from harness.testing._users_code import is_users_frame
 from harness.testing.objects._loads import Spot, is_at_await, spot_of
 
 T = TypeVar("T")

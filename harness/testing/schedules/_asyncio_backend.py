@@ -77,6 +77,10 @@ class AsyncioBackend:
                     return _replacements.lock_holders.get(lock)
         return None
 
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return None: nobody keeps that."""
+        return None
+
     def current(self) -> AsyncioStrand:
         """Return what makes the step that calls this."""
         loop = asyncio.get_running_loop()

@@ -25,11 +25,21 @@ class BlockedTask:
     """The innermost function of the user's code, with file and line."""
 
     holder: str | None = None
-    """The task that holds the lock it is waiting for, if trio knows."""
+    """The task that holds the lock it is waiting for, if that is known."""
+
+    taken_at: str | None = None
+    """The line that took that lock, if that is known."""
+
+    kind: str = "task"
 
     def __str__(self) -> str:
-        what = f", for a lock that task {self.holder!r} holds" if self.holder is not None else ""
-        return f"task {self.name!r} waits in {self.place}{what}"
+        what = ""
+        if self.holder is not None:
+            itself = self.holder == self.name
+            who = "it" if itself else f"{self.kind} {self.holder!r}"
+            since = f" since {self.taken_at}" if self.taken_at is not None else ""
+            what = f", for a lock that {who} holds{' itself' if itself else ''}{since}"
+        return f"{self.kind} {self.name!r} waits in {self.place}{what}"
 
 
 def blocked_tasks(control: Control) -> list[BlockedTask]:
@@ -47,7 +57,9 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
             continue
         owner = control.backend.holder(strand, frames)
         holder = None if owner is None else names.get(owner) or task_name(owner)
-        found.append(BlockedTask(names[strand], describe_wait(frames), holder))
+        taken_at = None if holder is None else control.backend.taken_at(strand, frames)
+        kind = "thread" if control.backend.kind == "threads" else "task"
+        found.append(BlockedTask(names[strand], describe_wait(frames), holder, taken_at, kind))
     return found
 
 

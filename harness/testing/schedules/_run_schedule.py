@@ -84,6 +84,8 @@ def of_its_kind(kind: Kind, run: Callable[[Kind], ScheduleRun]) -> ScheduleRun:
     other = other_kind(kind, [made.error])
     if other is None:
         return made
+    if kind == "threads":
+        return of_its_kind(other, run)
     again = run(other)
     return made if other_kind(other, [again.error]) else again
 

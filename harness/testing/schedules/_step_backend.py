@@ -178,6 +178,10 @@ class StepBackend:
                     found = owner
         return found
 
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return None: nobody keeps that."""
+        return None
+
     def current(self) -> trio.lowlevel.Task:
         """Return the calling task."""
         return trio.lowlevel.current_task()
