@@ -45,6 +45,7 @@ OBJECTS_AT_MOST = 50_000
 _Thread = threading.Thread
 _start, _join, _is_alive = _Thread.start, _Thread.join, _Thread.is_alive
 _sleep, _monotonic, _time = time.sleep, time.monotonic, time.time
+_make_pool = concurrent.futures.ThreadPoolExecutor.__init__
 _submit = concurrent.futures.ThreadPoolExecutor.submit
 _SimpleQueue = queue.SimpleQueue
 _OwnSimpleQueue: Any = queue._PySimpleQueue  # type: ignore[attr-defined,unused-ignore]
@@ -143,6 +144,43 @@ def _in_context_of(kept: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: A
     return fn(*args, **kwargs)
 
 
+class _NumberedFuture(concurrent.futures.Future[Any]):
+    """A future whose place in a set is the same in every run of a schedule.
+
+    Programs iterate over sets of futures, such as those that `concurrent.futures.wait` returns.
+    """
+
+    def __init__(self) -> None:
+        strand = current_strand()
+        self._number = None if strand is None else strand.crew.next_number()
+        super().__init__()
+
+    def __hash__(self) -> int:
+        return object.__hash__(self) if self._number is None else self._number
+
+
+class _InOrder(set[Any]):
+    """A set that is iterated in the order in which its elements were added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: list[Any] = []
+
+    def add(self, element: Any, /) -> None:
+        """Add an element."""
+        if element not in self:
+            self._order.append(element)
+        super().add(element)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([element for element in self._order if element in self])
+
+
+def _making_pool(self: Any, *args: Any, **kwargs: Any) -> None:
+    _make_pool(self, *args, **kwargs)
+    self._threads = _InOrder()  # They are joined in the order of this.
+
+
 def _lock_for_waiting() -> ControlledLock:
     return ControlledLock(is_for_waiting=True)
 
@@ -159,6 +197,8 @@ _PLACES: tuple[tuple[Any, str, Any], ...] = (
     (_Thread, "start", _starting),
     (_Thread, "join", _joining),
     (_Thread, "is_alive", _living),
+    (concurrent.futures._base, "Future", _NumberedFuture),
+    (concurrent.futures.ThreadPoolExecutor, "__init__", _making_pool),
     (concurrent.futures.ThreadPoolExecutor, "submit", _submitting),
     (time, "sleep", _sleeping),
     (time, "monotonic", _clock),
@@ -352,7 +392,7 @@ class Adopted:
     def renew_pools(self) -> None:
         """Give pools that were made before no workers, at the beginning of a program."""
         for pool in self.pools:
-            pool._threads = set()  # type: ignore[attr-defined]
+            pool._threads = _InOrder()  # type: ignore[attr-defined]
             pool._work_queue = _OwnSimpleQueue()  # type: ignore[attr-defined]
             pool._idle_semaphore = threading.Semaphore(0)  # type: ignore[attr-defined]
 

@@ -158,6 +158,7 @@ class Crew:
     running: ThreadStrand | None = attrs.field(default=None, init=False)
     back: Any = attrs.field(factory=new_lock, init=False)
     """Released when nobody of the crew runs any longer."""
+    _numbers: int = attrs.field(default=0, init=False)
     _guard: Any = attrs.field(factory=new_lock, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -221,6 +222,11 @@ class Crew:
                     strand.outside = True
         if self.strands:
             follower.end()
+
+    def next_number(self) -> int:
+        """Return a number that nothing in the program had before."""
+        self._numbers += 1
+        return self._numbers
 
     # Turns --------------------------------------------------------------------------------------
 
