@@ -43,7 +43,7 @@ from harness.testing.isolation._trials import (
 from harness.testing.isolation._watch import StepWatch
 from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
 from harness.testing.schedules import Kind
-from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
+from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -221,8 +221,10 @@ def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindin
     if fixed is not None:
         subject.backend = fixed
         return run_each_alone(subject, seed)
-    kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
-    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+    loop = by_names(_named_in_modules(subject)) or probable_loop(subject.agent)
+    kind: Kind = "threads" if is_plain(subject.agent) else loop
+    kinds: tuple[Kind, ...] = (loop, "asyncio" if loop == "trio" else "trio")
+    for subject.backend in ("threads", *kinds) if kind == "threads" else kinds:
         try:
             return run_each_alone(subject, seed, may_be_another_kind=True)
         except AnotherKindError:

@@ -48,6 +48,7 @@ from harness.testing.objects._parts import (
     is_dunder,
 )
 from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
+from harness.testing.schedules._thread_locks import LOCK_TYPES, ControlledLock, ControlledRLock
 
 ITEMS_AT_MOST = 1_000
 """How many elements of one container are looked into. All of them are compared and put back."""
@@ -604,7 +605,7 @@ KINDS = (
     # Not looked into: what holds nothing of a run's, or would lead into the machinery.
     Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
     Kind((contextvars.Context, contextvars.Token)),
-    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((*LOCK_TYPES, ControlledLock, ControlledRLock, threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
     Kind((asyncio.Future, asyncio.Handle, asyncio.AbstractEventLoop)),
 )

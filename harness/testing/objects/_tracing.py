@@ -68,19 +68,33 @@ class LineTrace:
     """The line of the user's code that is being run; None before the first."""
     _resumed: tuple[FrameType, Spot] | None = attrs.field(default=None, init=False)
     """The innermost frame that was entered again, and has not got anywhere yet."""
+    _traces: bool = attrs.field(default=True, init=False)
     _outer: Any = attrs.field(default=None, init=False)
     """The trace function that was there before: a debugger's, or one that measures coverage."""
 
-    def begin(self) -> None:
-        """Start tracing."""
+    def begin(self, thread_is_at: FrameType | None = None) -> None:
+        """Start tracing.
+
+        Args:
+          thread_is_at: Where a thread goes on, if it is a thread's step. That ends within the line,
+            before anything else that others could notice, so nothing need be traced.
+        """
         self.line = None
         self._resumed = None
+        self._traces = thread_is_at is None
+        if thread_is_at is not None:
+            self.line = (thread_is_at.f_code, thread_is_at.f_lineno)
+            if self._enter is not None:
+                self._enter(thread_is_at)
+            self._read(thread_is_at, Spot(thread_is_at.f_lineno, thread_is_at.f_lasti, so_far=True))
+            return
         self._outer = sys.gettrace()
         sys.settrace(self._on_call)
 
     def end(self) -> None:
         """Stop tracing, and compare for the last line."""
-        sys.settrace(self._outer)
+        if self._traces:
+            sys.settrace(self._outer)
         self._compare()
         self._resumed = None
 

@@ -82,6 +82,9 @@ class Control:
     coroutines: dict[Strand, Any] = attrs.field(factory=dict, init=False)
     """What the strands run, if that isn't what their loop thinks they run."""
 
+    threads: dict[Strand, Any] = attrs.field(factory=dict, init=False)
+    """By strand, the thread that makes its steps, if that isn't the loop's."""
+
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
 
@@ -295,6 +298,14 @@ def frames_of(strand: Strand) -> Sequence[tuple[FrameType, int]]:
     if control is None or not control.backend.is_live(strand):
         return []
     return control.frames(strand)
+
+
+def thread_frame_of(strand: Strand) -> FrameType | None:
+    """Return where in the user's code a thread is, if the next step of a strand is a thread's."""
+    control = strand.context.get(controlled)
+    thread = None if control is None else control.threads.get(strand)
+    frame: FrameType | None = None if thread is None else thread.users_frame()
+    return frame
 
 
 def parent_of(strand: Strand) -> Strand | None:

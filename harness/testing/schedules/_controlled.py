@@ -17,7 +17,7 @@ from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._strand import RETURNED_AWAITABLE, Kind, Observer
+from harness.testing.schedules._strand import RETURNED_AWAITABLE, Kind, Observer, close_unawaited
 from harness.testing.schedules._targets import Targets, Wait
 
 
@@ -124,7 +124,7 @@ def run_controlled(
             if backend.kind != "threads":
                 return await returned
             if inspect.isawaitable(returned):
-                _close(returned)
+                close_unawaited(returned)
                 raise TypeError(RETURNED_AWAITABLE)
             return returned
         finally:
@@ -157,8 +157,3 @@ def run_controlled(
         unswitchable=tuple(dict.fromkeys(ending.unswitchable)),
     )
 
-
-def _close(awaitable: Any) -> None:
-    """Let go of a coroutine that nobody is going to await."""
-    if inspect.iscoroutine(awaitable):
-        awaitable.close()

@@ -20,6 +20,7 @@ from harness.testing.schedules._run_schedule import (
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
 from harness.testing.schedules._strand import Kind, Observer
+from harness.testing.schedules._thread_patches import adopting
 
 LEAST_STEPS = 10_000
 """The fewest steps that count as a livelock, however short the plain run was."""
@@ -112,31 +113,32 @@ def find_schedule(
             prepare()
         return run_probe(async_fn, probe, observers=observers, most_steps=most_steps, backend=kind)
 
-    search = Search(seed, cancels, arrivals_only)
-    plain: ScheduleRun | None = None
-    schedules_run = 0
-    for probe in search.probes():
-        if schedules_run >= schedules:
-            break
-        if go_on is not None:
-            go_on()
-        if schedules_run or fixed:
-            made = run(probe)
-        else:
-            made = of_its_kind(kind, partial(run_as, probe=Probe(Planned({}))))
-            kind = made.backend
-        schedules_run += 1
-        error = judged(made)
-        if error is not None:
-            simplest = made
-            if shrink:
-                simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
-            return Found(simplest, judged(simplest) or error, schedules_run, made)
-        if plain is None:
-            plain = made
-            # With far more steps than the plain run made, the program is assumed to go on forever.
-            most_steps = max(LEAST_STEPS, 20 * made.steps)
-        search.learn(probe, made)
+    with adopting(async_fn):
+        search = Search(seed, cancels, arrivals_only)
+        plain: ScheduleRun | None = None
+        schedules_run = 0
+        for probe in search.probes():
+            if schedules_run >= schedules:
+                break
+            if go_on is not None:
+                go_on()
+            if schedules_run or fixed:
+                made = run(probe)
+            else:
+                made = of_its_kind(kind, partial(run_as, probe=Probe(Planned({}))))
+                kind = made.backend
+            schedules_run += 1
+            error = judged(made)
+            if error is not None:
+                simplest = made
+                if shrink:
+                    simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
+                return Found(simplest, judged(simplest) or error, schedules_run, made)
+            if plain is None:
+                plain = made
+                # With far more steps than the plain run made, the program is assumed to go on forever.
+                most_steps = max(LEAST_STEPS, 20 * made.steps)
+            search.learn(probe, made)
     assert plain is not None
     return NotFound(schedules_run, search.exhausted, plain)
 

@@ -20,6 +20,7 @@ from harness.testing.schedules._kinds import (
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe
 from harness.testing.schedules._strand import Kind, Observer
+from harness.testing.schedules._thread_patches import adopting
 
 MOST_STEPS = 100_000
 """How many steps make a livelock, by default."""
@@ -75,7 +76,8 @@ def run_schedule(
             context=context,
         )
 
-    return run(fixed) if fixed else of_its_kind(probable_kind(async_fn), run)
+    with adopting(async_fn):
+        return run(fixed) if fixed else of_its_kind(probable_kind(async_fn), run)
 
 
 def of_its_kind(kind: Kind, run: Callable[[Kind], ScheduleRun]) -> ScheduleRun:

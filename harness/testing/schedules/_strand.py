@@ -5,6 +5,7 @@ Whatever makes steps one after the other is a *strand*: a task, a callback of a 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context
@@ -18,6 +19,12 @@ Kind = Literal["trio", "asyncio", "threads"]
 
 RETURNED_AWAITABLE = "what the plain function returned has to be awaited"
 """What the error says that a function gives which was taken for one of threads."""
+
+
+def close_unawaited(awaitable: Any) -> None:
+    """Let go of a coroutine that nobody is going to await."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
 
 
 class Strand(Protocol):

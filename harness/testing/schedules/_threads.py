@@ -16,8 +16,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextvars import Context, ContextVar
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
 from types import FrameType
 from typing import Any
 
@@ -46,8 +46,8 @@ _END_SECONDS = 1.0
 _NUMBERED = re.compile(r"(?:Thread|Timer|ThreadPoolExecutor|asyncio)-\d+(?:_\d+)?(?: \(.*\))?")
 """Names that count all the threads of the process."""
 
-kept_variables: list[ContextVar[Any]] = []  # harness: shared (it is filled while importing)
-"""Context variables of the kit, which a new thread is given; others it doesn't inherit."""
+_KEPT = "harness.testing."
+"""What the names of context variables begin with that a new thread is given; others it isn't."""
 
 
 @attrs.define(eq=False)
@@ -175,6 +175,7 @@ class Crew:
         self.strands.append(strand)
         if self.picks:
             self.control.admit(strand)
+            self.control.threads[strand] = strand
         return strand
 
     def run(self, strand: ThreadStrand, function: Callable[[], Any]) -> None:
@@ -384,12 +385,10 @@ def _users_frame_here() -> FrameType | None:
     return frame
 
 
-def own_context(variables: Iterable[ContextVar[Any]] = ()) -> Context:
+def own_context() -> Context:
     """Return the context of a new thread: empty, but for what the kit keeps there."""
     context = Context()
-    missing = object()
-    for variable in (*kept_variables, *variables):
-        value = variable.get(missing)
-        if value is not missing:
+    for variable, value in copy_context().items():
+        if variable.name.startswith(_KEPT):
             context.run(variable.set, value)
     return context
