@@ -1,4 +1,4 @@
-"""Run an async test under many schedules: `explore_schedules` and `explore_arrivals`."""
+"""Run a test under many schedules: `explore_schedules` and `explore_arrivals`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import trio
 from trio.testing import MockClock
 
 from harness._arguments import check_count
-from harness._outside_trio import in_asyncio
 from harness.errors import ScheduleError
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
@@ -29,8 +28,8 @@ from harness.testing.schedules import (
     find_schedule,
     run_schedule,
 )
-from harness.testing.schedules._kinds import check_kind, kind_by_marker
-from harness.testing.schedules._thread import in_worker_thread
+from harness.testing.schedules._kinds import check_kind, is_plain, kind_by_marker
+from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
 
@@ -101,13 +100,16 @@ def explore_schedules(
     schedule: str | None = None,
     backend: Kind | None = None,
 ) -> Callable[..., Any]:
-    """Run an async test under many schedules, until it fails under one.
+    """Run a test under many schedules, until it fails under one.
 
-    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
+    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above a test. An async
     test stays an async test, for pytest-trio, pytest-asyncio or anyio's plugin, for ``trio.run`` or
     ``asyncio.run``. Each schedule runs it again in an event loop of its own, in a worker thread, on
     a virtual clock, and with a copy of the caller's context. Between two checkpoints code runs
     undisturbed, as always.
+
+    A plain test stays a plain one. Its threads run one at a time, and are left for others where
+    others could notice; see ``docs/testing.md``.
 
     An explored test had best make everything it uses in its own body. What else it reaches, in
     modules, classes, default arguments and fixtures, is put back before every schedule if possible;
@@ -120,16 +122,15 @@ def explore_schedules(
       schedules: How many schedules to run at most. A small test has fewer.
       seed: The seed of the search. The same seed runs the same schedules.
       schedule: The replay string of a failure: only that schedule is run.
-      backend: ``"trio"`` or ``"asyncio"``; by default it is told from the test. See
-        ``docs/testing.md``.
+      backend: ``"trio"``, ``"asyncio"`` or ``"threads"``; by default it is told from the test.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
         for a replay string of different code: it says at which decision they diverged.
-      TypeError: at once, if what is decorated is no async function.
+      TypeError: at once, if what is decorated is no function.
       ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
 
-    Checkpoint: always.
+    Checkpoint: always, if the test is async.
 
     Cancellation: the running schedule is finished first; then no other is started.
     """
@@ -156,7 +157,7 @@ def explore_arrivals(
     schedule: str | None = None,
     backend: Kind | None = None,
 ) -> Callable[..., Any]:
-    """Run an async test with the replies of models and tools arriving in many orders.
+    """Run a test with the replies of models and tools arriving in many orders.
 
     Like `explore_schedules`, but only the order of replies of functions wrapped by `arriving` is
     varied, not that of single steps. If there are few orders, all are run: three runs of two calls
@@ -171,7 +172,7 @@ def explore_arrivals(
 
     Raises:
       ScheduleError: when the test fails, as for `explore_schedules`.
-      TypeError: at once, if what is decorated is no async function.
+      TypeError: at once, if what is decorated is no function.
       ValueError: at once, if ``orders`` is less than 1, or ``schedule`` is no replay string.
 
     Checkpoint: always.
@@ -203,31 +204,29 @@ def _decorator(
 
 
 def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
-    """Return the async test that explores a test."""
-    _refuse_what_is_not_async(test)
+    """Return a test that explores a test, and is async if that is."""
+    if not callable(test) or inspect.isclass(test):
+        raise TypeError(f"only functions can be explored, and {test!r} isn't one")
 
-    @functools.wraps(test)
-    async def explored(*args: Any, **kwargs: Any) -> None:
+    def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
         asked = attrs.evolve(exploration, **_override.get())
         # Markers may stand above the decorator.
         asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
+        return functools.partial(_explore, test, args, kwargs, asked)
 
-        def explore(go_on: Callable[[], None]) -> None:
-            _explore(test, args, kwargs, asked, go_on)
+    @functools.wraps(test)
+    async def explored_async(*args: Any, **kwargs: Any) -> None:
+        await in_worker_thread(work(args, kwargs))
 
-        await in_worker_thread(explore)
+    @functools.wraps(test)
+    def explored_plain(*args: Any, **kwargs: Any) -> None:
+        in_this_thread(work(args, kwargs))
 
+    is_threaded = exploration.backend == "threads" or (
+        exploration.backend is None and is_plain(test) and test.__name__ != "<lambda>"
+    )
+    explored: Explored[...] = explored_plain if is_threaded else explored_async
     return explored
-
-
-def _refuse_what_is_not_async(test: object) -> None:
-    function = inspect.unwrap(test) if callable(test) else test
-    plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
-    if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
-        raise TypeError(
-            f"only async tests can be explored, and {test!r} isn't one; without a checkpoint there "
-            "is only one order"
-        )
 
 
 def _explore(
@@ -240,10 +239,15 @@ def _explore(
     """Explore a test in this thread, and raise what was found."""
     name = getattr(test, "__qualname__", repr(test))
 
-    @functools.wraps(test)
-    async def program() -> None:
+    def called() -> Any:
         # A clock made by a fixture belongs to the loop around us.
-        await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+        return test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+
+    @functools.wraps(test)
+    async def awaited() -> None:
+        await called()
+
+    program = functools.wraps(test)(called) if is_plain(test) else awaited
 
     # Modules and classes outlive a test, and so does what a schedule leaves in them.
     state = state_of(test, [*args, *kwargs.values()])
@@ -276,9 +280,17 @@ def _explore(
 
 
 def _own_clock(value: Any) -> Any:
-    if not isinstance(value, MockClock) or in_asyncio():
+    if not isinstance(value, MockClock) or not _in_trio():
         return value
     return trio.lowlevel.current_clock()
+
+
+def _in_trio() -> bool:
+    try:
+        trio.lowlevel.current_clock()
+    except RuntimeError:
+        return False
+    return True
 
 
 def judge(run: ScheduleRun) -> BaseException | None:

@@ -16,7 +16,6 @@ from harness.runs._frames import place
 from harness.testing.isolation._watch import member_of
 from harness.testing.objects import WHOLE, LineTrace, Spot, Suspect, Touch, touches
 from harness.testing.schedules import Strand
-from harness.testing.schedules._control import thread_frame_of
 
 
 @attrs.frozen(eq=False)
@@ -55,7 +54,7 @@ class LineWatch:
         if self._member is not None:
             self._steps += 1
             self._last = [suspect.part.take() for suspect in self._suspects]
-            self._trace.begin(thread_frame_of(task))
+            self._trace.begin(task)
 
     def after_step(self, task: Strand) -> None:
         """Stop tracing."""

@@ -29,7 +29,7 @@ from harness.testing.objects._reach import Reached
 from harness.testing.objects._shared_state import Suspect, suspects_of
 from harness.testing.objects._tracing import LineTrace
 from harness.testing.schedules import Strand
-from harness.testing.schedules._control import frames_of, parent_of, thread_frame_of
+from harness.testing.schedules._control import frames_of, parent_of
 
 FRAMES_AT_MOST = 1_000
 """How many calls of the user's functions have their variables walked."""
@@ -101,7 +101,7 @@ class LocalsWatch:
         if self._watching:
             self._task = self._name_of(task)
             self._walk(task)
-            self._trace.begin(thread_frame_of(task))
+            self._trace.begin(task)
 
     def after_step(self, task: Strand) -> None:
         """Stop tracing, and walk the variables that have appeared."""

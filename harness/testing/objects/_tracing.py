@@ -26,6 +26,8 @@ import outcome
 
 from harness.testing._users_code import is_users_frame
 from harness.testing.objects._loads import Spot, is_at_await, spot_of
+from harness.testing.schedules import Strand
+from harness.testing.schedules._control import thread_of
 
 T = TypeVar("T")
 
@@ -72,21 +74,23 @@ class LineTrace:
     _outer: Any = attrs.field(default=None, init=False)
     """The trace function that was there before: a debugger's, or one that measures coverage."""
 
-    def begin(self, thread_is_at: FrameType | None = None) -> None:
-        """Start tracing.
+    def begin(self, strand: Strand) -> None:
+        """Start tracing a step.
 
-        Args:
-          thread_is_at: Where a thread goes on, if it is a thread's step. That ends within the line,
-            before anything else that others could notice, so nothing need be traced.
+        A thread's step ends before anything else that others could notice, so it is known to be
+        where it begins, and nothing need be traced.
         """
         self.line = None
         self._resumed = None
-        self._traces = thread_is_at is None
-        if thread_is_at is not None:
-            self.line = (thread_is_at.f_code, thread_is_at.f_lineno)
-            if self._enter is not None:
-                self._enter(thread_is_at)
-            self._read(thread_is_at, Spot(thread_is_at.f_lineno, thread_is_at.f_lasti, so_far=True))
+        thread = thread_of(strand)
+        self._traces = thread is None
+        if thread is not None:
+            frame = thread.users_frame()
+            if frame is not None:
+                self.line = (frame.f_code, frame.f_lineno)
+                if self._enter is not None:
+                    self._enter(frame)
+                self._read(frame, Spot(frame.f_lineno, frame.f_lasti, so_far=True))
             return
         self._outer = sys.gettrace()
         sys.settrace(self._on_call)

@@ -9,12 +9,14 @@ there is a deadline too, the clock may move first, so that later calls can be an
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import outcome
 
 from harness.testing.schedules._control import controlled
+from harness.testing.schedules._thread_backend import ThreadSignal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +36,8 @@ def arriving(
     Returns:
       The wrapped function. Outside a controlled program, it only passes calls on.
     """
+    if inspect.isfunction(fn) and not inspect.iscoroutinefunction(fn):
+        return _arriving_in_a_thread(fn, label)
     name = label if label is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
 
     @functools.wraps(fn)
@@ -51,6 +55,25 @@ def arriving(
         finally:
             if reply in control.pending:
                 control.pending.remove(reply)
+        return answer.unwrap()
+
+    return call
+
+
+def _arriving_in_a_thread(fn: Callable[P, Any], label: str | None) -> Callable[P, Any]:
+    name = label if label is not None else fn.__qualname__
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        control = controlled.get()
+        if control is None or control.backend.kind != "threads":
+            return fn(*args, **kwargs)
+        answer = outcome.capture(fn, *args, **kwargs)
+        if inspect.isawaitable(answer.unwrap() if isinstance(answer, outcome.Value) else None):
+            return answer.unwrap()
+        arrived = ThreadSignal()
+        control.expect(name, arrived.set)
+        arrived.wait_here()
         return answer.unwrap()
 
     return call

@@ -58,8 +58,12 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
         owner = control.backend.holder(strand, frames)
         holder = None if owner is None else names.get(owner) or task_name(owner)
         taken_at = None if holder is None else control.backend.taken_at(strand, frames)
+        thread = control.threads.get(strand)
+        where = describe_wait(frames)
+        if thread is not None and thread.outside:
+            where += ", for something that no schedule controls"
         kind = "thread" if control.backend.kind == "threads" else "task"
-        found.append(BlockedTask(names[strand], describe_wait(frames), holder, taken_at, kind))
+        found.append(BlockedTask(names[strand], where, holder, taken_at, kind))
     return found
 
 

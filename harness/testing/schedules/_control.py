@@ -300,12 +300,10 @@ def frames_of(strand: Strand) -> Sequence[tuple[FrameType, int]]:
     return control.frames(strand)
 
 
-def thread_frame_of(strand: Strand) -> FrameType | None:
-    """Return where in the user's code a thread is, if the next step of a strand is a thread's."""
+def thread_of(strand: Strand) -> Any:
+    """Return the thread that makes a strand's next step; None if that is its loop's."""
     control = strand.context.get(controlled)
-    thread = None if control is None else control.threads.get(strand)
-    frame: FrameType | None = None if thread is None else thread.users_frame()
-    return frame
+    return None if control is None else control.threads.get(strand)
 
 
 def parent_of(strand: Strand) -> Strand | None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import outcome
 
-from harness.testing.schedules._control import Control, GiveUp
+from harness.testing.schedules._control import Control, GiveUp, controlled
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Observer, Strand, Watchers
 from harness.testing.schedules._thread_locks import ControlledLock
@@ -50,6 +50,8 @@ class ThreadBackend:
         context: Context,
     ) -> outcome.Outcome[Any]:
         """Run a program once; see `Backend.run`."""
+        context = context.copy()
+        context.run(controlled.set, control)  # Observers look there before the first step.
         driver = _Driver(control, ending, Watchers(observers, ending.for_error))
         with placed():
             renew_pools()

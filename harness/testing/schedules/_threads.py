@@ -25,6 +25,7 @@ import attrs
 import outcome
 
 from harness.runs._frames import is_ours, is_plumbing, is_user_code, place
+from harness.testing.schedules._blocked import task_name
 from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Watchers
@@ -78,6 +79,8 @@ class ThreadStrand:
     at_work: bool = attrs.field(default=False, init=False)
     """Whether it runs our own code, in which there are no points."""
     could_switch: bool = attrs.field(default=True, init=False)
+    at: FrameType | None = attrs.field(default=None, init=False)
+    """Its innermost frame while it isn't running."""
     ident: int = attrs.field(default=0, init=False)
     result: outcome.Outcome[Any] | None = attrs.field(default=None, init=False)
 
@@ -94,7 +97,7 @@ class ThreadStrand:
 
     def frames(self) -> list[tuple[FrameType, int]]:
         """Return its frames while it isn't running, outermost first, without our own."""
-        frame = sys._current_frames().get(self.ident) if self.ident and not self.done else None
+        frame = self.at
         found: list[tuple[FrameType, int]] = []
         while frame is not None:
             name = frame.f_code.co_filename
@@ -183,7 +186,7 @@ class Crew:
         strand.ident = threading.get_ident()
         strand.baton.acquire()
         _here.strand = strand
-        following = Following(lambda frame, could: self._at_point(strand, could))
+        following = Following(lambda frame, could: self._at_point(strand, frame, could))
         end: Callable[[], object] | None = None
         try:
             if not strand.killed:
@@ -231,17 +234,18 @@ class Crew:
 
     # Turns --------------------------------------------------------------------------------------
 
-    def _at_point(self, strand: ThreadStrand, could_switch: bool) -> None:
+    def _at_point(self, strand: ThreadStrand, frame: FrameType, could_switch: bool) -> None:
         if not strand.at_work:
             strand.could_switch = could_switch
-            self.make_way(strand)
+            self.make_way(strand, frame)
 
-    def make_way(self, strand: ThreadStrand) -> None:
-        """Let others go on before the calling thread does."""
+    def make_way(self, strand: ThreadStrand, at: FrameType | None = None) -> None:
+        """Let others go on before the calling thread does, which is at this frame."""
         if strand.killed:
             self._end(strand)
             return
         strand.at_work = True
+        strand.at = at or sys._getframe(1)
         try:
             with self._guard:
                 was_outside, strand.outside = strand.outside, False
@@ -255,6 +259,7 @@ class Crew:
             elif self.picks:
                 self.watchers.before(strand)
         finally:
+            strand.at = None
             strand.at_work = False
             strand.could_switch = True
 
@@ -285,7 +290,7 @@ class Crew:
         if chosen is strand:
             return True
         if chosen is not None and not strand.done and not strand.could_switch:
-            frame = _users_frame_here()
+            frame = strand.users_frame()
             if frame is not None and strand.is_over is None:
                 self.ending.unswitchable.append(place(frame.f_code, frame.f_lineno))
         self.running = chosen
@@ -332,7 +337,8 @@ class Crew:
             with self._guard:
                 if self.control.steps == steps and self.running is running and not running.at_work:
                     running.outside = True
-                    self.ending.outside.add(f"thread {running.name!r} in {running.where()}")
+                    running.at = sys._current_frames().get(running.ident)
+                    self.ending.outside.add(f"thread {task_name(running)!r} in {running.where()}")
                     return
 
     def wait_outside(self) -> bool:
@@ -376,13 +382,6 @@ def _busy_seconds(strand: ThreadStrand | None) -> float:
         return time.clock_gettime(time.pthread_getcpuclockid(strand.ident))
     except (OSError, OverflowError):
         return 0.0
-
-
-def _users_frame_here() -> FrameType | None:
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not is_user_code(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def own_context() -> Context:
