@@ -69,8 +69,8 @@ def _arriving_in_a_thread(fn: Callable[P, Any], label: str | None) -> Callable[P
         if control is None or control.backend.kind != "threads":
             return fn(*args, **kwargs)
         answer = outcome.capture(fn, *args, **kwargs)
-        if inspect.isawaitable(answer.unwrap() if isinstance(answer, outcome.Value) else None):
-            return answer.unwrap()
+        if isinstance(answer, outcome.Value) and inspect.isawaitable(answer.value):
+            return answer.value
         arrived = ThreadSignal()
         control.expect(name, arrived.set)
         arrived.wait_here()

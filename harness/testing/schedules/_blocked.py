@@ -55,10 +55,13 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
         frames = control.frames(strand)
         if not frames or control.backend.only_joins(strand, frames):
             continue
-        owner = control.backend.holder(strand, frames)
-        holder = None if owner is None else names.get(owner) or task_name(owner)
-        taken_at = None if holder is None else control.backend.taken_at(strand, frames)
         thread = control.threads.get(strand)
+        owner = control.backend.holder(strand, frames)
+        taken_at = control.backend.taken_at(strand, frames)
+        if thread is not None and thread is not strand:
+            held_by, taken_at = thread.holder(), thread.taken_at()
+            owner = next((one for one, its in control.threads.items() if its is held_by), owner)
+        holder = None if owner is None else names.get(owner) or task_name(owner)
         where = describe_wait(frames)
         if thread is not None and thread.outside:
             where += ", for something that no schedule controls"

@@ -116,6 +116,8 @@ def run_controlled(
     ending = Ending(most_steps)
     control = Control(backend, chooser, most_steps, ending.for_steps, Targets(faults), plan)
 
+    control.ending = ending
+
     async def program() -> Any:
         token = controlled.set(control)
         held = held_blocks.set(HeldBlocks())

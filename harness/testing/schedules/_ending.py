@@ -78,7 +78,11 @@ class Ending:
         error: DeadlockError | LivelockError
         if self.deadlocked is not None:
             error = DeadlockError(
-                _in_lines("every task waits, and nothing can wake any", self.deadlocked)
+                _in_lines(
+                    f"every {self.deadlocked[0].kind if self.deadlocked else 'task'} waits, and "
+                    "nothing can wake any",
+                    self.deadlocked,
+                )
             )
         elif self.too_many_steps:
             error = LivelockError(

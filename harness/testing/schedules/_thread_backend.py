@@ -6,7 +6,6 @@ which thread is blocked in something that no schedule controls.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
@@ -19,8 +18,7 @@ import outcome
 from harness.testing.schedules._control import Control, GiveUp, controlled
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Observer, Strand, Watchers
-from harness.testing.schedules._thread_locks import ControlledLock
-from harness.testing.schedules._thread_patches import placed, renew_pools
+from harness.testing.schedules._thread_patches import placed, renew_pools, start_daemon
 from harness.testing.schedules._threads import (
     STALL_SECONDS,
     Crew,
@@ -32,8 +30,6 @@ from harness.testing.schedules._threads import (
 
 _BEGIN_SECONDS = 1_000_000.0
 """What the virtual clock shows at first; never what a real one showed before."""
-
-_Thread_start, _Thread_join = threading.Thread.start, threading.Thread.join
 
 
 class ThreadBackend:
@@ -75,19 +71,17 @@ class ThreadBackend:
 
     def only_joins(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> bool:
         """Tell whether a thread waits for the end of others."""
-        return isinstance(_own(strand).waits_for, ThreadStrand)
+        return _own(strand).joins
 
     def holder(
         self, strand: Strand, frames: Sequence[tuple[FrameType, int]]
     ) -> ThreadStrand | None:
         """Return who holds the lock that a thread waits for."""
-        lock = _own(strand).waits_for
-        return lock.holder() if isinstance(lock, ControlledLock) else None
+        return _own(strand).holder()
 
     def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
         """Return which line took it."""
-        lock = _own(strand).waits_for
-        return lock.taken_at() if isinstance(lock, ControlledLock) else None
+        return _own(strand).taken_at()
 
     def current(self) -> ThreadStrand:
         """Return the calling thread."""
@@ -136,7 +130,7 @@ class ThreadSignal:
         strand = current_strand()
         assert strand is not None
         while not self._is_set:
-            strand.crew.wait(strand, lambda: self._is_set, None, self)
+            strand.crew.wait(strand, lambda: self._is_set, None)
 
     async def wait(self) -> None:
         """Have the calling thread wait."""
@@ -162,11 +156,7 @@ class _Driver:
 
         self.ending.cancel = close
         main = crew.begin("main", program.__qualname__, context)
-        thread = threading.Thread(
-            target=crew.run, args=(main, lambda: _drive(program())), name="main", daemon=True
-        )
-        main.thread = thread
-        _Thread_start(thread)
+        start_daemon(crew, main, lambda: _drive(program()))
         try:
             while not main.done and not crew.closing:
                 strand = crew.choose()
@@ -178,9 +168,6 @@ class _Driver:
             # What goes on when the main thread has ended is nobody's business.
             self.control.cut_short = True
             crew.close()
-            for one in crew.strands:
-                if one.thread is not None and one.done:
-                    _Thread_join(one.thread)
         return main.result or outcome.Error(GiveUp())
 
     def _idle(self, crew: Crew) -> None:

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.runs._frames import is_user_code, place
-from harness.testing.schedules._threads import ThreadStrand, current_strand
+from harness.testing.schedules._threads import ThreadStrand, crew_here, current_strand
 
 LOCK_TYPES: tuple[type[Any], ...] = (type(_thread.allocate_lock()), type(threading.RLock()))
 
@@ -36,6 +36,8 @@ class ControlledLock:
         """Take it."""
         strand = current_strand()
         if strand is None:
+            if blocking:
+                self._let_owner_go_on()
             taken: bool = self._real.acquire(blocking, timeout)
             return taken
         _check(blocking, timeout)
@@ -48,13 +50,21 @@ class ControlledLock:
             if not blocking or timeout == 0:
                 return False
             left = None if deadline is None else deadline - strand.crew.now()
-            if not strand.crew.wait(strand, self._is_free, left, self) and (
+            if not strand.crew.wait(strand, self._is_free, left, lock=self) and (
                 deadline is not None and deadline <= strand.crew.now()
             ):
                 return False
         self.owner = strand
         self._taken_at = _line_of_user()
         return True
+
+    def _let_owner_go_on(self) -> None:
+        """In a loop that waits for a thread's lock, make that thread's steps meanwhile."""
+        crew = crew_here()
+        if crew is None:
+            return
+        while (owner := self.owner) is not None and owner.could_go_on(crew.now()):
+            crew.let_go_on(owner)
 
     def _is_free(self) -> bool:
         return not self._real.locked()
@@ -63,6 +73,9 @@ class ControlledLock:
         """Give it back."""
         self._real.release()
         self.owner = self._taken_at = None
+        crew = crew_here()
+        if crew is not None:
+            crew.wake_all()
 
     def locked(self) -> bool:
         """Tell whether somebody has it."""

@@ -107,6 +107,15 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
     return strand
 
 
+def start_daemon(crew: Crew, strand: ThreadStrand, function: Callable[[], Any]) -> None:
+    """Start a thread of ours for a strand."""
+    strand.thread = _Thread(
+        target=crew.run, args=(strand, function), name=strand.name, daemon=True
+    )
+    _start(strand.thread)
+    crew.by_thread[strand.thread] = strand
+
+
 def _strand_of(thread: Any) -> ThreadStrand | None:
     mine = current_strand()
     return None if mine is None else mine.crew.by_thread.get(thread)
@@ -120,7 +129,7 @@ def _joining(self: Any, timeout: float | None = None) -> None:
     if other is mine:
         raise RuntimeError("cannot join current thread")
     # Joined with no time to wait, a thread isn't waited for.
-    if not mine.crew.wait(mine, lambda: other.done, timeout, other):
+    if not mine.crew.wait(mine, lambda: other.done, timeout, joins=True):
         return
     with uncontrolled():
         _join(self)
@@ -206,6 +215,11 @@ _PLACES: tuple[tuple[Any, str, Any], ...] = (
     (threading, "_time", _clock),
     (queue, "time", _clock),
     (queue, "SimpleQueue", _OwnSimpleQueue),
+    (
+        concurrent.futures.thread,
+        "_global_shutdown_lock",
+        ControlledLock(concurrent.futures.thread._global_shutdown_lock),  # type: ignore[attr-defined]
+    ),
 )
 
 _BY_NAME = {
@@ -221,28 +235,22 @@ _BY_NAME = {
 Undo = Callable[[], None]
 
 
-class _Replacements:
+class Replacements:
     """What is replaced, and for how many programs and searches."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: tuple[tuple[Any, str, Any], ...]) -> None:
+        self._places = places
         self._guard = allocate()
         self._users = 0
         self._undo: list[Undo] = []
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Have the standard library's names replaced as long as the block lasts."""
+        """Have them replaced as long as the block lasts."""
         with self._guard:
             if self._users == 0:
-                for where, name, replacement in _PLACES:
+                for where, name, replacement in self._places:
                     self._undo.append(_replace(where, name, replacement))
-                self._undo.append(
-                    _replace(
-                        concurrent.futures.thread,
-                        "_global_shutdown_lock",
-                        ControlledLock(concurrent.futures.thread._global_shutdown_lock),  # type: ignore[attr-defined]
-                    )
-                )
             self._users += 1
         try:
             yield
@@ -264,8 +272,8 @@ def _replace(where: Any, name: str, replacement: Any) -> Undo:
     return undo
 
 
-_replacements = _Replacements()  # harness: shared (it replaces what is of the whole process)
-placed = _replacements.placed
+# harness: shared (it replaces what is of the whole process)
+placed = Replacements(_PLACES).placed
 
 
 # What was made before ----------------------------------------------------------------------------

@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import outcome
 
 from harness.runs._frames import is_ours, is_plumbing, is_user_code, place
-from harness.testing.schedules._blocked import task_name
+
 from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Watchers
@@ -51,6 +51,18 @@ _KEPT = "harness.testing."
 """What the names of context variables begin with that a new thread is given; others it isn't."""
 
 
+class Held(Protocol):
+    """What a thread waits for that another one holds."""
+
+    def holder(self) -> ThreadStrand | None:
+        """Return who holds it."""
+        ...
+
+    def taken_at(self) -> str | None:
+        """Return in words which line took it."""
+        ...
+
+
 @attrs.define(eq=False)
 class ThreadStrand:
     """A thread under control."""
@@ -66,8 +78,10 @@ class ThreadStrand:
 
     is_over: Callable[[], bool] | None = attrs.field(default=None, init=False)
     """What it waits for; None if it could go on."""
-    waits_for: Any = attrs.field(default=None, init=False)
-    """The lock or thread that it waits for."""
+    lock: Held | None = attrs.field(default=None, init=False)
+    """The lock that it waits for."""
+    joins: bool = attrs.field(default=False, init=False)
+    """Whether it waits for the end of another."""
     deadline: float | None = attrs.field(default=None, init=False)
     done: bool = attrs.field(default=False, init=False)
     killed: bool = attrs.field(default=False, init=False)
@@ -76,6 +90,8 @@ class ThreadStrand:
     """How many points it may still come to while it is being ended."""
     outside: bool = attrs.field(default=False, init=False)
     """Whether it is blocked in something that isn't controlled."""
+    came_back: threading.Event = attrs.field(factory=threading.Event, init=False)
+    """Set unless it is; for a loop that has nothing else to do."""
     at_work: bool = attrs.field(default=False, init=False)
     """Whether it runs our own code, in which there are no points."""
     could_switch: bool = attrs.field(default=True, init=False)
@@ -83,6 +99,8 @@ class ThreadStrand:
     """Its innermost frame while it isn't running."""
     ident: int = attrs.field(default=0, init=False)
     result: outcome.Outcome[Any] | None = attrs.field(default=None, init=False)
+    work: Any = attrs.field(default=None, init=False)
+    """What it does for a task of trio."""
 
     def __attrs_post_init__(self) -> None:
         self.baton = new_lock()
@@ -105,6 +123,14 @@ class ThreadStrand:
                 found.append((frame, frame.f_lineno))
             frame = frame.f_back
         return found[::-1]
+
+    def holder(self) -> ThreadStrand | None:
+        """Return who holds the lock that it waits for."""
+        return None if self.lock is None else self.lock.holder()
+
+    def taken_at(self) -> str | None:
+        """Return in words which line took that lock."""
+        return None if self.lock is None else self.lock.taken_at()
 
     def where(self) -> str:
         """Return in words where in the user's code it is."""
@@ -161,6 +187,8 @@ class Crew:
     running: ThreadStrand | None = attrs.field(default=None, init=False)
     back: Any = attrs.field(factory=new_lock, init=False)
     """Released when nobody of the crew runs any longer."""
+    wakers: list[Callable[[], None]] = attrs.field(factory=list[Callable[[], None]], init=False)
+    """Wake those of a loop that wait until a thread could go on."""
     _numbers: int = attrs.field(default=0, init=False)
     _guard: Any = attrs.field(factory=new_lock, init=False)
 
@@ -208,6 +236,7 @@ class Crew:
             strand.done = True
             del _here.strand
             if was_outside:
+                strand.came_back.set()
                 return  # Somebody else runs.
         if not strand.killed and self.picks:
             self.watchers.after(strand)
@@ -219,13 +248,28 @@ class Crew:
         for strand in self.strands:
             strand.killed = True
         for strand in self.strands:
-            while not strand.done and strand.kills < _ENDS_AT_MOST and not strand.outside:
-                self.running = strand
-                strand.baton.release()
-                if not self.back.acquire(timeout=_END_SECONDS):
-                    strand.outside = True
+            self.end(strand)
+            if strand.done and strand.thread is not None:
+                with uncontrolled():
+                    strand.thread.join()
         if self.strands:
             follower.end()
+        _here.__dict__.pop("crew", None)
+
+    def wake_all(self) -> None:
+        """Have everybody who waits for a thread look whether it can go on."""
+        wakers, self.wakers = self.wakers, []
+        for wake in wakers:
+            wake()
+
+    def end(self, strand: ThreadStrand) -> None:
+        """End a thread, unless it is blocked elsewhere or ignores that."""
+        strand.killed = True
+        while not strand.done and strand.kills < _ENDS_AT_MOST and not strand.outside:
+            self.running = strand
+            strand.baton.release()
+            if not self.back.acquire(timeout=_END_SECONDS):
+                strand.outside = True
 
     def next_number(self) -> int:
         """Return a number that nothing in the program had before."""
@@ -250,6 +294,7 @@ class Crew:
             with self._guard:
                 was_outside, strand.outside = strand.outside, False
             if was_outside:
+                strand.came_back.set()
                 self._await_turn(strand)
                 return
             if self.picks:
@@ -337,8 +382,9 @@ class Crew:
             with self._guard:
                 if self.control.steps == steps and self.running is running and not running.at_work:
                     running.outside = True
+                    running.came_back.clear()
                     running.at = sys._current_frames().get(running.ident)
-                    self.ending.outside.add(f"thread {task_name(running)!r} in {running.where()}")
+                    self.ending.outside.add(f"thread {running.name.rpartition('<locals>.')[2]!r} in {running.where()}")
                     return
 
     def wait_outside(self) -> bool:
@@ -362,15 +408,18 @@ class Crew:
         strand: ThreadStrand,
         is_over: Callable[[], bool],
         seconds: float | None,
-        waits_for: Any = None,
+        *,
+        lock: Held | None = None,
+        joins: bool = False,
     ) -> bool:
         """Have the calling thread wait; return whether it is over, or only the time is."""
         strand.deadline = None if seconds is None else self.now() + max(seconds, 0)
-        strand.is_over, strand.waits_for = is_over, waits_for
+        strand.is_over, strand.lock, strand.joins = is_over, lock, joins
         try:
             self.make_way(strand)
         finally:
-            strand.is_over = strand.deadline = strand.waits_for = None
+            strand.is_over = strand.deadline = strand.lock = None
+            strand.joins = False
         return is_over()
 
 
@@ -382,6 +431,22 @@ def _busy_seconds(strand: ThreadStrand | None) -> float:
         return time.clock_gettime(time.pthread_getcpuclockid(strand.ident))
     except (OSError, OverflowError):
         return 0.0
+
+
+def crew_of(control: Control, now: Callable[[], float]) -> Crew:
+    """Return the threads of the program of the loop that calls."""
+    if control.crew is None:
+        ending = control.ending
+        control.crew = Crew(control, ending, Watchers((), ending.for_error), now, picks=False)
+        _here.crew = control.crew
+    crew: Crew = control.crew
+    return crew
+
+
+def crew_here() -> Crew | None:
+    """Return the threads of the loop that runs in the calling thread."""
+    crew: Crew | None = getattr(_here, "crew", None)
+    return crew
 
 
 def own_context() -> Context:
