@@ -81,6 +81,9 @@ async def run_sync(
     return work.strand.result.unwrap()
 
 
+run_sync.__module__, run_sync.__qualname__ = "trio", "to_thread_run_sync"  # For tasks' names.
+
+
 def _called(work: _Work, sync_fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     work.strand.work = work
     returned = sync_fn(*args)
