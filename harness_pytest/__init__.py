@@ -14,7 +14,6 @@ import sys
 import time
 import zlib
 from collections.abc import Generator
-from contextlib import AbstractContextManager, nullcontext
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,14 @@ if TYPE_CHECKING:
     from harness.testing.pytest_plugin import WatchedTest
 
 _dump_at = pytest.StashKey[float]()
-_PER_RUN = "isolated per run, not per call"
+_ADVICE = {
+    "isolated per run, not per call": (
+        "assert_isolated(..., same_run=True) fails on it, with the proof; shared=[...] says that "
+        "it is meant"
+    ),
+    "not explored": "these tests were only run as always",
+}
+"""What tests tell that fails nothing, each with what to do about it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +52,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--schedule",
         metavar="STRING",
         help="replay the schedule that a failure printed, and no other",
+    )
+    group.addoption(
+        "--explore",
+        action="store_true",
+        help="run every async test under 100 schedules before it is run as always",
+    )
+    group.addoption(
+        "--explore-schedules",
+        type=_count,
+        metavar="N",
+        help="like --explore, with N schedules for each test",
     )
     group.addoption(
         "--leak-check",
@@ -122,7 +139,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     """Put the watch around the test's own function, whoever runs it."""
     function = getattr(item, "obj", None)
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
-    if "trio" not in sys.modules or not iscoroutinefunction(inner):
+    explores = _explores(item, function is not inner)
+    if not iscoroutinefunction(inner) or (explores is None and "trio" not in sys.modules):
         yield
         return
     watched = _watched(inner)
@@ -130,10 +148,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         item.obj = watched  # type: ignore[attr-defined]
     else:
         function.hypothesis.inner_test = watched  # type: ignore[union-attr]
-    _watches.append(_watch(item))
+    _watches.append(_watch(item, explores))
     try:
-        with _exploring(item.config):
-            yield
+        yield
     finally:
         _watches.pop()
         _note_what_was_told(item)
@@ -147,39 +164,42 @@ def _note_what_was_told(item: pytest.Item) -> None:
     """Send it along with the test's report: with pytest-xdist that is written elsewhere."""
     asking = sys.modules.get("harness.testing._asked")
     if asking is not None:
-        item.user_properties += [(_PER_RUN, words) for words in asking.told()]
+        item.user_properties += asking.told()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List what is isolated per run, not per call: it fails no test, so nobody would see it."""
-    lines = [
-        f"{report.nodeid}: {words}"
+    """List what fails no test, so that somebody sees it."""
+    told = [
+        (name, f"{report.nodeid}: {words}")
         for reports in terminalreporter.stats.values()
         for report in reports
         if getattr(report, "when", None) == "call"
         for name, words in report.user_properties
-        if name == _PER_RUN
     ]
-    if lines:
-        terminalreporter.section(_PER_RUN)
-        for line in dict.fromkeys(lines):
-            terminalreporter.line(line)
+    for about, advice in _ADVICE.items():
+        lines = dict.fromkeys(line for name, line in told if name == about)
+        if lines:
+            terminalreporter.section(about)
+            for line in [*lines, advice]:
+                terminalreporter.line(line)
+    whole = [name for name, _ in told].count("explored in every order")
+    explored = [name for name, _ in told].count("explored") + whole
+    if explored:
         terminalreporter.line(
-            "assert_isolated(..., same_run=True) fails on it, with the proof; shared=[...] says "
-            "that it is meant"
+            f"{explored} test{'s'[: explored != 1]} passed under other schedules, too; {whole} in "
+            "every order"
         )
 
 
-def _exploring(config: pytest.Config) -> AbstractContextManager[None]:
-    """Pass on to `harness.testing.explore_schedules` what the command line asked for."""
-    schedules, schedule = config.getoption("schedules"), config.getoption("schedule")
-    if schedules is None and schedule is None:
-        return nullcontext()
-    from harness.testing import exploring_with
+def _explores(item: pytest.Item, is_given: bool) -> int | None:
+    """Return under how many schedules to run a test that doesn't ask for it; None for none.
 
-    # The strings of assert_isolated first say which inputs they are about; see `_asked`.
-    is_plain = schedule is not None and re.match(r"h\d+:", schedule)
-    return exploring_with(schedules=schedules, schedule=schedule if is_plain else None)
+    What Hypothesis runs a hundred times isn't run under a hundred schedules each time.
+    """
+    schedules: int | None = item.config.getoption("explore_schedules")
+    if schedules is None and item.config.getoption("explore"):
+        schedules = 100
+    return None if is_given else schedules
 
 
 _watches: list[WatchedTest] = []
@@ -198,7 +218,7 @@ def _watched(inner: Any) -> Any:
     return watched
 
 
-def _watch(item: pytest.Item) -> WatchedTest:
+def _watch(item: pytest.Item, explores: int | None) -> WatchedTest:
     from harness.testing.pytest_plugin import WatchedTest, limiters_of
 
     leak_check = item.config.getoption("leak_check") or item.config.getini("harness_leak_check")
@@ -212,6 +232,7 @@ def _watch(item: pytest.Item) -> WatchedTest:
         timeout_seconds=_timeout(item),
         # Counted from when that timer was set; fixtures and imports have taken time since.
         dump_after_seconds=None if dump_at is None else max(dump_at - time.monotonic(), 0.01),
+        explore=explores,
         shared_state=functools.partial(_shared_state, item) if leak_check else None,
     )
 

@@ -131,6 +131,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
@@ -203,6 +204,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
+    ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
+        "the plugin explores tests that it can, and runs the others as they are"
+    ),
     ("testing", "harness.runs._current"): (
         "a checked function is run in a loop of its own, outside the caller's run"
     ),
@@ -230,6 +234,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
+    ),
+    ("testing.exploration", "harness.testing.schedules._schedule"): (
+        "whether a test was explored to the end is told of one version of schedules"
     ),
     ("testing.exploration", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

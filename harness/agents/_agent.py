@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from trio.lowlevel import disable_ki_protection, enable_ki_protection
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
 from harness.agents._conversation import Conversation
@@ -453,7 +453,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
             async with open_run(self.name, deps=deps, private=private) as run:
                 if on_start is not None:
                     on_start(run)
-                await disable_ki_protection(work.drive)(run)
+                await work.drive(run)
         except Exception as error:
             if run is not None:
                 work.complete_error(run, error)

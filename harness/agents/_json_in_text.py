@@ -46,6 +46,7 @@ _TOKEN = re.compile(
 )
 _CONSTANTS = {"true": "true", "false": "false", "null": "null", "none": "null", "undefined": "null"}
 _UNKNOWN_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|(.))', re.DOTALL)
+_CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?$")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _CLOSING = {"{": "}", "[": "]"}
 
@@ -267,7 +268,7 @@ class _Reader:
         quote = self.text[self.place : self.place + 1]
         if quote not in ('"', "'") or self._before == "value":
             return
-        begun = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?$", "", self.text[self.place + 1 :])
+        begun = _CUT_ESCAPE.sub(r"\1", self.text[self.place + 1 :])
         self.place = len(self.text)
         if not self._is_at_key():
             self._put(_string(begun, single=quote == "'"), is_key=False)

@@ -148,7 +148,7 @@ def for_msgspec(type_: Any) -> Any:
 def for_msgspec_alone(type_: Any) -> Any:
     """Return the same as `for_msgspec`, not looking into classes."""
     origin, args = get_origin(type_), get_args(type_)
-    if type_ in _FORMATS:  # msgspec leaves them out, unless a time zone is required.
+    if isinstance(type_, type) and type_ in _FORMATS:  # msgspec leaves most of them out.
         return Annotated[type_, msgspec.Meta(extra_json_schema={"format": _FORMATS[type_]})]
     if origin is Annotated:
         inside = for_msgspec_alone(args[0])
@@ -186,7 +186,8 @@ def _metas(meta: object) -> Iterator[object]:
         theirs, ours = _CONSTRAINTS[kind.__name__]
         value = getattr(meta, theirs)
         if value not in (None, 0) or not theirs.startswith("m"):
-            yield msgspec.Meta(**{ours: value})
+            said: dict[str, Any] = {ours: value}
+            yield msgspec.Meta(**said)
     else:
         yield meta
 

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 import attrs
-import msgspec
 import trio
+from trio.lowlevel import disable_ki_protection
 
 from harness._error_copies import own_copy
 from harness._root_errors import roots_in_words
@@ -29,6 +29,7 @@ from harness.agents._reply import Reply
 from harness.agents._sendable import sendable, sendable_call
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
+from harness.agents._types import to_json
 from harness.errors import (
     BudgetExceeded,
     MaxTurnsError,
@@ -138,6 +139,7 @@ class Work:
             own_error.partial = self.reply(run)
             self._own_error = None  # Its traceback holds this object.
 
+    @disable_ki_protection
     async def drive(self, run: Run) -> None:
         """Be the body of ``run``, which is the current one.
 
@@ -378,7 +380,7 @@ class Work:
     def output_so_far(self) -> Any:
         """Return what has come of the answer, in JSON form; None if nothing has."""
         if self._output is not None:
-            return msgspec.to_builtins(self._output, str_keys=True)
+            return to_json(self._output)
         text = self._text if isinstance(self._text, str) else "".join(self._text)
         return (text or None) if self._setup.output is None else value_so_far(text)
 

@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 import attrs
 import click
 
-from harness import models
 from harness._budget import Budget
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
@@ -178,7 +177,8 @@ class BatchOptions:
             _FOR_AGENTS,
             _refused(
                 lambda options, facts: (
-                    facts.is_agent is True and not models.is_model_name(f"{options.model}")
+                    facts.is_agent is True
+                    and not named("harness.models:is_model_name")(f"{options.model}")
                 ),
                 "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
                 "or sim",

@@ -42,7 +42,7 @@ from harness.fanout._ledger import Ledger
 from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._never_started import NeverStarted
 from harness.fanout._plan import Plan
-from harness.fanout._result import Hedges, Result, Results, ResultStatus
+from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
@@ -148,7 +148,7 @@ class Engine:
         self._join = join
         self._counts_successes = False
         """Whether the policy is told of successes; known once it has begun."""
-        self.hand_on: Callable[[Result[Any]], None] = sink
+        self.hand_on: Sink = sink
         """Passes a result to whoever asked for it."""
         self.limit: int = plan.first_limit
         """How many items may be in flight."""

@@ -288,6 +288,12 @@ class Tail(Protocol):
     def __iter__(self) -> Iterator[Result[Any]]: ...
 
 
+class Sink(Protocol):
+    """Takes results. Not a `Callable`, which pyright would take for a method in a slot."""
+
+    def __call__(self, result: Result[Any], /) -> None: ...
+
+
 class Results(Sequence[Result[T_co]]):
     """The results of a fan-out: a sequence in input order, read-only."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Callable,
     Generator,
     Iterable,
     Iterator,
@@ -24,7 +23,7 @@ import trio
 from trio.lowlevel import disable_ki_protection
 
 from harness._arguments import check_seconds
-from harness.fanout._result import Result
+from harness.fanout._result import Sink
 from harness.runs import Run
 
 ItemT = TypeVar("ItemT")
@@ -80,7 +79,7 @@ class SyncSource:
 class Pulled(Protocol):
     """The fan-out that a source belongs to."""
 
-    hand_on: Callable[[Result[Any]], None]
+    hand_on: Sink
     """Takes the result of each item that was pulled, once."""
 
     @property

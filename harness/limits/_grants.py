@@ -79,6 +79,8 @@ class Grants:
         self.counts_tokens = any(kinds)
         self.total_is_enough = all(kind <= 1 for kind in kinds)
         self._amounts_of = itemgetter(*kinds) if len(kinds) > 1 else None
+        self.has_places = places is not None
+        """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
         self.blocked: dict[Grants, int] = {}
         """Which limiters those who hold this one are waiting for, and how many of them."""
@@ -215,10 +217,6 @@ class Grants:
 
     def _tell_pools(self) -> None:
         """Tell those who wait for several limiters that something has changed here."""
-        if not self._listeners:
-            return
-        # In turns, or whoever came to listen first would get every place that becomes free.
-        self._listeners.append(self._listeners.pop(0))
         for listener in tuple(self._listeners):
             listener()
 
@@ -260,7 +258,7 @@ class Grants:
         again.
         """
         if self.places is not None or self.adaptive is not None:
-            places = self.most_places
+            places = self.places if self.adaptive is None else self.adaptive.limit
             if places is not None and self.in_flight >= places:
                 return inf
         moment = now
@@ -287,13 +285,20 @@ class Grants:
         self.take(reservation, now)
         self.waits += 1
         self.waited_seconds += now - reservation.asked_at
-        self._tell_pools()
+        if self._listeners:
+            self._tell_pools()
 
     # What pools call --------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change, until `unlisten`."""
         self._listeners.append(listener)
+
+    def tell_last(self, listener: Callable[[], None]) -> None:
+        """Tell ``listener`` after all others, because it was served: everybody gets a turn."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         """Stop calling ``listener``."""

@@ -243,6 +243,7 @@ class JointLimiter(_Several):
     def _take(self, asked: SeveralReservation, now: float) -> None:
         for member, reservation in zip(self._members, asked.reservations, strict=True):
             member.take(reservation, now)
+            member.tell_last(self._member_changed)
         asked.reservation = JointReservation.of(asked.reservations)
 
     def _closed_error(self, now: float) -> RateLimitedError | QuotaExhaustedError | None:

@@ -8,7 +8,7 @@ inherit it. A reservation that was left no longer counts, wherever its context w
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from enum import Enum
 from typing import NoReturn
@@ -91,7 +91,12 @@ class Reservation(Claim, AsyncWithOnly):
             admitted = self._issuer.admit_now(self)
         if not admitted:
             _waiting_for = self._in_words
-            with nullcontext() if outer is None else _waiting_inside(outer, self._issuer):
+            if outer is not None:
+                with _waiting_inside(outer, self._issuer):
+                    # Ends, as below.
+                    while not await self._issuer.admit_later(self):
+                        self._issuer.raise_if_closed()
+            else:
                 # Ends: a waiter that is turned away finds the limiter closed, and raises.
                 while not await self._issuer.admit_later(self):
                     self._issuer.raise_if_closed()
@@ -109,7 +114,8 @@ class Reservation(Claim, AsyncWithOnly):
           outer: What `held_reservation` returns here.
         """
         self._outer = outer
-        self._task = current_task()
+        if self._issuer.has_places:
+            self._task = current_task()
         self._stage = _HELD
         self._issuer.granted += 1
         self._token = _innermost.set(self)
@@ -349,7 +355,8 @@ def _waiting_inside(held: Reservation | None, issuer: Grants) -> Generator[None]
     holders: list[Grants] = []
     task = current_task()
     while held is not None:
-        if held._task is task:
+        # Only places can be waited for without end.
+        if held._issuer.has_places and held._task is task:
             holders.append(held._issuer)
         held = held._outer
     for holder in holders:

@@ -30,6 +30,7 @@ import trio
 
 from harness._arguments import check_count, check_seconds
 from harness._error_copies import own_copy
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     ModelConnectionError,
     ModelNotOpenError,
@@ -59,7 +60,6 @@ POLL_SECONDS = 60.0
 PRICE_SHARE = 0.5
 
 _FAILED_POLLS_AT_MOST = 30
-_ERRORS_SKIPPED_AT_MOST = 100
 # A batch found in the provider's list may be older than the clock here says it can be.
 _CLOCKS_APART_SECONDS = 600.0
 
@@ -136,7 +136,7 @@ class BatchedModel(CalledModel):
         taken = self._taken[name]
         tried: set[int] = set()
         try:
-            for _ in range(_ERRORS_SKIPPED_AT_MOST):
+            while True:  # Ends: each round is about one more error of earlier sessions.
                 number = next(n for n in range(len(taken) + 1) if n not in taken)
                 taken.add(number)
                 tried.add(number)
@@ -343,6 +343,7 @@ async def open_batched(
 
     Cancellation: what was sent stays at the provider, for the next session.
     """
+    refuse_outside_trio("open_batched() was entered")
     if not isinstance(model, SdkModel):
         raise TypeError(
             f"open_batched() takes an OpenAIModel or AnthropicModel, not {model!r}; others have no "

@@ -26,6 +26,7 @@ from contextlib import (
 from typing import Any
 
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._outside_trio import refuse_outside_trio
 from harness._words import repr_of
@@ -114,6 +115,7 @@ class CalledModel(ABC):
 
     # What users call ---------------------------------------------------------------------------
 
+    @enable_ki_protection  # A block that a Ctrl-C finds between its lines is never left.
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.
 
@@ -134,7 +136,7 @@ class CalledModel(ABC):
         limiter = self.limiter
         if limiter is None:
             if not somebody_counts():
-                return (await self._ask(request)).response
+                return (await self._asked(request)).response
             return await self.ask_counted(request, NO_LIMIT)
         waits = RateLimitWaits()
         while True:  # Ends: the waits are bounded.
@@ -172,6 +174,7 @@ class CalledModel(ABC):
         return self._open_in_line(self.limiter, request)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open_in_line(
         self, limiter: Limiter | JointLimiter, request: ModelRequest
     ) -> AsyncGenerator[ModelStream]:
@@ -198,12 +201,13 @@ class CalledModel(ABC):
 
     # One attempt, under a grant ----------------------------------------------------------------
 
+    @enable_ki_protection
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
         """Ask once under ``grant``, settle it, and count the use; wrapping models call this too."""
         with await self._spend(request, grant) as spend:
             # The guess ends last, so whoever waits for that finds everything settled.
             with self._guesses.held() if spend.is_guess else nullcontext():
-                answer = await self._ask(request)
+                answer = await self._asked(request)
                 usage = usage_of(request, answer.response)
                 grant.settle(usage, headers=answer.headers, status=answer.status)
                 self._past.learn(request_tokens(request), usage)
@@ -267,6 +271,11 @@ class CalledModel(ABC):
     def _foresee(self, request: ModelRequest) -> Usage | None:
         """Return what a call will use, if its answer is already there."""
         return None
+
+    @disable_ki_protection
+    async def _asked(self, request: ModelRequest) -> Answer:
+        """Ask, which Ctrl-C can end."""
+        return await self._ask(request)
 
     # Limits ------------------------------------------------------------------------------------
 

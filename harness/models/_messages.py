@@ -144,6 +144,10 @@ def check_request(request: object, model: object) -> None:
         )
 
 
+def _finish_of_a_whole_answer(response: ModelResponse) -> Finish:
+    return "tool_calls" if response.tool_calls else "stop"
+
+
 @attrs.frozen
 class ModelResponse:
     """What a model says: text, tool calls, or both."""
@@ -157,16 +161,14 @@ class ModelResponse:
     usage: Usage = attrs.field(default=Usage(), kw_only=True)
     """What this request used; zeros if unknown."""
 
-    finish: Finish = attrs.field(kw_only=True)
+    finish: Finish = attrs.field(
+        default=attrs.Factory(_finish_of_a_whole_answer, takes_self=True), kw_only=True
+    )
     """How it ended. By default as an answer that nobody cut short: ``"tool_calls"`` if it has any,
     else ``"stop"``."""
 
     reasoning: str = attrs.field(default="", kw_only=True)
     """What the model says it thought first, if its provider tells; no part of the answer."""
-
-    @finish.default
-    def _finish_of_a_whole_answer(self) -> Finish:
-        return "tool_calls" if self.tool_calls else "stop"
 
 
 def misfit_in(response: ModelResponse) -> tuple[object, str] | None:

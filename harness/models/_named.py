@@ -20,6 +20,7 @@ import trio
 
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness.limits import JointLimiter, Limiter
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
@@ -114,6 +115,7 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: it isn't open because of this block.
         """
+        refuse_outside_trio(f"NamedModel {self.name!r} was opened")
         use = self._use()
         async with use.changing:
             if not use.users and hasattr(use.model, "__aenter__"):
@@ -151,6 +153,7 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: the request is abandoned.
         """
+        refuse_outside_trio("NamedModel.complete() was called")
         async with self:
             answer: ModelResponse = await self._use().model.complete(request)
         return answer
@@ -169,6 +172,7 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: the connection is closed.
         """
+        refuse_outside_trio("NamedModel.stream() was called")
         async with self, self._use().model.stream(request) as stream:
             yield stream
 

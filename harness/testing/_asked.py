@@ -1,8 +1,8 @@
 """What the command line of pytest asks of schedules, and what tests tell it that fails nothing.
 
-``pytest --schedules=N`` and ``--schedule=STRING`` are for every test of a session, so they are kept
-in one place of the process, written once when the session starts. What a test tells is taken out
-when it ends.
+``pytest --schedules=N``, ``--schedule=STRING`` and the like are for every test of a session, so
+they are kept in one place of the process, written once when the session starts. What a test tells
+is taken out when it ends.
 """
 
 from __future__ import annotations
@@ -25,19 +25,25 @@ class Wishes:
     """The one schedule to replay, instead of a search."""
 
 
+PER_RUN = "isolated per run, not per call"
+EXPLORED = "explored"
+IN_EVERY_ORDER = "explored in every order"
+NOT_EXPLORED = "not explored"
+
 _asked = Wishes()  # harness: shared (one command line per process, read before the first test)
 
 
-_told: deque[str] = deque(maxlen=100)  # harness: shared (taken out by pytest after each test)
+# harness: shared (taken out by pytest after each test)
+_told: deque[tuple[str, str]] = deque(maxlen=100)
 
 
-def tell(words: str) -> None:
+def tell(about: str, words: str = "") -> None:
     """Tell the session something that fails no test; outside pytest nobody asks for it."""
-    _told.append(words)
+    _told.append((about, words))
 
 
-def told() -> list[str]:
-    """Take out what was told."""
+def told() -> list[tuple[str, str]]:
+    """Take out what was told, each with what it is about."""
     words = list(_told)
     _told.clear()
     return words

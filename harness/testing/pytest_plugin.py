@@ -26,6 +26,7 @@ from trio.testing import MockClock
 from harness.limits import Limiter
 from harness.runs import Run, StrayTasks, current_run_or_none, dump, open_run
 from harness.testing._clock import ThreadsHoldClock
+from harness.testing.exploration._explore import explore_if_possible
 from harness.testing.objects import Reached, SharedState, place_of_definition
 
 _GRACE_SECONDS = 1.0
@@ -83,10 +84,13 @@ class WatchedTest:
     dump_after_seconds: float | None = None
     """Real seconds after which the dump is printed: just before something else ends the test."""
 
+    explore: int | None = None
+    """Under how many schedules to run the test before it is run as always; None for none."""
+
     shared_state: Callable[[], Callable[[], list[str]]] | None = None
     """Takes a snapshot of what the test can reach; the result says what has changed since."""
 
-    async def run(self, fn: Callable[..., Awaitable[object]], named: dict[str, Any]) -> None:
+    async def run(self, fn: Callable[..., Awaitable[Any]], named: dict[str, Any]) -> None:
         """Run the test's own function.
 
         Raises:
@@ -94,6 +98,8 @@ class WatchedTest:
         """
         if self.run_name is not None:
             fn = open_run(self.run_name)(fn)
+        if self.explore is not None and not hasattr(fn, "explores_schedules"):
+            await explore_if_possible(fn, named, self.explore)
         if not _in_trio():  # anyio's plugin also runs tests on asyncio.
             await fn(**named)
             return

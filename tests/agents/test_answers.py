@@ -12,7 +12,7 @@ import attrs
 import msgspec
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -121,6 +121,18 @@ async def test_a_stream_gives_what_has_come_of_the_value(autojump_clock: MockClo
     assert stream.reply.output == Ticket("card is lost", 12)
 
 
+async def test_a_stream_gives_a_value_of_any_type_as_json(autojump_clock: MockClock) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    ticket = pydantic.create_model("Ticket", topic=(str, ...))
+    model = ScriptedModel(['Here: {"topic": "card"}'])
+    agent: Agent[Any] = Agent("a", model=model, output_type=ticket)
+    async with agent.stream("go") as stream:
+        async for _ in stream:
+            pass
+    assert stream.reply.output.topic == "card"
+    assert stream.output_so_far == {"topic": "card"}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
@@ -131,6 +143,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
+@example(["\\", "\\u0"], False)
 def test_what_has_come_grows_into_the_value(value: Any, spaced: bool) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1 if spaced else None)
 

@@ -126,7 +126,7 @@ CASES: list[Any] = [
     Annotated[list[int], annotated_types.Len(2)],
     list[Annotated[int, annotated_types.Ge(0)]],
     dict[str, Annotated[float, annotated_types.Le(1.0)]],
-    Annotated[int, annotated_types.Ge(3)] | None,
+    Optional[Annotated[int, annotated_types.Ge(3)]],  # noqa: UP045 (for pyright)
     Annotated[int, Doc("How many.")],
     Annotated[int, annotated_types.doc("How many.")],
 ]
@@ -324,6 +324,7 @@ async def field_as_default(n: int = pydantic.Field(ge=3)) -> None: ...
         (lambda: parameter_of(Annotated[int, pydantic.Field(alias="m")]), r"Field\(alias"),
         (lambda: parameter_of(Annotated[int, pydantic.Field(default=3)]), "after the annotation"),
         (lambda: parameter_of(Annotated[str, annotated_types.Ge(3)]), "ge"),
+        (lambda: parameter_of({"type": "object"}), "'object'}' is not supported"),
         (lambda: tool(field_as_default), r"its default is a Field\(\)"),
     ],
 )

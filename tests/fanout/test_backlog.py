@@ -123,7 +123,7 @@ class StopAtFailure:
 async def test_what_ends_it_early_loses_nothing(autojump_clock: MockClock, how: str) -> None:
     """What was added is a result, or is left."""
     backlog = harness.Backlog(range(10))
-    added, results = list(range(10)), []
+    added, results, streams = list(range(10)), [], []
     policy: Any = StopAtFailure() if how == "STOP" else BestEffort()
 
     async def body(item: int) -> int:
@@ -148,6 +148,7 @@ async def test_what_ends_it_early_loses_nothing(autojump_clock: MockClock, how: 
                 policy=harness.FailFast() if how == "FailFast" else policy,
                 within=7.5 if how == "within" else None,
             ) as stream:
+                streams.append(stream)
                 try:
                     async for result in stream:
                         results.append(result)
@@ -155,7 +156,7 @@ async def test_what_ends_it_early_loses_nothing(autojump_clock: MockClock, how: 
                             break
                 except FanOutError:
                     assert how in ("FailFast", "STOP")
-        results += list(stream.results)
+        results += list(streams[0].results)
     assert sorted([result.item for result in results] + backlog.left) == sorted(added)
     assert len(results) < len(added)
     backlog.add(99)

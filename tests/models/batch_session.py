@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
+from openai.resources.files import AsyncFiles
 
 import harness
 from harness.agents import Agent
@@ -44,9 +45,7 @@ def die_at(boundary: str) -> None:
     """Patch in the end of this process."""
     owner, name, when = BOUNDARIES[boundary]
     if owner == "files":
-        import openai.resources.files as files  # noqa: PLC0415 (only OpenAI's)
-
-        owners: list[Any] = [files.AsyncFiles]
+        owners: list[Any] = [AsyncFiles]
     else:
         owners = [OpenAIBatches, AnthropicBatches] if owner == "api" else [owner]
     for one in owners:

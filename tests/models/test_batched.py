@@ -242,6 +242,7 @@ async def test_the_next_session_waits_for_the_same_batches(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_provider(answer=echo, batch_seconds=3_600) as provider:
+        results = None
         for patience_seconds in (5.0, 60.0, 600.0, 7_200.0):
             with trio.move_on_after(patience_seconds):
                 async with (
@@ -252,6 +253,7 @@ async def test_the_next_session_waits_for_the_same_batches(
                     results = await harness.fan_out(
                         Agent("a", model=batched), ["one", "two"], journal=journal, key=str
                     )
+        assert results is not None
         assert [reply.output for reply in results.values()] == ["label of one", "label of two"]
         assert provider.statistics().batches == 1
 
@@ -265,6 +267,7 @@ async def test_what_failed_in_an_earlier_session_is_sent_again(
         return ErrorAnswer(status=500) if broken else "yes"
 
     async with open_provider(answer=answer, batch_seconds=60) as provider:
+        results = None
         for session in range(2):
             async with (
                 make_model("chat", provider.base_url) as model,
@@ -279,6 +282,7 @@ async def test_what_failed_in_an_earlier_session_is_sent_again(
                     policy=harness.BestEffort(),
                 )
             broken = False
+        assert results is not None
         assert results[0].status == "ok"
         assert provider.statistics().batches == 2
 

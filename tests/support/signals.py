@@ -57,7 +57,7 @@ class Strike:
     def is_ours(self) -> bool:
         """Whether the signal came where we have to be prepared for it."""
         called = self.place.split(" for ")[0]
-        return "the user:" not in self.place and called not in UNPROTECTED
+        return bool(called) and "the user:" not in self.place and called not in UNPROTECTED
 
 
 def strikes(kind: Kind, first: int, last: int) -> list[Strike]:

@@ -18,6 +18,8 @@ from trio.testing import MockClock
 
 from harness._arguments import check_count
 from harness.errors import ScheduleError
+from harness.testing._asked import EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
+from harness.testing._asked import asked as asked_of_session
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
 from harness.testing.schedules import (
@@ -28,7 +30,14 @@ from harness.testing.schedules import (
     find_schedule,
     run_schedule,
 )
-from harness.testing.schedules._kinds import check_kind, is_plain, kind_by_marker
+from harness.testing.schedules._kinds import (
+    check_kind,
+    globals_used,
+    is_plain,
+    kind_by_marker,
+)
+from harness.testing.schedules._other_loops import was_refused_by_loop
+from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
@@ -47,6 +56,9 @@ class _Exploration:
     seed: int = attrs.field(kw_only=True)
     schedule: Schedule | None = attrs.field(kw_only=True)
     backend: Kind | None = attrs.field(kw_only=True)
+    judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
+        default=lambda run: judge(run), kw_only=True
+    )
 
 
 _override: ContextVar[Mapping[str, Any]] = ContextVar(
@@ -209,7 +221,7 @@ def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
         raise TypeError(f"only functions can be explored, and {test!r} isn't one")
 
     def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
-        asked = attrs.evolve(exploration, **_override.get())
+        asked = attrs.evolve(exploration, **{**_asked_by_session(), **_override.get()})
         # Markers may stand above the decorator.
         asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
         return functools.partial(_explore, test, args, kwargs, asked)
@@ -226,7 +238,63 @@ def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
         exploration.backend is None and is_plain(test) and test.__name__ != "<lambda>"
     )
     explored: Explored[...] = explored_plain if is_threaded else explored_async
+    explored.explores_schedules = True  # type: ignore[attr-defined]
     return explored
+
+
+def _asked_by_session() -> dict[str, Any]:
+    """Return what pytest's command line asks for."""
+    wishes = asked_of_session()
+    changes: dict[str, Any] = {}
+    if wishes.schedules is not None:
+        changes["schedules"] = wishes.schedules
+    # The strings of assert_isolated first say which inputs they are about.
+    if wishes.schedule is not None and wishes.schedule.startswith(f"{VERSION}:"):
+        changes["schedule"] = Schedule.parse(wishes.schedule)
+    return changes
+
+
+class _NotExplorableError(Exception):
+    """A test of a suite can't be run under schedules; the message says why."""
+
+
+async def explore_if_possible(test: Test[...], named: Mapping[str, Any], schedules: int) -> None:
+    """Explore a test that doesn't ask for it; tell pytest whether, and if not, why not.
+
+    Args:
+      test: The test's own function.
+      named: Its fixtures.
+      schedules: How many schedules to run at most.
+
+    Raises:
+      ScheduleError: when the test fails under one, as for `explore_schedules`.
+    """
+    if any(
+        str(getattr(thing, "__module__", "")).startswith("harness.testing")
+        for thing in globals_used(test)
+    ):
+        return  # It explores by itself.
+    exploration = _Exploration(
+        "explore_schedules", schedules=schedules, seed=0, schedule=None, backend=None, judge=_suits
+    )
+    try:
+        await _decorated(exploration, test)(**named)
+    except _NotExplorableError as error:
+        tell(NOT_EXPLORED, str(error))
+
+
+def _suits(run: ScheduleRun) -> BaseException | None:
+    """Judge a test that was written without schedules in mind."""
+    error = judge(run)
+    if error is not None:
+        if run.strangers or was_refused_by_loop(error):
+            raise _NotExplorableError("it uses something of the loop around it, as of a fixture")
+        if run.uncontrolled:
+            waits = ", ".join(sorted(run.uncontrolled))
+            raise _NotExplorableError(f"it waits for {waits}, which no schedule controls")
+        if isinstance(error, NotImplementedError):
+            raise _NotExplorableError(str(error))
+    return error
 
 
 def _explore(
@@ -259,7 +327,7 @@ def _explore(
             program,
             schedules=asked.schedules,
             seed=asked.seed,
-            judge=judge,
+            judge=asked.judge,
             prepare=state.put_back,
             go_on=go_on,
             arrivals_only=asked.decorator == "explore_arrivals",
@@ -275,6 +343,7 @@ def _explore(
                 seed=asked.seed,
                 decorator=asked.decorator,
             ) from found.error
+        tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
     finally:
         state.put_back()
 

@@ -14,7 +14,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
-from harness.testing._asked import asked, tell
+from harness.testing._asked import PER_RUN, asked, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
@@ -208,7 +208,7 @@ def _check(
         shared = _shared_by_calls(_inside_one_run(subject, wanted.meant), wanted, go_on)
         if shared is None:
             return seen
-        tell(f"{name_of(agent_fn)} ({', '.join(shared.objects) or 'see per_run_report'})")
+        tell(PER_RUN, f"{name_of(agent_fn)} ({', '.join(shared.objects) or 'see per_run_report'})")
         return attrs.evolve(seen, per_run=shared.objects, per_run_report=str(shared))
     except IncomparableError as error:
         raise ValueError(f"assert_isolated: {error}") from error

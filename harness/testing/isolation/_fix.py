@@ -23,9 +23,10 @@ def fix(findings: Findings) -> str:
     if not findings.causes.candidates:
         return "find what outside of the program the runs share, and give each its own"
     if findings.verdict.broken is not None:
+        kind = findings.verdict.run.backend if findings.verdict.run is not None else "trio"
         return (
             f"change {findings.verdict.broken.path} in one step, without a checkpoint between "
-            "looking at it and changing it, or under a trio.Lock"
+            f"looking at it and changing it, or under a {kind}.Lock"
         )
     first = findings.causes.candidates[0]
     name = _identifier(first.path)
@@ -44,7 +45,7 @@ def fix(findings: Findings) -> str:
         return f"give each run a {first.kind} of its own, or let only one use it at a time"
     if first.suspects[0].part.advice:
         return first.suspects[0].part.advice
-    if any(_is_trios(one.part.thing) for one in first.suspects):
+    if any(_is_a_loops(one.part.thing) for one in first.suspects):
         return (
             f"let go of {first.path} on every way out, as `async with` does, and take several of "
             "its kind in the same order everywhere"
@@ -77,8 +78,8 @@ def _without_module(path: str) -> str:
     return path.partition(" (local of")[0].removeprefix(f"{module}.")
 
 
-def _is_trios(thing: Any) -> bool:
-    return type(thing).__module__.partition(".")[0] == "trio"
+def _is_a_loops(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] in ("trio", "asyncio")
 
 
 def _identifier(path: str) -> str:

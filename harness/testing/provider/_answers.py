@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from harness.models import Finish
+if TYPE_CHECKING:
+    # For checkers alone: the provider needs no model.
+    from harness.models import Finish
 
 
 @attrs.frozen(kw_only=True, eq=False)

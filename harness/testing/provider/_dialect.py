@@ -12,14 +12,17 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import attrs
 
-from harness.models import Finish
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._limits import LimitState, Refused
 from harness.testing.provider._tokens import count_characters, count_tokens
+
+if TYPE_CHECKING:
+    # For checkers alone: the provider needs no model.
+    from harness.models import Finish
 
 JSONObject: TypeAlias = dict[str, Any]
 Headers: TypeAlias = list[tuple[str, str]]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -19,14 +19,14 @@ import outcome
 from harness.testing.schedules._asyncio_loop import AsyncioStrand, ControlledLoop
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
-from harness.testing.schedules._strand import Observer, Strand, Watchers, await_frames
+from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers, await_frames
 from harness.testing.schedules._thread_patches import placed
 
 
 class AsyncioBackend:
     """Runs each program in an event loop of its own, without asking the policy for one."""
 
-    kind: Final = "asyncio"
+    kind: Kind = "asyncio"
 
     def run(
         self,

@@ -26,6 +26,7 @@ import concurrent.futures
 import contextlib
 import functools
 import heapq
+import inspect
 import math
 import selectors
 import threading
@@ -289,7 +290,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         for strand in [strand for strand in self._pending if strand.kind == "callback"]:
             self.control.pick((strand,))
             self._step(strand)
-        self.stop()
+        if not self._live_tasks:  # A generator that was let go has one that closes it.
+            self.stop()
 
     def _has_begun(self, strand: AsyncioStrand) -> None:
         strand.begun = True
@@ -387,9 +389,11 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             strand = AsyncioStrand("task", code_name, copy_context(), self.stepping, task)
             self._strands[task] = strand
             self.control.admit(strand)
-            if task.done():  # Begun eagerly, and over.
-                strand.begun = True
-            else:
+            # An eager task has begun when its creator gets it.
+            strand.begun = inspect.iscoroutine(coro) and (
+                inspect.getcoroutinestate(coro) != inspect.CORO_CREATED
+            )
+            if not task.done():
                 self._live_tasks[strand] = None
         return strand
 

@@ -158,4 +158,3 @@ def run_controlled(
         unheard=tuple(dict.fromkeys(ending.unheard)),
         unswitchable=tuple(dict.fromkeys(ending.unswitchable)),
     )
-

@@ -103,7 +103,7 @@ def find_schedule(
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
-    kind = fixed or probable_kind(async_fn)
+    kind: Kind = fixed or probable_kind(async_fn)
 
     def run(probe: Probe) -> ScheduleRun:
         return run_as(kind, probe)

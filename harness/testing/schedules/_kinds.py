@@ -74,7 +74,7 @@ def probable_kind(target: object) -> Kind:
 
 def probable_loop(target: object) -> Kind:
     """Return which loop a target seems to be for."""
-    return by_names(_globals_used(target)) or surroundings.get()
+    return by_names(globals_used(target)) or surroundings.get()
 
 
 def is_plain(target: object) -> bool:
@@ -118,7 +118,7 @@ def by_names(things: Iterable[Any]) -> Kind | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _globals_used(target: object) -> Iterator[Any]:
+def globals_used(target: object) -> Iterator[Any]:
     """Yield what a function's code names in its module, and in what it closes over."""
     function = _function_of(target)
     if not inspect.isfunction(function):

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from contextvars import Context
 from functools import partial
 from types import FrameType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 import outcome
@@ -23,7 +23,7 @@ from trio.testing import MockClock
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._idle import Idle
-from harness.testing.schedules._strand import Observer, Strand, Watchers
+from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers
 from harness.testing.schedules._thread_patches import placed
 from harness.testing.schedules._worker_threads import in_trio
 
@@ -96,7 +96,7 @@ class Session(trio.abc.Instrument):
 class StepBackend:
     """A way to control the steps of trio's tasks."""
 
-    kind: Final = "trio"
+    kind: Kind = "trio"
     name: ClassVar[str]
     session_class: ClassVar[type[Session]]
 

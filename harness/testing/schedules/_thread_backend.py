@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import outcome
 
 from harness.testing.schedules._control import Control, GiveUp, controlled
 from harness.testing.schedules._ending import Ending
-from harness.testing.schedules._strand import Observer, Strand, Watchers
+from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers
 from harness.testing.schedules._thread_patches import placed, renew_pools, start_daemon
 from harness.testing.schedules._threads import (
     STALL_SECONDS,
@@ -35,7 +35,7 @@ _BEGIN_SECONDS = 1_000_000.0
 class ThreadBackend:
     """Runs each program as a crew of threads."""
 
-    kind: Final = "threads"
+    kind: Kind = "threads"
 
     def run(
         self,

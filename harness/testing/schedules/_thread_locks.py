@@ -205,5 +205,3 @@ def _line_of_user() -> tuple[CodeType, int] | None:
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return None
-
-

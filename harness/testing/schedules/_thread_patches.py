@@ -29,7 +29,6 @@ from harness.testing.schedules._thread_locks import (
     ControlledLock,
     ControlledRLock,
     allocate,
-    make_rlock,
 )
 from harness.testing.schedules._threads import (
     Crew,
@@ -109,9 +108,7 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
 
 def start_daemon(crew: Crew, strand: ThreadStrand, function: Callable[[], Any]) -> None:
     """Start a thread of ours for a strand."""
-    strand.thread = _Thread(
-        target=crew.run, args=(strand, function), name=strand.name, daemon=True
-    )
+    strand.thread = _Thread(target=crew.run, args=(strand, function), name=strand.name, daemon=True)
     _start(strand.thread)
     crew.by_thread[strand.thread] = strand
 

@@ -25,7 +25,6 @@ import attrs
 import outcome
 
 from harness.runs._frames import is_ours, is_plumbing, is_user_code, place
-
 from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Watchers
@@ -132,10 +131,11 @@ class ThreadStrand:
         """Return in words which line took that lock."""
         return None if self.lock is None else self.lock.taken_at()
 
-    def where(self) -> str:
-        """Return in words where in the user's code it is."""
+    def in_words(self) -> str:
+        """Return in words which thread it is, and where in the user's code."""
         frame = self.users_frame()
-        return "code of a library" if frame is None else place(frame.f_code, frame.f_lineno)
+        where = "code of a library" if frame is None else place(frame.f_code, frame.f_lineno)
+        return f"thread {self.name.rpartition('<locals>.')[2]!r} in {where}"
 
     def users_frame(self) -> FrameType | None:
         """Return the innermost frame of the user's code."""
@@ -384,7 +384,7 @@ class Crew:
                     running.outside = True
                     running.came_back.clear()
                     running.at = sys._current_frames().get(running.ident)
-                    self.ending.outside.add(f"thread {running.name.rpartition('<locals>.')[2]!r} in {running.where()}")
+                    self.ending.outside.add(running.in_words())
                     return
 
     def wait_outside(self) -> bool:

@@ -89,7 +89,7 @@ def _called(work: _Work, sync_fn: Callable[..., Any], args: tuple[Any, ...]) -> 
     returned = sync_fn(*args)
     if inspect.iscoroutine(returned):
         returned.close()
-        raise TypeError(f"trio expected a sync function, but {sync_fn!r} appears to be asynchronous")
+        raise TypeError(f"trio expected a sync function, but {sync_fn!r} is asynchronous")
     return returned
 
 
@@ -147,6 +147,7 @@ async def _woken(crew: Crew, strand: ThreadStrand) -> None:
 
 
 # What the thread calls back ----------------------------------------------------------------------
+
 
 def _asking(original: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
     def ask(fn: Callable[..., Any], *args: Any, trio_token: Any = None) -> Any:

@@ -205,9 +205,7 @@ def test_what_asyncio_would_only_log_is_in_the_report() -> None:
         await asyncio.sleep(0)
         raise LookupError
 
-    assert "nobody waited for this error: Exception in callback int('no number')" in str(
-        failure(test)
-    )
+    assert "nobody waited for this error: Exception in callback int(" in str(failure(test))
 
 
 def test_a_cancel_ends_the_search_and_everything_is_put_back() -> None:

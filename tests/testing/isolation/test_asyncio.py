@@ -10,6 +10,7 @@ import pytest
 import trio
 
 import harness
+from harness.asyncio_bridge import run_asyncio
 from harness.errors import ScheduleError
 from harness.testing import Isolation, assert_isolated
 from tests.scale import scaled
@@ -87,6 +88,17 @@ def test_an_asyncio_agent_is_found_out_wherever_the_check_is_called(around: str)
     assert caught.value.objects == ("tests.testing.isolation.test_asyncio.Agent.messages",)
     assert "\nproof: " in str(caught.value)
     assert Agent.messages == []
+
+
+def test_an_asyncio_agent_behind_the_bridge_is_found_and_only_suspected() -> None:
+    """Its loop is in a thread of its own, which no schedule controls; it used to be a deadlock."""
+
+    async def via_bridge(task: str) -> str:
+        return await run_asyncio(Agent().run, task)
+
+    with pytest.raises(ScheduleError, match="suspected, but not proven") as caught:
+        trio.run(assert_isolated, via_bridge, ["a", "b"])
+    assert caught.value.objects == ("tests.testing.isolation.test_asyncio.Agent.messages",)
 
 
 class BaseAgent:
@@ -172,6 +184,7 @@ def test_a_slot_that_a_cancel_leaves_taken_is_found() -> None:
     error = leak(agent)
     assert "run 2 is cancelled" in str(error) or "run 1 is cancelled" in str(error)
     assert any("slots" in path for path in error.objects)
+    assert "fix: let go of slots" in str(error)
 
 
 def test_each_input_is_a_run_of_its_own_outside_the_callers() -> None:

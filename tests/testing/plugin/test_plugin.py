@@ -520,3 +520,80 @@ def test_limiters_are_found_without_asking_anything_for_its_class() -> None:
     client = SimpleNamespace(limiter=held, again=by_name, proxy=Proxy())
     vars(module).update(by_name=by_name, client=client, other=other, proxy=Proxy())
     assert limiters_of([module, module]) == [by_name, held]
+
+
+EXPLORED = """\
+import anyio
+import pytest
+from harness.testing import explore_schedules
+
+@pytest.fixture
+async def numbers():
+    yield []
+
+async def add(numbers, number):
+    await anyio.sleep(1)
+    numbers.append(number)
+
+async def test_racy(numbers):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(add, numbers, 1)
+        tasks.start_soon(add, numbers, 2)
+    assert numbers[0] == 1 or len(numbers) != 2
+
+async def test_right(numbers):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(add, numbers, 1)
+        tasks.start_soon(add, numbers, 2)
+    assert sorted(numbers) == [1, 2]
+
+@explore_schedules(schedules=3)
+async def test_of_its_own():
+    await anyio.sleep(0)
+
+async def test_of_another_loop(lock):
+    async def hold():
+        async with lock:
+            await anyio.sleep(0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold)
+        tasks.start_soon(hold)
+
+@pytest.fixture
+async def lock():
+    import asyncio
+    lock = asyncio.Lock()
+    async with anyio.create_task_group() as tasks:
+        async def hold():
+            async with lock:
+                await anyio.sleep(0)
+        tasks.start_soon(hold)
+        tasks.start_soon(hold)
+    return lock
+
+def test_plain(): pass
+"""
+
+
+def test_every_async_test_of_a_suite_can_be_explored(run_pytest: RunPytest) -> None:
+    """No test is changed for it, and what can't be explored is run as always, and listed."""
+    ini = "anyio_mode = auto\n"
+    asyncio = "-k asyncio or plain"
+    plain = run_pytest(EXPLORED, asyncio, plugins=("anyio",), ini=ini)
+    assert plain.status == 0, plain.text
+    assert "1 test passed under other schedules, too; 1 in every order" in plain.text
+    ran = run_pytest(EXPLORED, "--explore", asyncio, plugins=("anyio",), ini=ini)
+    assert ran.outcomes == {
+        "test_plain": "PASSED",
+        "test_of_another_loop[asyncio]": "PASSED",
+        "test_of_its_own[asyncio]": "PASSED",
+        "test_right[asyncio]": "PASSED",
+        "test_racy[asyncio]": "FAILED",
+    }, ran.text
+    assert "ScheduleError: test_racy fails" in ran.text
+    assert "2 tests passed under other schedules, too; 2 in every order" in ran.text
+    assert "test_of_another_loop[asyncio]: it uses something of the loop around it" in ran.text
+    few = run_pytest(EXPLORED, "--explore-schedules=1", "-kright", plugins=("anyio",), ini=ini)
+    assert "2 tests passed under other schedules, too; 0 in every order" in few.text
+    trio = run_pytest(EXPLORED, "--explore", "-k trio and racy", plugins=("anyio",), ini=ini)
+    assert trio.outcomes == {"test_racy[trio]": "FAILED"}, trio.text

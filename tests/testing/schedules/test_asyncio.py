@@ -22,7 +22,15 @@ import trio
 import trio.lowlevel
 
 from harness.errors import DeadlockError, LivelockError
-from harness.testing import Found, NotFound, Schedule, ScheduleRun, find_schedule, run_schedule
+from harness.testing import (
+    Found,
+    NotFound,
+    Schedule,
+    ScheduleRun,
+    faultable,
+    find_schedule,
+    run_schedule,
+)
 from harness.testing.schedules._choosers import Uniform
 from harness.testing.schedules._kinds import surroundings
 from harness.testing.schedules._run_schedule import run_probe
@@ -183,6 +191,18 @@ def test_a_task_has_begun_when_its_creator_gave_way_once() -> None:
         return ready
 
     assert ways(program) == {True}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has eager tasks since 3.12")
+def test_eager_tasks_and_tasks_of_other_factories_are_controlled() -> None:
+    async def program(factory: Any) -> str:
+        asyncio.get_running_loop().set_task_factory(factory)
+        return await letters("ab")
+
+    eager: Any = getattr(asyncio, "eager_task_factory", None)
+    assert ways(partial(program, eager)) == {"abab", "abba"}
+    plain = partial(program, lambda loop, coro, **named: asyncio.Task(coro, loop=loop, **named))
+    assert len(ways(plain)) == 6
 
 
 def test_a_cancelled_callback_or_timer_is_not_called() -> None:
@@ -637,3 +657,32 @@ def test_a_cancel_of_the_search_finds_what_cancels_hurt() -> None:
     found = find_schedule(partial(race, right=False), seed=1)
     assert isinstance(found, Found)
     assert found.run.schedule.faults
+
+
+@pytest.mark.parametrize("fault", ["c1@1", "w1@2"])
+def test_a_struck_block_is_left_quietly_and_the_task_goes_on(fault: str) -> None:
+    async def program() -> tuple[bool, int]:
+        with faultable(1) as scope:
+            await asyncio.sleep(1)
+        await asyncio.sleep(1)  # Not cancelled any more.
+        current = asyncio.current_task()
+        assert current is not None
+        return scope.cancelled_caught, current.cancelling()
+
+    assert run(program, f"h1:-:{fault}:-").outcome.unwrap() == (True, 0)
+    assert run(program).outcome.unwrap() == (False, 0)
+
+
+def test_a_cancel_of_the_whole_task_passes_through_a_struck_block() -> None:
+    async def program() -> bool:
+        async def work() -> None:
+            with faultable(1):
+                await asyncio.sleep(1)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert run(program, "h1:0x1:c1@1:-").outcome.unwrap()
