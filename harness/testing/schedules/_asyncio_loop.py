@@ -8,9 +8,10 @@ What is ready in asyncio's own queue becomes strands, and `Control.pick` says wh
 - *A callback* may come after what was queued before it, and before what was queued after it never
   goes on: asyncio promises to call callbacks in order, and before whoever awaits the same future.
 - *A timer* that is due may be late: two deadlines at the same moment strike in either order.
-- *A function for an executor*, such as that of ``to_thread``, runs in a thread of its own, up to its
-  next point each time it is picked (see `_threads`), while the loop looks on. Of a pool, no more
-  run at once than it has workers. One that is blocked elsewhere is left alone until it comes back.
+- *A function for an executor*, such as that of ``to_thread``, runs in a thread of its own, up to
+  its next point each time it is picked (see `_threads`), while the loop looks on. Of a pool, no
+  more run at once than it has workers. One that is blocked elsewhere is left alone until it comes
+  back.
 
 What asyncio does only to pass on a result (waking a sleeper, telling `gather`) isn't a step: it
 happens at once, since delaying it is the same as delaying the task that it wakes.

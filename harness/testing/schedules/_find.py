@@ -136,7 +136,7 @@ def find_schedule(
                 return Found(simplest, judged(simplest) or error, schedules_run, made)
             if plain is None:
                 plain = made
-                # With far more steps than the plain run made, the program is assumed to go on forever.
+                # With far more steps than the plain run, a program is assumed to go on forever.
                 most_steps = max(LEAST_STEPS, 20 * made.steps)
             search.learn(probe, made)
     assert plain is not None
