@@ -73,18 +73,6 @@ def failure(
     return ScheduleError("\n".join(lines), replay, found.schedules_run, paths)
 
 
-def switches_in_words(run: ScheduleRun) -> list[str]:
-    """Return the lines about whether this build of Python could do what a run of threads did."""
-    if run.backend != "threads" or not run.schedule.switches:
-        return []
-    if not run.unswitchable:
-        return ["this build of Python can switch threads at each of these places"]
-    return [
-        "this build of Python doesn't switch threads right there, but free-threaded builds do, and "
-        f"other versions may: {', '.join(run.unswitchable)}"
-    ]
-
-
 def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     """Return the lines about what a run failed with."""
     words = errors_in_words(error, at_most=ERROR_WORDS_AT_MOST)
@@ -107,7 +95,8 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             f"the test is inside {run.backend} already: await the function, don't "
             f"{run.backend}.run it"
         )
-    lines += switches_in_words(run)
+    if run.switches_in_words:
+        lines.append(run.switches_in_words)
     lines += [f"nobody waited for this error: {words}" for words in run.unheard]
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")

@@ -106,7 +106,8 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent.
+        partial, an agent. A plain function is run in a thread for each input, one at a time, with
+        the threads switched where others could notice.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
@@ -320,6 +321,8 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             "it did not fail again when it was replayed, so it depends on something that no "
             "schedule controls: a thread, a socket, the real time"
         )
+    if found.verdict.run is not None and found.verdict.run.switches_in_words:
+        notes.append(found.verdict.run.switches_in_words)
     if subject.state.reached.cut_short:
         notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:

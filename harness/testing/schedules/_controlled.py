@@ -85,6 +85,18 @@ class ScheduleRun:
     Others do, such as free-threaded ones."""
 
     @property
+    def switches_in_words(self) -> str:
+        """Whether this build of Python could do what a run of threads did; empty for others."""
+        if self.backend != "threads" or not self.schedule.switches:
+            return ""
+        if not self.unswitchable:
+            return "this build of Python can switch threads at each of these places"
+        return (
+            "this build of Python doesn't switch threads right there, but free-threaded builds do, "
+            f"and other versions may: {', '.join(self.unswitchable)}"
+        )
+
+    @property
     def error(self) -> BaseException | None:
         """What the program raised, if it did."""
         return self.outcome.error if isinstance(self.outcome, outcome.Error) else None

@@ -17,10 +17,14 @@ from harness.testing.schedules._run_schedule import (
     refuse_inside_a_loop,
     run_probe,
 )
+from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
 from harness.testing.schedules._strand import Kind, Observer
 from harness.testing.schedules._thread_patches import adopting
+
+LATER_AT_MOST = 4
+"""How many decisions later a thread is left, to see whether this build of Python can do that."""
 
 LEAST_STEPS = 10_000
 """The fewest steps that count as a livelock, however short the plain run was."""
@@ -132,7 +136,9 @@ def find_schedule(
             if error is not None:
                 simplest = made
                 if shrink:
-                    simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
+                    fails = _fails_like(error, judged)
+                    simplest = Shrinking(run, fails, made).shrink()
+                    simplest = _where_this_build_switches(run, fails, simplest)
                 return Found(simplest, judged(simplest) or error, schedules_run, made)
             if plain is None:
                 plain = made
@@ -141,6 +147,28 @@ def find_schedule(
             search.learn(probe, made)
     assert plain is not None
     return NotFound(schedules_run, search.exhausted, plain)
+
+
+def _where_this_build_switches(
+    run: Callable[[Probe], ScheduleRun], fails: Callable[[ScheduleRun], bool], simplest: ScheduleRun
+) -> ScheduleRun:
+    """Return a failure of threads that this build of Python could show, if there is one nearby.
+
+    A thread may be left a little later, after a call, and the others do just the same.
+    """
+    for number in range(simplest.schedule.switches):
+        for later in range(1, LATER_AT_MOST + 1):
+            if not simplest.unswitchable:
+                return simplest
+            deviations = list(simplest.schedule.deviations)
+            gap, choice = deviations[number]
+            deviations[number] = (gap + later, choice)
+            schedule = Schedule(tuple(deviations), simplest.schedule.faults)
+            made = run(Probe(Planned(schedule.choices()), schedule.faults))
+            if fails(made) and len(made.unswitchable) < len(simplest.unswitchable):
+                simplest = made
+                break
+    return simplest
 
 
 def _fails_like(

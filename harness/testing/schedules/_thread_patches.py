@@ -14,12 +14,19 @@ import concurrent.futures.thread
 import functools
 import inspect
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from harness.testing._users_code import is_users_module
@@ -97,7 +104,7 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
         error = getattr(strand.result, "error", None)
         if error is not None and not isinstance(error, GiveUp | SystemExit):
             crew.ending.unheard.append(
-                f"thread {strand.name!r} ended with {type(error).__name__}: {error}"
+                f"{strand.short_name} ended with {type(error).__name__}: {error}"
             )
 
     thread.run = as_strand
@@ -285,11 +292,8 @@ class Adopted:
         self._by_id: dict[int, Any] = {}
 
     def look(self, roots: list[Any]) -> None:
-        """Replace what can be reached from these, and from the user's modules."""
+        """Replace what can be reached from these."""
         pending: list[Any] = list(roots)
-        for name, module in list(sys.modules.items()):
-            if type(module) is ModuleType and is_users_module(name) and name != "__mp_main__":
-                pending.append(vars(module))
         seen: set[int] = set()
         while pending and len(seen) < OBJECTS_AT_MOST:
             thing = pending.pop()
@@ -300,14 +304,10 @@ class Adopted:
 
     def _look_into(self, thing: Any, pending: list[Any]) -> None:
         if isinstance(thing, dict):
-            is_namespace = "__builtins__" in thing or "__name__" in thing
-            for key, value in list(thing.items()):
-                instead = self._instead(value, is_namespace)
-                if instead is not None:
-                    thing[key] = instead
-                    self._put_back(thing.get, thing.__setitem__, key, value, instead)
-                elif _may_hold(value):
-                    pending.append(value)
+            self._look_into_dict(thing, list(thing), pending)
+        elif type(thing) is ModuleType:
+            if is_users_module(thing.__name__):
+                pending.append(vars(thing))
         elif isinstance(thing, list | tuple | set | frozenset):
             pending += [one for one in thing if _may_hold(one)]
         elif isinstance(thing, CellType):
@@ -319,6 +319,9 @@ class Adopted:
         elif isinstance(thing, FunctionType):
             pending += [thing.__closure__, thing.__defaults__, thing.__kwdefaults__]
             pending.append(inspect.unwrap(thing))
+            if is_users_module(thing.__module__):
+                names = [name for name in _names_in(thing.__code__) if name in thing.__globals__]
+                self._look_into_dict(thing.__globals__, names, pending, by_name=True)
         elif isinstance(thing, type):
             self._look_into_class(thing, pending)
         else:
@@ -329,6 +332,19 @@ class Adopted:
                 pending.append(held)
             if is_users_module(type(thing).__module__):
                 pending.append(type(thing))
+
+    def _look_into_dict(
+        self, thing: dict[Any, Any], keys: list[Any], pending: list[Any], *, by_name: bool = False
+    ) -> None:
+        by_name = by_name or "__builtins__" in thing
+        for key in keys:
+            value = thing[key]
+            instead = self._instead(value, by_name)
+            if instead is not None:
+                thing[key] = instead
+                self._put_back(thing.get, thing.__setitem__, key, value, instead)
+            elif _may_hold(value):
+                pending.append(value)
 
     def _look_into_class(self, cls: type[Any], pending: list[Any]) -> None:
         if not is_users_module(cls.__module__):
@@ -403,7 +419,18 @@ class Adopted:
 
 
 def _may_hold(value: Any) -> bool:
-    return not isinstance(value, str | bytes | int | float | ModuleType | None)
+    return type(value) not in _HOLD_NOTHING
+
+
+_HOLD_NOTHING = frozenset((str, bytes, int, float, bool, type(None), BuiltinFunctionType))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals in code, and in the code inside of it."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _names_in(const)
 
 
 _adopted: list[Adopted] = []  # harness: shared (what it replaces is of the whole process)

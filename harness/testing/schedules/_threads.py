@@ -135,7 +135,12 @@ class ThreadStrand:
         """Return in words which thread it is, and where in the user's code."""
         frame = self.users_frame()
         where = "code of a library" if frame is None else place(frame.f_code, frame.f_lineno)
-        return f"thread {self.name.rpartition('<locals>.')[2]!r} in {where}"
+        return f"{self.short_name} in {where}"
+
+    @property
+    def short_name(self) -> str:
+        """What reports call it."""
+        return f"thread {self.name.rpartition('<locals>.')[2]!r}"
 
     def users_frame(self) -> FrameType | None:
         """Return the innermost frame of the user's code."""
