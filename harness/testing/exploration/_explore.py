@@ -6,11 +6,11 @@ import functools
 import inspect
 import sys
 import unittest
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeAlias, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import attrs
 import trio
@@ -41,9 +41,10 @@ from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
-Test: TypeAlias = Callable[P, Awaitable[None]]
-Explored: TypeAlias = Callable[P, Coroutine[Any, Any, None]]
+Test: TypeAlias = Callable[..., Any]
+"""An async test, or a plain one, of threads."""
 
 
 @attrs.frozen
@@ -94,17 +95,17 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
 
 
 @overload
-def explore_schedules(test: Test[P], /) -> Explored[P]: ...
+def explore_schedules(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
 def explore_schedules(
     *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
-) -> Callable[[Test[P]], Explored[P]]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def explore_schedules(
-    test: Test[...] | None = None,
+    test: Test | None = None,
     /,
     *,
     schedules: int = 500,
@@ -151,17 +152,17 @@ def explore_schedules(
 
 
 @overload
-def explore_arrivals(test: Test[P], /) -> Explored[P]: ...
+def explore_arrivals(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
 def explore_arrivals(
     *, orders: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
-) -> Callable[[Test[P]], Explored[P]]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def explore_arrivals(
-    test: Test[...] | None = None,
+    test: Test | None = None,
     /,
     *,
     orders: int = 500,
@@ -197,7 +198,7 @@ def explore_arrivals(
 
 def _decorator(
     name: str,
-    test: Test[...] | None,
+    test: Test | None,
     schedules: int,
     seed: int,
     schedule: str | None,
@@ -215,7 +216,7 @@ def _decorator(
     return decorate if test is None else decorate(test)
 
 
-def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
+def _decorated(exploration: _Exploration, test: Test) -> Test:
     """Return a test that explores a test, and is async if that is."""
     if not callable(test) or inspect.isclass(test):
         raise TypeError(f"only functions can be explored, and {test!r} isn't one")
@@ -237,7 +238,7 @@ def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
     is_threaded = exploration.backend == "threads" or (
         exploration.backend is None and is_plain(test) and test.__name__ != "<lambda>"
     )
-    explored: Explored[...] = explored_plain if is_threaded else explored_async
+    explored: Test = explored_plain if is_threaded else explored_async
     explored.explores_schedules = True  # type: ignore[attr-defined]
     return explored
 
@@ -258,7 +259,7 @@ class _NotExplorableError(Exception):
     """A test of a suite can't be run under schedules; the message says why."""
 
 
-async def explore_if_possible(test: Test[...], named: Mapping[str, Any], schedules: int) -> None:
+async def explore_if_possible(test: Test, named: Mapping[str, Any], schedules: int) -> None:
     """Explore a test that doesn't ask for it; tell pytest whether, and if not, why not.
 
     Args:
@@ -298,7 +299,7 @@ def _suits(run: ScheduleRun) -> BaseException | None:
 
 
 def _explore(
-    test: Test[...],
+    test: Test,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     asked: _Exploration,
@@ -377,7 +378,7 @@ def judge(run: ScheduleRun) -> BaseException | None:
 
 
 def _replay(
-    name: str, program: Callable[[], Awaitable[None]], schedule: Schedule, backend: Kind | None
+    name: str, program: Callable[[], Any], schedule: Schedule, backend: Kind | None
 ) -> None:
     """Run one schedule."""
     run = run_schedule(program, schedule, backend=backend)

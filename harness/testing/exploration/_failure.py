@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Any
 
 from harness._words import errors_in_words
 from harness.errors import ScheduleError
@@ -15,7 +16,7 @@ from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by
 
 def failure(
     name: str,
-    program: Callable[[], Awaitable[None]],
+    program: Callable[[], Any],
     found: Found,
     *,
     schedules: int,

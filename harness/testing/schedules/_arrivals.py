@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
 
 import outcome
 
@@ -22,10 +22,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def arriving(
-    fn: Callable[P, Awaitable[T]], *, label: str | None = None
-) -> Callable[P, Awaitable[T]]:
-    """Wrap an async function so that a schedule can choose when its replies arrive.
+def arriving(fn: Callable[P, T], *, label: str | None = None) -> Callable[P, T]:
+    """Wrap a function so that a schedule can choose when its replies arrive.
 
     Errors are replies too. A call that is cancelled while its reply is held back gets none.
 
@@ -38,14 +36,15 @@ def arriving(
     """
     if inspect.isfunction(fn) and not inspect.iscoroutinefunction(fn):
         return _arriving_in_a_thread(fn, label)
+    awaited: Callable[P, Any] = fn
     name = label if label is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
 
     @functools.wraps(fn)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         control = controlled.get()
         if control is None:
-            return await fn(*args, **kwargs)
-        answer = await outcome.acapture(fn, *args, **kwargs)
+            return await awaited(*args, **kwargs)
+        answer = await outcome.acapture(awaited, *args, **kwargs)
         if isinstance(answer, outcome.Error) and not isinstance(answer.error, Exception):
             return answer.unwrap()  # A cancel isn't a reply.
         arrived = control.backend.signal()
@@ -57,7 +56,8 @@ def arriving(
                 control.pending.remove(reply)
         return answer.unwrap()
 
-    return call
+    waiting: Any = call
+    return cast("Callable[P, T]", waiting)
 
 
 def _arriving_in_a_thread(fn: Callable[P, Any], label: str | None) -> Callable[P, Any]:

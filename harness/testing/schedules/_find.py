@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,7 @@ class NotFound:
 
 
 def find_schedule(
-    async_fn: Callable[[], Awaitable[Any]],
+    target: Callable[[], Any],
     *,
     schedules: int = 500,
     seed: int = 0,
@@ -80,7 +80,7 @@ def find_schedule(
     Blocks its thread, which must have no event loop.
 
     Args:
-      async_fn: The program: an async function without arguments.
+      target: The program: an async function without arguments, or a plain one with threads.
       schedules: How many schedules to run at most.
       seed: The seed of everything that the search draws.
       judge: Says what is wrong with a run, if anything is; by default what the program raised.
@@ -107,7 +107,7 @@ def find_schedule(
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
-    kind: Kind = fixed or probable_kind(async_fn)
+    kind: Kind = fixed or probable_kind(target)
 
     def run(probe: Probe) -> ScheduleRun:
         return run_as(kind, probe)
@@ -115,9 +115,9 @@ def find_schedule(
     def run_as(kind: Kind, probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
-        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps, backend=kind)
+        return run_probe(target, probe, observers=observers, most_steps=most_steps, backend=kind)
 
-    with adopting(async_fn):
+    with adopting(target):
         search = Search(seed, cancels, arrivals_only)
         plain: ScheduleRun | None = None
         schedules_run = 0

@@ -222,7 +222,7 @@ _PLACES: tuple[tuple[Any, str, Any], ...] = (
     (
         concurrent.futures.thread,
         "_global_shutdown_lock",
-        ControlledLock(concurrent.futures.thread._global_shutdown_lock),  # type: ignore[attr-defined]
+        ControlledLock(concurrent.futures.thread._global_shutdown_lock),
     ),
 )
 
@@ -413,9 +413,9 @@ class Adopted:
     def renew_pools(self) -> None:
         """Give pools that were made before no workers, at the beginning of a program."""
         for pool in self.pools:
-            pool._threads = _InOrder()  # type: ignore[attr-defined]
-            pool._work_queue = _OwnSimpleQueue()  # type: ignore[attr-defined]
-            pool._idle_semaphore = threading.Semaphore(0)  # type: ignore[attr-defined]
+            pool._threads = _InOrder()
+            pool._work_queue = _OwnSimpleQueue()
+            pool._idle_semaphore = threading.Semaphore(0)
 
 
 def _may_hold(value: Any) -> bool:

@@ -37,7 +37,7 @@ async def overspends() -> None:
     assert account.left >= 0, f"overspent by {-account.left}"
 
 
-def failure(test: Callable[[], Awaitable[None]]) -> ScheduleError:
+def failure(test: Callable[[], Coroutine[Any, Any, None]]) -> ScheduleError:
     with pytest.raises(ScheduleError) as caught:
         asyncio.run(explore_schedules(test)())
     return caught.value

@@ -37,7 +37,9 @@ def process_state() -> list[Any]:
         *(trio.to_thread.run_sync, trio.from_thread.run, trio.from_thread.run_sync),
         *(trio.from_thread.check_cancelled, MADE_BEFORE, REENTRANT_BEFORE),
         *(sys.gettrace(), sys.getprofile(), vars(POOL_BEFORE).copy()),
-        [sys.monitoring.get_tool(tool) for tool in range(6)] if sys.version_info >= (3, 12) else [],
+        [sys.monitoring.get_tool(tool) for tool in range(6)]  # type: ignore[attr-defined,unused-ignore]
+        if sys.version_info >= (3, 12)
+        else [],
         threading.enumerate(),
     ]
 
@@ -218,7 +220,11 @@ def test_others_go_on_meanwhile_and_what_comes_back_waits_for_its_turn() -> None
     got: list[bytes] = []
 
     def program() -> None:
-        at_once(lambda: got.append(other.recv(1)), lambda: time.sleep(1) or one.send(b"x"))
+        def send() -> None:
+            time.sleep(1)
+            one.send(b"x")
+
+        at_once(lambda: got.append(other.recv(1)), send)
 
     made = run_schedule(program)
     assert made.error is None
@@ -418,7 +424,7 @@ def test_a_thread_that_never_ends_is_cut_short() -> None:
 
 def test_an_error_in_a_thread_is_told_and_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     def program() -> None:
-        at_once(lambda: {}["missing"])
+        at_once(lambda: dict[str, int]()["missing"])
 
     made = run_schedule(program)
     assert made.unheard == ("thread '<lambda>' ended with KeyError: 'missing'",)
