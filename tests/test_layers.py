@@ -219,6 +219,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.objects", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.objects", "harness.testing.schedules._thread_locks"): (
+        "a lock under control is as little looked into as the one that it stands for"
+    ),
+    ("testing.isolation", "harness.testing.schedules._strand"): (
+        "a plain function that returned a coroutine is refused in the same words"
+    ),
     (
         "testing.audit",
         "harness.testing.schedules._run_schedule",
