@@ -472,6 +472,13 @@ class ModelRequestTooLargeError(ModelRequestError):
     """
 
 
+class ModelFileError(ModelRequestError):
+    """A model can't take a file that it was asked with: of that type, that size, or where it is.
+
+    Raised before anything is sent, and before a limiter or a budget is asked.
+    """
+
+
 class ModelConnectionError(ModelError):
     """A provider couldn't be reached, or the connection broke before the answer was complete."""
 

@@ -69,6 +69,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "isolation": 3,
         "provider": 3,
         "strategies": 3,
+        "verification": 3,
         "pytest_plugin": 4,
     },
 }
@@ -204,9 +205,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
     ),
-    ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
-        "the plugin explores tests that it can, and runs the others as they are"
-    ),
     ("testing", "harness.runs._current"): (
         "a checked function is run in a loop of its own, outside the caller's run"
     ),
@@ -229,6 +227,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.audit",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    (
+        "testing.verification",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),
@@ -240,9 +242,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
-    ),
-    ("testing.exploration", "harness.testing.schedules._schedule"): (
-        "whether a test was explored to the end is told of one version of schedules"
     ),
     ("testing.exploration", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

@@ -7,11 +7,13 @@ happens belongs to a run: history, usage, events, injected messages, cancellatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
+from harness.agents._calls import read_parts
 from harness.agents._conversation import Conversation
 from harness.agents._delegation import DelegateTool, delegate_tool
 from harness.agents._output import read_output_type
@@ -21,7 +23,8 @@ from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
-from harness.models import Message, Model, NamedModel
+from harness.models import Content, File, Message, Model, NamedModel, Prompt
+from harness.models._file import content_of
 from harness.runs import Run, current_run_or_none, open_run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
@@ -245,7 +248,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     async def run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
@@ -253,7 +256,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """Answer ``prompt``, in a run of its own below the current one.
 
         Args:
-          prompt: What the user says.
+          prompt: What the user says: text, or a list of texts, files (`harness.models.File`) and
+            paths (`pathlib.Path`). Files that are named by a path are read first, in a thread.
           deps: What tools work with, as ``current_run().deps``; None for those of the surrounding
             run.
           conversation: A history to continue; this run's messages are appended to it when it ends.
@@ -264,7 +268,10 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
         Raises:
           TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
-          ValueError: if ``prompt`` is empty.
+          ValueError: if ``prompt`` is empty, or a file in it is empty, too large or of an unknown
+            type.
+          OSError: if a file can't be read.
+          ModelFileError: if the model can't take a file; has ``.partial``.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
           OutputError: if the answer doesn't fit `output_type` or doesn't pass `output_check`, even
             after `output_repairs`; has ``.partial``.
@@ -281,7 +288,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     def stream(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
@@ -302,22 +309,22 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if an argument has the wrong type.
           ValueError: if ``prompt`` is empty or ``buffer`` less than 1.
+          OSError: on entry, if a file can't be read.
           Exception: whatever `run` would have raised, except `RunCancelled`: from the iteration,
             after the last event; at the end of the block if nobody was reading.
 
         Cancellation: leaving the block cancels the run and waits for it.
         """
         check_count("agent.stream(buffer=...)", buffer, advice=f"the default is {STREAM_BUFFER}")
-        self._check(prompt, conversation)
         return AgentStream(
             open_run(self.name, deps=deps),
             self._setup,
-            prompt,
+            self._checked(prompt, conversation),
             conversation,
             buffer=buffer,
         )
 
-    async def __call__(self, item: str) -> Reply[OutputT]:
+    async def __call__(self, item: Prompt) -> Reply[OutputT]:
         """Answer one item of a fan-out, a pipeline or a router, as `run` does.
 
         Raises:
@@ -439,15 +446,17 @@ class Agent(Generic[OutputT, DepsT_contra]):
     @enable_ki_protection
     async def _run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: Any = None,
         conversation: Conversation | None = None,
         private: bool = False,
         on_start: Callable[[Run], None] | None = None,
     ) -> Reply[OutputT]:
-        self._check(prompt, conversation)
-        work = Work(self._setup, prompt, conversation)
+        content = self._checked(prompt, conversation)
+        if type(content) is not str:
+            content = await read_parts(content, f"agent {self.name!r}")
+        work = Work(self._setup, content, conversation)
         run: Run | None = None
         try:
             async with open_run(self.name, deps=deps, private=private) as run:
@@ -463,19 +472,27 @@ class Agent(Generic[OutputT, DepsT_contra]):
             raise cancelled_error(run, reply)
         return reply
 
-    def _check(self, prompt: object, conversation: object) -> None:
-        if not isinstance(prompt, str):
+    def _checked(self, prompt: object, conversation: object) -> Content:
+        """Return the prompt as the content of a message, whose files may not have been read."""
+        content: Any = prompt
+        if isinstance(prompt, list | tuple | File | PurePath):
+            parts = prompt if isinstance(prompt, list | tuple) else [prompt]
+            content = content_of(parts, f"agent {self.name!r}")
+        elif not isinstance(prompt, str):
             raise TypeError(
-                f"agent {self.name!r} takes its prompt as a string, not {prompt!r}; for other "
-                "items write a function that makes the prompt and awaits agent.run(prompt)"
+                f"agent {self.name!r} takes its prompt as a string, or a list of texts and files, "
+                f"not {prompt!r}; for other items write a function that makes the prompt and "
+                "awaits agent.run(prompt)"
             )
-        if not prompt:
+        elif not prompt:
             raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
         if conversation is not None and not isinstance(conversation, Conversation):
             raise TypeError(
                 "agent.run(conversation=...) takes a harness.agents.Conversation, "
                 f"not {conversation!r}"
             )
+        checked: Content = content
+        return checked
 
 
 def _make_again(cls: type[Agent[Any]], name: str, options: dict[str, Any]) -> Agent[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,11 +19,18 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 from harness._root_errors import budget_refusals, roots_in_words
 from harness._words import repr_of
 from harness.agents._events import ToolCalled, ToolReturned
-from harness.agents._sendable import sendable
+from harness.agents._sendable import sendable_content
 from harness.agents._tool import Tool
 from harness.agents._types import to_json_text
 from harness.errors import ToolArgumentsError, ToolTimeoutError
-from harness.models import Message, ToolCall
+from harness.models import Content, File, Message, ToolCall
+from harness.models._file import (
+    content_in_words,
+    content_of,
+    holds_file,
+    is_unread,
+    read_content,
+)
 from harness.runs import Run
 from harness.runs._endings import (
     is_only_cancelled,
@@ -47,6 +54,9 @@ CUT_CALL = (
     "this call was not made, because your reply reached its limit of output tokens before the end; "
     "call again, with shorter arguments"
 )
+
+# In the JSON of every file, and of hardly anything else.
+_FILE_IN_JSON = '"media_type":'
 
 CUT_SHORT = "this call was cut short before it had a result"
 
@@ -135,7 +145,7 @@ class _Turn:
         self.tools = tools
         self.calls = calls
         self.cut_number = len(calls) - 1 if last_is_cut else None
-        self.answers: list[str | None] = [None] * len(calls)
+        self.answers: list[Content | None] = [None] * len(calls)
         self.errors: list[Exception | None] = [None] * len(calls)
         self.nursery: trio.Nursery | None = None
         # Each call starts with a copy of this, not with what the call before it has set.
@@ -167,6 +177,7 @@ class _Turn:
                     self.waiting.append(number)
                 last_of[call.name] = number
 
+    @enable_ki_protection
     def start(self, number: int) -> None:
         """Start the task of one call."""
         nursery = self.nursery
@@ -191,7 +202,7 @@ class _Turn:
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             with tool_call(self.run, _words_of(call)):
-                text = await self.result_of(tool, call)
+                content = await self.result_of(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise
@@ -200,13 +211,13 @@ class _Turn:
                 raise failure from None
             self.fail(number, tool, unwrap_single(failure))
         else:
-            self.answer(number, text, True)
+            self.answer(number, content, True)
         if self.next_of or self.waiting:
             self.start_next(number)
 
     @enable_ki_protection
-    async def result_of(self, tool: Tool, call: ToolCall) -> str:
-        """Return the text of what the tool returns within its time."""
+    async def result_of(self, tool: Tool, call: ToolCall) -> Content:
+        """Return what to tell the model of what the tool returns within its time."""
         if tool.timeout is None:
             return await _invoke(tool, call)
         with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
@@ -238,13 +249,13 @@ class _Turn:
         own = f"{self.run.path}/"
         return any(not (one.run_path or "").startswith(own) for one in budget_refusals(error))
 
-    def answer(self, number: int, text: str, ok: bool) -> None:
+    def answer(self, number: int, content: Content, ok: bool) -> None:
         """Record a call's result."""
         call = self.calls[number]
-        text = sendable(text)
+        content = sendable_content(content)
         # harness: shared (a turn belongs to one run, and each call has its own number)
-        self.answers[number] = text
-        self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
+        self.answers[number] = content
+        self.run.emit_nowait(ToolReturned(call.id, call.name, content_in_words(content), ok))
 
     def results(self) -> list[Message]:
         """Return a result for each call, in the order of the calls."""
@@ -257,9 +268,40 @@ class _Turn:
 
 
 @disable_ki_protection
-async def _invoke(tool: Tool, call: ToolCall) -> str:
+async def _invoke(tool: Tool, call: ToolCall) -> Content:
     """Call the user's function, which Ctrl-C can end."""
-    return as_text(await tool.invoke(call.arguments, call.id), call.name)
+    result = await tool.invoke(call.arguments, call.id)
+    is_several = isinstance(result, list | tuple) and any(isinstance(one, File) for one in result)
+    if not is_several and not isinstance(result, File):
+        return as_text(result, call.name)
+    parts = tuple(
+        part if isinstance(part, File) else as_text(part, call.name)
+        for part in (result if is_several else (result,))
+    )
+    return await read_parts(parts, f"the result of tool {call.name!r}")
+
+
+async def read_parts(parts: Iterable[Any], what: str) -> Content:
+    """Return parts as the content of a message, its files read.
+
+    Args:
+      parts: Texts, files and paths.
+      what: What takes them, for the error.
+
+    Raises:
+      TypeError: if something else is among them.
+      ValueError: if they are empty or too large, or nothing says of what type a file is.
+      OSError: if a file can't be read.
+
+    Checkpoint: if a file has to be read.
+
+    Cancellation: nothing is left behind; a file is read to its end.
+    """
+    content = content_of(parts, what)
+    if not is_unread(content):
+        return content
+    _waiting_for = "a file to be read"
+    return await trio.to_thread.run_sync(read_content, content, what)
 
 
 def as_text(result: Any, tool: str) -> str:
@@ -271,7 +313,10 @@ def as_text(result: Any, tool: str) -> str:
     if isinstance(result, str):
         return result
     try:
-        return to_json_text(result)
+        text = to_json_text(result)
+        if _FILE_IN_JSON in text and holds_file(result):
+            raise TypeError("a File is inside it; return the file, or a list of files and texts")
+        return text
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(
             f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
-from trio.lowlevel import disable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._error_copies import own_copy
 from harness._root_errors import roots_in_words
@@ -26,7 +26,7 @@ from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReport
 from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
-from harness.agents._sendable import sendable, sendable_call
+from harness.agents._sendable import sendable, sendable_call, sendable_content
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.agents._types import to_json
@@ -40,11 +40,13 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Content,
     Finish,
     Message,
     Model,
     ModelRequest,
     ModelResponse,
+    ModelStream,
     NamedModel,
     ToolCall,
     ToolDescription,
@@ -88,13 +90,13 @@ class Setup:
 class Work:
     """One run of an agent."""
 
-    def __init__(self, setup: Setup, prompt: str, conversation: Conversation | None) -> None:
+    def __init__(self, setup: Setup, prompt: Content, conversation: Conversation | None) -> None:
         self._setup = setup
         self._conversation = conversation
         self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
         self._start = len(self._messages)
         self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", sendable(prompt)))
+        self._messages.append(Message("user", sendable_content(prompt)))
         self._usage = self._delegated_usage = NO_USAGE
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
@@ -261,24 +263,29 @@ class Work:
         self._text = response.content
         return response
 
+    @enable_ki_protection  # A stream that a Ctrl-C finds between its lines is never closed.
     async def _ask_for_stream(self, run: Run, request: ModelRequest) -> ModelResponse:
+        async with self._setup.model.stream(request) as stream:
+            return await self._read(run, stream)
+
+    @disable_ki_protection
+    async def _read(self, run: Run, stream: ModelStream) -> ModelResponse:
         pieces: list[str] = []
         self._text = pieces
-        async with self._setup.model.stream(request) as stream:
-            async for piece in stream:
-                if isinstance(piece, str):
-                    if piece:
-                        pieces.append(piece)
-                        run.emit_nowait(TextDelta(piece))
-                elif isinstance(piece, ModelResponse):
-                    self._refuse_malformed(run, piece)
-                    return piece
-                else:
-                    raise ModelReplyError(
-                        f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
-                        f"{run.path!r}, where text or a ModelResponse was expected; "
-                        "see harness.models.Model"
-                    )
+        async for piece in stream:
+            if isinstance(piece, str):
+                if piece:
+                    pieces.append(piece)
+                    run.emit_nowait(TextDelta(piece))
+            elif isinstance(piece, ModelResponse):
+                self._refuse_malformed(run, piece)
+                return piece
+            else:
+                raise ModelReplyError(
+                    f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
+                    f"{run.path!r}, where text or a ModelResponse was expected; "
+                    "see harness.models.Model"
+                )
         raise ModelReplyError(
             f"the stream of the model of agent {self._setup.name!r} ended in run {run.path!r} "
             f"after {len(pieces)} pieces of text and without a ModelResponse, so the answer may be "
@@ -481,7 +488,7 @@ def _system_messages(
         return (() if instructions is None else (instructions,)), 0
     if instructions is None:
         return (own,), 1
-    return (Message("system", f"{instructions.content}\n\n{own.content}"),), 1
+    return (Message("system", f"{instructions.text}\n\n{own.text}"),), 1
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -137,11 +137,20 @@ def _records(
         reading.total, records = len(drawn), iter(drawn)
     if fields:
         records = with_fields(records, fields, source=input_.name)
+    if options.file is not None:
+        records = map(_with_file, records)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
         yield record
     reading.total = reading.records
+
+
+def _with_file(record: Record) -> Record:
+    """Return the record with its prompt and its file as what the agent is asked."""
+    # As of now: the agent may change the current folder.
+    file = [Path(record.file).absolute()] if record.file else []
+    return attrs.evolve(record, value=[record.value, *file] if file else record.value)
 
 
 def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]:

@@ -200,7 +200,7 @@ async def journal_for(
             yield journal.identified(
                 target=target_of(options),
                 settings=settings,
-                content=_content_of,
+                content=content_of,
                 function=function,
                 tell=lambda words: say(f"warning: {words}"),
             )
@@ -219,6 +219,6 @@ def refusal(error: JournalError) -> str | None:
     )
 
 
-def _content_of(record: Record) -> list[Any]:
+def content_of(record: Record) -> list[Any]:
     """Return what makes a record the same as before, wherever in the input it is now."""
     return [record.value, record.problem]

@@ -26,7 +26,9 @@ from types import CoroutineType
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from harness._events import happened
 from harness._root_errors import budget_refusals
 from harness._tracebacks import traceback_of
 from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
@@ -140,7 +142,7 @@ class JournalLedger:
         while records.under_way or records.has_durable:
             records.hand_on()
             if records.under_way:
-                await records.news.wait()
+                await happened(records.news)
                 records.news = trio.Event()
                 left += self._feed.take_waiting()
                 records.record_ended()
@@ -153,6 +155,7 @@ class JournalLedger:
 
     # The clerk --------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def begin(self, host: Writing) -> None:
         """Start the clerk."""
         self._records.has_clerk = True
@@ -188,7 +191,7 @@ class JournalLedger:
                 idle = not (host.in_flight or records.under_way or records.news.is_set())
                 if host.over and idle:
                     return
-                await records.news.wait()
+                await happened(records.news)
                 # Items that ended together have just been followed by others. Let these begin
                 # first: the books can be kept while they wait for something.
                 await trio.lowlevel.cancel_shielded_checkpoint()

@@ -19,6 +19,7 @@ from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex
+from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
 from harness.journal._totals import totals_of
@@ -171,7 +172,13 @@ class JournalBatch:
             )
 
             def fetch(backend: Backend, numbers: Row = numbers) -> list[Row]:
-                return backend.fetch(stored(len(numbers)), numbers)
+                rows = backend.fetch(stored(len(numbers)), numbers)
+                return [
+                    (*row[:2], put_together(backend, row[2]), *row[3:])
+                    if is_kept_apart(row[2])
+                    else row
+                    for row in rows
+                ]
 
             for number, *fields in await self._writer.ask(fetch):
                 found[number] = tuple(fields)

@@ -21,7 +21,8 @@ from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.journal._backend import Backend, Row
-from harness.journal._codec import digest_of_key, key_from_json, key_to_json
+from harness.journal._codec import Codec, digest_of_key, key_from_json, key_to_json
+from harness.journal._kept_bytes import drop_unused
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
 from harness.journal._queries import (
@@ -106,6 +107,20 @@ class JournalItem:
 
     seconds: float
     """How long its last attempt took, in seconds."""
+
+    input_hash: bytes = attrs.field(default=b"", eq=False, repr=False)
+    """A hash of what the item was; `is_of` compares with it."""
+
+    def is_of(self, item: Any) -> bool:
+        """Return whether it was run for an item with this content.
+
+        Args:
+          item: What the batch recorded as the content of the item.
+
+        Raises:
+          JournalValueError: if that has no visible content.
+        """
+        return Codec().hash_input(item) == self.input_hash
 
     def plain_value(self) -> Any:
         """Return the value without its classes: of objects only the fields.
@@ -194,7 +209,7 @@ class JournalReader:
         """
         columns = (
             "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, "
-            "v.degraded, v.attempts, v.ended_at, v.seconds"
+            "v.degraded, v.attempts, v.ended_at, v.seconds, v.input_hash"
         )
         query, arguments = self._items(columns, self._number_of(batch))
         if statuses is not None:
@@ -206,7 +221,7 @@ class JournalReader:
     def _yield_items(self, query: str, arguments: Row) -> Iterator[JournalItem]:
         for row in self._backend.stream(query, arguments):
             key, status, value, error_type, error_message, traceback, *numbers = row
-            degraded, attempts, at, seconds = numbers
+            degraded, attempts, at, seconds, input_hash = numbers
             yield JournalItem(
                 key=self._read_json(key, key_from_json),
                 status=status,
@@ -218,6 +233,7 @@ class JournalReader:
                 attempts=int(attempts),
                 ended_at=at,
                 seconds=seconds,
+                input_hash=bytes(input_hash),
             )
 
     def _items(self, columns: str, batch: int) -> tuple[str, Row]:
@@ -225,7 +241,7 @@ class JournalReader:
         history = HISTORY.format(events=EVENTS.format(first=first_event))
         query = f"""
           SELECT {columns} FROM (
-            SELECT i.id AS id, i.key AS key, i.digest AS digest,
+            SELECT i.id AS id, i.key AS key, i.digest AS digest, i.input_hash AS input_hash,
               f.value AS value, f.error_type AS error_type,
               f.error_message AS error_message, f.error_traceback AS error_traceback,
               coalesce(f.degraded, 0) AS degraded,
@@ -392,6 +408,7 @@ class JournalEditor(JournalReader):
         Returns:
           How many bytes smaller the journal is.
         """
+        drop_unused(self._backend)
         return self._backend.vacuum()
 
     def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:

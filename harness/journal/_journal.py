@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count
 from harness._clock_hold import ClockHold
@@ -558,6 +559,7 @@ def open_journal(
     codec = Codec(encode, decode, classes=classes)
 
     @asynccontextmanager
+    @enable_ki_protection  # Or this process would keep the lock.
     async def opened() -> AsyncGenerator[Journal]:
         refuse_outside_trio("open_journal() was called")
         owner = this_process()

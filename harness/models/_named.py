@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
@@ -140,6 +141,7 @@ class NamedModel(AsyncWithOnly):
             self._uses.set(use)
             return use
 
+    @enable_ki_protection
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.
 
@@ -159,6 +161,7 @@ class NamedModel(AsyncWithOnly):
         return answer
 
     @asynccontextmanager
+    @enable_ki_protection
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
         """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
 

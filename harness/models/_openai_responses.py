@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.models._dialect import (
+    IMAGES,
     NO_SETTINGS,
+    PDF,
     CallSettings,
     EventReader,
     ReportedError,
     UnreadableReply,
+    address_of,
     arguments_text,
     count,
     entries,
@@ -18,10 +21,13 @@ from harness.models._dialect import (
     inner,
     mapping,
     name_to_send,
+    refusal_of,
     status_in,
     text,
+    text_in,
     tool_call,
 )
+from harness.models._file import Content, File
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._openai_chat import output_form
 
@@ -57,6 +63,13 @@ class OpenAIResponses:
         if form is not None:
             body["text"] = {"format": {"type": "json_schema", **form}}
         return body
+
+    # https://platform.openai.com/docs/guides/pdf-files
+    files_bytes_at_most = 50_000_000
+
+    def refusal(self, file: File) -> str | None:
+        """Return what it takes instead of this file; None if it takes that."""
+        return refusal_of(file, (*IMAGES, PDF), (*IMAGES, PDF, "text/*"))
 
     def resource(self, client: Any) -> Any:
         """Return the part of the client that has the method."""
@@ -100,10 +113,11 @@ class OpenAIResponses:
 def _items(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
         call_id = message.tool_call_id or ""
-        return [{"type": "function_call_output", "call_id": call_id, "output": message.content}]
+        output = _parts(message.content)
+        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
     items: list[dict[str, Any]] = []
     if message.content or not message.tool_calls:
-        items.append({"role": message.role, "content": message.content})
+        items.append({"role": message.role, "content": _parts(message.content)})
     items.extend(
         {
             "type": "function_call",
@@ -114,6 +128,29 @@ def _items(message: Message) -> list[dict[str, Any]]:
         for call in message.tool_calls
     )
     return items
+
+
+def _parts(content: Content) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return content
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if isinstance(part, File):
+            parts.append(_file(part))
+        elif part:
+            parts.append({"type": "input_text", "text": part})
+    return parts
+
+
+def _file(file: File) -> dict[str, Any]:
+    if file.is_text and file.url is None:
+        return {"type": "input_text", "text": text_in(file)}
+    if file.media_type in IMAGES:
+        return {"type": "input_image", "image_url": address_of(file), "detail": "auto"}
+    if file.url is not None:
+        return {"type": "input_file", "file_url": file.url}
+    name = file.name or "file.pdf"
+    return {"type": "input_file", "filename": name, "file_data": address_of(file)}
 
 
 def _usage(usage: object) -> Usage:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         find_schedule,
         run_schedule,
     )
+    from harness.testing.verification import Recorded, Verification, verify
 else:
     __getattr__, __dir__ = lazy()
 
@@ -53,12 +54,14 @@ __all__ = [
     "Isolation",
     "NotFound",
     "Observer",
+    "Recorded",
     "Recording",
     "Schedule",
     "ScheduleRun",
     "Strand",
     "StressReport",
     "ThreadsHoldClock",
+    "Verification",
     "all_failure_combinations",
     "arriving",
     "assert_consistent",
@@ -72,4 +75,5 @@ __all__ = [
     "find_schedule",
     "hold_clock",
     "run_schedule",
+    "verify",
 ]

@@ -68,6 +68,11 @@ def delegate(request):
         return "the worker says: " + last.content
     return ModelResponse("", tool_calls=[ToolCall("c1", "worker", {"prompt": last.content})])
 
+def seeing_by(request):
+    last = request.messages[-1]
+    return f"{last.text} {''.join(file.media_type for file in last.files)}"
+
+seeing = Agent("seeing", model=FunctionModel(seeing_by))
 nested = Agent("nested", model=FunctionModel(loud), output_type=tuple[tuple[int, Literal["one"]]])
 worker = Agent("worker", model=Opened(loud))
 boss = Agent("boss", model=FunctionModel(delegate), tools=[worker.as_tool()])
@@ -104,6 +109,26 @@ def values() -> dict[str, Any]:
 def test_prompt_of_a_record_and_output_of_the_reply() -> None:
     assert batch("agent", "--prompt", "text", "--key", "id") == 0
     assert values() == {"1": "LATE CARD", "2": "LOST CARD"}
+
+
+def test_a_file_goes_with_the_prompt_and_resuming_asks_nothing_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("card.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    Path("files.csv").write_text(
+        "id,text,photo\n1,late card,card.png\n2,lost card,\n3,new,no.png\n"
+    )
+    options = ("--prompt", "text", "--key", "id", "--file", "photo", "--journal", "run.db")
+    assert batch("seeing", *options, source="files.csv") == 1
+    assert values() == {"1": "late card image/png", "2": "lost card ", "3": None}
+    Path("no.png").write_bytes(b"GIF89a")
+    assert batch("seeing", *options, "--resume", "--retry-failed", source="files.csv") == 0
+    assert values()["3"] == "new image/gif"
+    options = (*options[:6], "--overwrite")
+    assert batch("seeing", *options, "--dry-run", source="files.csv") == 0
+    assert "card.png" in capsys.readouterr().out
+    assert batch("seeing", "--file", "photo", "--overwrite", source="files.csv") == 2
+    assert "add --prompt FIELD" in capsys.readouterr().err
 
 
 def test_plain_lines_and_json_strings_are_prompts() -> None:

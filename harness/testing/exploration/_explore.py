@@ -37,7 +37,6 @@ from harness.testing.schedules._kinds import (
     kind_by_marker,
 )
 from harness.testing.schedules._other_loops import was_refused_by_loop
-from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
@@ -249,8 +248,8 @@ def _asked_by_session() -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if wishes.schedules is not None:
         changes["schedules"] = wishes.schedules
-    # The strings of assert_isolated first say which inputs they are about.
-    if wishes.schedule is not None and wishes.schedule.startswith(f"{VERSION}:"):
+    # The strings of assert_isolated begin otherwise: they first say which inputs they are about.
+    if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
     return changes
 
@@ -346,7 +345,7 @@ def _explore(
             ) from found.error
         tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
     finally:
-        state.put_back()
+        state.put_back(everything=True)
 
 
 def _own_clock(value: Any) -> Any:

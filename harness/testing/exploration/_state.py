@@ -40,7 +40,9 @@ def state_of(test: Callable[..., Any], arguments: Iterable[Any]) -> SharedState:
         if type(value).__module__.partition(".")[0] not in _NOT_THE_TESTS_OWN:
             reached.add(Place("fixtures").item(number), value)
     reached.parts = [part for part in reached.parts if id(part.thing) not in notes]
-    return SharedState(reached)
+    state = SharedState(reached)
+    state.follow_the_rest(apart_from=notes)
+    return state
 
 
 def _notes(test: FunctionType) -> set[int]:

@@ -93,6 +93,7 @@ def run_each_alone(
                 _refuse_no_coroutine(outcome)
                 if any(width > 1 for width in run.widths):
                     how += [Probe(Uniform(Random(seed + extra))) for extra in range(OTHER_ORDERS)]
+                subject.state.look_closer()
                 for suspect in subject.state.left_behind():
                     outliving.setdefault(suspect.path)
             else:

@@ -72,6 +72,10 @@ class Isolation:
     uncontrolled: tuple[str, ...] = ()
     """What runs waited for that no schedule controls, such as worker threads."""
 
+    not_looked_at: tuple[str, ...] = ()
+    """Where what the function reaches was not looked at any further; what runs share there isn't
+    put back."""
+
     per_run: tuple[str, ...] = ()
     """Paths of what two calls inside one run share, mostly a `RunLocal`: isolated per run, not per
     call."""
@@ -192,6 +196,7 @@ def _check(
     """Do all the work, in a thread that has no event loop."""
     reached = reach_from(agent_fn, inputs, caller)
     state = SharedState(reached)
+    state.follow_the_rest()
     try:
         checks = checks_of(wanted.checks, reached.namespaces())
         subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
@@ -214,7 +219,7 @@ def _check(
     except IncomparableError as error:
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
-        state.put_back()
+        state.put_back(everything=True)
 
 
 def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindings:
@@ -269,10 +274,11 @@ def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolat
     return Isolation(
         len(subject.inputs),
         schedules,
-        len(state.parts),
+        len(state.reached.parts),
         alone.outliving,
         tuple(state.not_put_back),
         alone.uncontrolled,
+        not_looked_at=tuple(state.reached.not_looked_at()),
     )
 
 
@@ -295,7 +301,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
     trial = found.trial
     if subject.same_run is not None:
         subject.same_run.add_used()
-    watch = StepWatch(subject.state.parts)
+    watch = StepWatch(subject.state)
     again = _replay_watched(subject, trial, watch)
     run_was_cancelled = subject.same_run is not None and subject.same_run.was_cancelled
     candidates = candidates_of(watch.steps)
@@ -306,6 +312,16 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         causes = Causes(tuple(candidates), proven=False)
     else:
         causes, candidates = _proof(subject, trial, candidates, seed)
+        if not causes.proven:
+            # It may be where no walk led, which is worth a look after every step now.
+            closer = StepWatch(subject.state, closely=True)
+            again = _replay_watched(subject, trial, closer)
+            found_closer = candidates_of(closer.steps)
+            if {one.path for one in found_closer} - {one.path for one in candidates}:
+                watch = closer
+                causes, candidates = _proof(subject, trial, found_closer, seed)
+    if not again.failed:  # Replays that are right without it, too, prove nothing.
+        causes = attrs.evolve(causes, proven=False)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     if causes.proven and not raced(causes.candidates, lines.accesses):
@@ -323,8 +339,6 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         )
     if found.verdict.run is not None and found.verdict.run.switches_in_words:
         notes.append(found.verdict.run.switches_in_words)
-    if subject.state.reached.cut_short:
-        notes.append("the function reaches more objects than were looked at")
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
         names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")
@@ -339,6 +353,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         initial=initial,
         outliving=alone.outliving,
         not_put_back=subject.state.not_put_back,
+        not_looked_at=subject.state.reached.not_looked_at(),
         schedules_run=found.schedules_run,
         notes=notes,
         inside_one_run=subject.same_run is not None,

@@ -34,6 +34,8 @@ class Findings:
     outliving: Sequence[str]
     """Paths of what a run alone leaves changed."""
     not_put_back: Sequence[str]
+    not_looked_at: Sequence[str]
+    """Where the walk through what the function reaches has ended."""
     schedules_run: int
     notes: Sequence[str] = ()
     inside_one_run: bool = False

@@ -20,6 +20,8 @@ def fix(findings: Findings) -> str:
     """Return what to do about it, in one sentence."""
     if not findings.causes.candidates and findings.run_was_cancelled:
         return f"give each call a run of its own, with {_decorator(findings)}"
+    if not findings.causes.candidates and findings.not_looked_at:
+        return "look first at what was not looked at here: the runs may share something in it"
     if not findings.causes.candidates:
         return "find what outside of the program the runs share, and give each its own"
     if findings.verdict.broken is not None:

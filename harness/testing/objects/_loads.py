@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Iterator
-from types import CodeType, FrameType, MemberDescriptorType
+from types import CodeType, FrameType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import attrs
@@ -203,7 +203,8 @@ def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
                 return cls, vars(cls)[name]
         return thing, MISSING
     if isinstance(own, dict) and name in own:
-        return thing, own[name]
+        # The globals of a module belong to its code, too.
+        return own if isinstance(thing, ModuleType) else thing, own[name]
     for cls in type(thing).__mro__:
         if name in vars(cls):
             value = vars(cls)[name]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
-if TYPE_CHECKING:
-    # For checkers alone: the provider needs no model.
-    from harness.models import Finish
+from harness.models import File, Finish
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -42,6 +40,10 @@ class ProviderRequest(Mapping[str, Any]):
 
     prompt: str
     """The text of the last message that isn't the assistant's."""
+
+    files: tuple[File, ...] = ()
+    """The images, recordings and documents in the messages, in order. Of one elsewhere only the
+    address is known, so its media type may be another."""
 
     def __getitem__(self, key: str) -> Any:
         return self.body[key]

@@ -165,6 +165,8 @@ class _Replacements:
 
     def __init__(self) -> None:
         self.lock_holders: WeakKeyDictionary[asyncio.Lock, AsyncioStrand] = WeakKeyDictionary()
+        self.acquire: Any = None
+        """What `asyncio.Lock.acquire` was."""
         self._guard = threading.Lock()  # harness: shared (what it counts is of the whole process)
         self._users = 0
         self._placed: list[tuple[Any, str, Any, Any]] = []
@@ -175,7 +177,8 @@ class _Replacements:
         """Have them there as long as the block lasts."""
         with self._guard:
             if self._users == 0:
-                self._place(asyncio.Lock, "acquire", self._notes_holder)
+                self.acquire = asyncio.Lock.acquire
+                self._place(asyncio.Lock, "acquire", lambda _: _acquire)
                 self._place(time, "monotonic", partial(_shown_by_loop, ControlledLoop.time))
                 self._place(time, "time", partial(_shown_by_loop, ControlledLoop.wall_clock))
                 self._place(asyncio.tasks, "set", lambda _: _InOrder)
@@ -199,15 +202,14 @@ class _Replacements:
         self._placed.append((where, name, original, make(original)))
         setattr(where, name, self._placed[-1][-1])
 
-    def _notes_holder(self, original: Any) -> Any:
-        async def acquire(lock: asyncio.Lock) -> Any:
-            got = await original(lock)
-            loop = asyncio.get_running_loop()
-            if isinstance(loop, ControlledLoop) and loop.stepping is not None:
-                self.lock_holders[lock] = loop.stepping
-            return got
 
-        return acquire
+async def _acquire(lock: asyncio.Lock) -> Any:
+    # Closes over nothing, since locks lead searches for shared state here.
+    got = await _replacements.acquire(lock)
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, ControlledLoop) and loop.stepping is not None:
+        _replacements.lock_holders[lock] = loop.stepping
+    return got
 
 
 def _shown_by_loop(

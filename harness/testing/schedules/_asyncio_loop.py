@@ -31,11 +31,10 @@ import inspect
 import math
 import selectors
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context, copy_context
-from time import monotonic as _monotonic
-from time import time as _wall_clock
 from typing import Any, Literal
 
 import attrs
@@ -135,8 +134,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """What makes the step that is being made."""
         self._ending = ending
         self._watchers = watchers
-        self._began_at = self._now = math.ceil(_monotonic() / _BEGIN_SECONDS) * _BEGIN_SECONDS
-        self._began_at_wall_clock = _wall_clock()
+        self._began_at = self._now = math.ceil(time.monotonic() / _BEGIN_SECONDS) * _BEGIN_SECONDS
+        self._began_at_wall_clock = time.time()
         self._pending: dict[AsyncioStrand, Any] = {}
         """What could go on, in the order of the queue, each with its handle."""
         self._not_tasks = 0
@@ -288,9 +287,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     def _end(self) -> None:
         """Stop the loop, once it has called back whoever waits for the tasks that ended."""
         self._sort_in()
-        for strand in [strand for strand in self._pending if strand.kind == "callback"]:
-            self.control.pick((strand,))
-            self._step(strand)
+        for strand, handle in list(self._pending.items()):
+            if strand.kind == "callback" and not handle._cancelled:
+                self.control.pick((strand,))
+                self._step(strand)
         if not self._live_tasks:  # A generator that was let go has one that closes it.
             self.stop()
 

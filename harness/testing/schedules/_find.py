@@ -55,7 +55,8 @@ class NotFound:
     """How many schedules were run."""
 
     exhausted: bool
-    """Whether every order of the program's steps was run, leaving faults aside."""
+    """Whether every order of the program's steps was run, leaving faults aside. Never if a run
+    waited for something that no schedule controls."""
 
     plain: ScheduleRun
     """The run without a switch."""
@@ -121,6 +122,7 @@ def find_schedule(
         search = Search(seed, cancels, arrivals_only)
         plain: ScheduleRun | None = None
         schedules_run = 0
+        uncontrolled = False
         for probe in search.probes():
             if schedules_run >= schedules:
                 break
@@ -144,9 +146,10 @@ def find_schedule(
                 plain = made
                 # With far more steps than the plain run, a program is assumed to go on forever.
                 most_steps = max(LEAST_STEPS, 20 * made.steps)
+            uncontrolled |= bool(made.uncontrolled)
             search.learn(probe, made)
     assert plain is not None
-    return NotFound(schedules_run, search.exhausted, plain)
+    return NotFound(schedules_run, search.exhausted and not uncontrolled, plain)
 
 
 def _where_this_build_switches(

@@ -404,6 +404,20 @@ def test_sockets_are_waited_for_in_real_time_while_the_clock_stands_still() -> N
     assert made.uncontrolled == {"sockets"}
 
 
+def test_what_waits_for_the_outside_is_never_said_to_be_tried_in_every_order() -> None:
+    async def program(*, outside: bool) -> None:
+        if outside:
+            loop = asyncio.get_running_loop()
+            called = asyncio.Event()
+            threading.Timer(0.001, loop.call_soon_threadsafe, [called.set]).start()
+            await called.wait()
+
+    for outside in (False, True):
+        found = find_schedule(partial(program, outside=outside), schedules=20, backend="asyncio")
+        assert isinstance(found, NotFound)
+        assert found.exhausted is not outside
+
+
 def test_a_subprocess_is_refused_by_name() -> None:
     async def program() -> None:
         await asyncio.create_subprocess_exec(sys.executable)
