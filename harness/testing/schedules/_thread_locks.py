@@ -25,6 +25,10 @@ _NO_TIMEOUT = -1
 class ControlledLock:
     """A `threading.Lock`."""
 
+    # Not as globals: a pool's last words come when the interpreter has taken those away.
+    _current_strand = staticmethod(current_strand)
+    _crew_here = staticmethod(crew_here)
+
     def __init__(self, real: Any = None, *, is_for_waiting: bool = False) -> None:
         self._real = allocate() if real is None else real
         self._is_for_waiting = is_for_waiting
@@ -34,7 +38,7 @@ class ControlledLock:
 
     def acquire(self, blocking: bool = True, timeout: float = _NO_TIMEOUT) -> bool:
         """Take it."""
-        strand = current_strand()
+        strand = self._current_strand()
         if strand is None:
             if blocking:
                 self._let_owner_go_on()
@@ -60,7 +64,7 @@ class ControlledLock:
 
     def _let_owner_go_on(self) -> None:
         """In a loop that waits for a thread's lock, make that thread's steps meanwhile."""
-        crew = crew_here()
+        crew = self._crew_here()
         if crew is None:
             return
         while (owner := self.owner) is not None and owner.could_go_on(crew.now()):
@@ -73,7 +77,7 @@ class ControlledLock:
         """Give it back."""
         self._real.release()
         self.owner = self._taken_at = None
-        crew = crew_here()
+        crew = self._crew_here()
         if crew is not None:
             crew.wake_all()
 
@@ -109,6 +113,8 @@ class ControlledLock:
 class ControlledRLock:
     """A `threading.RLock`."""
 
+    _current_strand = staticmethod(current_strand)
+
     def __init__(self, real: Any = None) -> None:
         self._real = make_rlock() if real is None else real
         """What threads that aren't under control take."""
@@ -117,7 +123,7 @@ class ControlledRLock:
 
     def acquire(self, blocking: bool = True, timeout: float = _NO_TIMEOUT) -> bool:
         """Take it, perhaps once more."""
-        strand = current_strand()
+        strand = self._current_strand()
         if strand is None:
             taken: bool = self._real.acquire(blocking, timeout)
             return taken
@@ -139,7 +145,7 @@ class ControlledRLock:
             self._lock.release()
 
     def _is_other_threads(self) -> bool:
-        return self._lock.owner is None or self._lock.owner is not current_strand()
+        return self._lock.owner is None or self._lock.owner is not self._current_strand()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -154,7 +160,7 @@ class ControlledRLock:
     # What a condition asks of it.
 
     def _is_owned(self) -> bool:
-        strand = current_strand()
+        strand = self._current_strand()
         if strand is None:
             owned: bool = self._real._is_owned()
             return owned
@@ -168,7 +174,7 @@ class ControlledRLock:
         return count
 
     def _acquire_restore(self, count: Any) -> None:
-        if current_strand() is None:
+        if self._current_strand() is None:
             self._real._acquire_restore(count)
             return
         self._lock.acquire()
