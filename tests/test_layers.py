@@ -62,16 +62,17 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "_asked": 0,
         "_clock": 0,
         "_outcomes": 0,
-        "schedules": 0,
-        "objects": 1,
-        "audit": 2,
-        "chaos": 2,
-        "exploration": 2,
-        "isolation": 2,
-        "provider": 2,
-        "strategies": 2,
-        "verification": 2,
-        "pytest_plugin": 3,
+        "_users_code": 0,
+        "schedules": 1,
+        "objects": 2,
+        "audit": 3,
+        "chaos": 3,
+        "exploration": 3,
+        "isolation": 3,
+        "provider": 3,
+        "strategies": 3,
+        "verification": 3,
+        "pytest_plugin": 4,
     },
 }
 """The floors inside of a folder, which is built by the same rules: its ``__init__.py`` is the roof.
@@ -228,6 +229,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.objects", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
+    ),
+    ("testing.objects", "harness.testing.schedules._thread_locks"): (
+        "a lock under control is as little looked into as the one that it stands for"
+    ),
+    ("testing.isolation", "harness.testing.schedules._strand"): (
+        "a plain function that returned a coroutine is refused in the same words"
     ),
     (
         "testing.audit",

@@ -51,7 +51,7 @@ from harness.testing.objects import (
     reach_from,
 )
 from harness.testing.schedules import Kind
-from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
+from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -118,7 +118,8 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent.
+        partial, an agent. A plain function is run in a thread for each input, one at a time, with
+        the threads switched where others could notice.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
@@ -234,8 +235,10 @@ def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindin
     if fixed is not None:
         subject.backend = fixed
         return run_each_alone(subject, seed)
-    kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
-    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+    loop = by_names(_named_in_modules(subject)) or probable_loop(subject.agent)
+    kind: Kind = "threads" if is_plain(subject.agent) else loop
+    kinds: tuple[Kind, ...] = (loop, "asyncio" if loop == "trio" else "trio")
+    for subject.backend in ("threads", *kinds) if kind == "threads" else kinds:
         try:
             return run_each_alone(subject, seed, may_be_another_kind=True)
         except AnotherKindError:
@@ -342,6 +345,8 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             "it did not fail again when it was replayed, so it depends on something that no "
             "schedule controls: a thread, a socket, the real time"
         )
+    if found.verdict.run is not None and found.verdict.run.switches_in_words:
+        notes.append(found.verdict.run.switches_in_words)
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
         names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")

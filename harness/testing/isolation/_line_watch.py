@@ -57,7 +57,7 @@ class LineWatch:
         if self._member is not None:
             self._steps += 1
             self._last = [suspect.part.take() for suspect in self._suspects]
-            self._trace.begin()
+            self._trace.begin(task)
 
     def after_step(self, task: Strand) -> None:
         """Stop tracing."""

@@ -51,6 +51,7 @@ from harness.testing.objects._parts import (
     is_dunder,
 )
 from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
+from harness.testing.schedules._thread_locks import LOCK_TYPES, ControlledLock, ControlledRLock
 
 ATOMS: frozenset[type[Any]] = frozenset(
     {
@@ -779,7 +780,7 @@ KINDS = (
     # Not looked into: what holds nothing of a run's, or would lead into the machinery.
     Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
     Kind((contextvars.Context, contextvars.Token)),
-    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((*LOCK_TYPES, ControlledLock, ControlledRLock, threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
     Kind((asyncio.Future, asyncio.Handle, asyncio.AbstractEventLoop)),
 )
