@@ -17,6 +17,9 @@ from collections.abc import Callable
 
 import attrs
 
+_NOISE = 1e-9
+"""How far a sum of logarithms may be off."""
+
 
 @attrs.frozen(kw_only=True)
 class Bounds:
@@ -38,6 +41,7 @@ def bounds(differ: int, sample: int, population: int, *, confidence: float = 0.9
     """
     same = sample - differ
     risk = 1 - confidence if differ == 0 else (1 - confidence) / 2
+    risk -= _NOISE  # What is exactly as likely as that is within them.
     highest = population - same
     most = _last(lambda count: _at_most(differ, sample, count, population) > risk, differ, highest)
     if differ == 0:
