@@ -561,17 +561,18 @@ class Agent(Generic[OutputT, DepsT_contra]):
     def _checked(self, prompt: object, conversation: object) -> Content:
         """Return the prompt as the content of a message, whose files may not have been read."""
         content: Any = prompt
-        if isinstance(prompt, list | tuple | File | PurePath):
+        if isinstance(prompt, str):
+            if not prompt:
+                raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
+        elif isinstance(prompt, list | tuple | File | PurePath):
             parts = prompt if isinstance(prompt, list | tuple) else [prompt]
             content = content_of(parts, f"agent {self.name!r}")
-        elif not isinstance(prompt, str):
+        else:
             raise TypeError(
                 f"agent {self.name!r} takes its prompt as a string, or a list of texts and files, "
                 f"not {prompt!r}; for other items write a function that makes the prompt and "
                 "awaits agent.run(prompt)"
             )
-        elif not prompt:
-            raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
         if conversation is not None and not isinstance(conversation, Conversation):
             raise TypeError(
                 "agent.run(conversation=...) takes a harness.agents.Conversation, "

@@ -340,6 +340,8 @@ class _Turn:
 async def _invoke(tool: Tool, call: ToolCall) -> Content:
     """Call the user's function, which Ctrl-C can end."""
     result = await tool.invoke(call.arguments, call.id)
+    if isinstance(result, str):
+        return result
     is_several = isinstance(result, list | tuple) and any(isinstance(one, File) for one in result)
     if not is_several and not isinstance(result, File):
         return as_text(result, call.name)

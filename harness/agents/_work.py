@@ -146,7 +146,8 @@ class Work:
             self._messages += conversation.messages
             self._start = len(self._messages)
             self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
-        self._messages.append(Message("user", sendable_content(prompt)))
+        said = sendable(prompt) if isinstance(prompt, str) else sendable_content(prompt)
+        self._messages.append(Message("user", said))
         self._usage = self._delegated_usage = NO_USAGE
         if resumed is not None:
             self._resumed = resumed

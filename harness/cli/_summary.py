@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -203,12 +202,13 @@ def _shortened(text: str, *, most: int = 200) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-def write_summary(report: Report, path: str, **named: Any) -> None:
+def write_summary(report: Report, path: str, write: Callable[[str], object], **named: Any) -> None:
     """Write the summary to ``path``, whole or not at all.
 
     Args:
       report: How the batch went.
-      path: The file to write, or to replace.
+      path: Where it is written, for messages.
+      write: Writes it there.
       named: What else belongs in it, such as the target; comes first.
 
     Raises:
@@ -244,13 +244,9 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
-    file = os.path.realpath(path)  # Replaces what a link names, not the link itself.
-    unfinished = Path(f"{file}.{os.getpid()}.part")
     try:
-        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(file)
+        write(json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise InputError(
             f"the summary {path!r} can't be written: {error.strerror or error}; "
             "the results are complete without it"

@@ -139,8 +139,8 @@ def test_a_file_goes_with_the_prompt_and_resuming_asks_nothing_twice(
     Path("no.png").write_bytes(b"GIF89a")
     assert batch("seeing", *options, "--resume", "--retry-failed", source="files.csv") == 0
     assert values()["3"] == "new image/gif"
-    options = (*options[:6], "--overwrite")
-    assert batch("seeing", *options, "--dry-run", source="files.csv") == 0
+    dry = (*options[:6], "--overwrite", "--dry-run")
+    assert batch("seeing", *dry, source="files.csv") == 0
     assert "card.png" in capsys.readouterr().out
     assert batch("seeing", "--file", "photo", "--overwrite", source="files.csv") == 2
     assert "add --prompt FIELD" in capsys.readouterr().err

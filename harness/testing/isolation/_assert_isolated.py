@@ -35,15 +35,23 @@ from harness.testing.isolation._same_run import SameRun, check_run_locals
 from harness.testing.isolation._trials import (
     INSIDE_ONE_RUN,
     AtOnce,
+    InOrder,
     Subject,
     Trial,
     Verdict,
     trial_of,
 )
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
+from harness.testing.objects import (
+    WHOLE,
+    MappingPart,
+    SharedState,
+    Suspect,
+    in_a_thread_of_its_own,
+    reach_from,
+)
 from harness.testing.schedules import Kind
-from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
+from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -110,7 +118,8 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent.
+        partial, an agent. A plain function is run in a thread for each input, one at a time, with
+        the threads switched where others could notice.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
@@ -226,8 +235,10 @@ def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindin
     if fixed is not None:
         subject.backend = fixed
         return run_each_alone(subject, seed)
-    kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
-    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+    loop = by_names(_named_in_modules(subject)) or probable_loop(subject.agent)
+    kind: Kind = "threads" if is_plain(subject.agent) else loop
+    kinds: tuple[Kind, ...] = (loop, "asyncio" if loop == "trio" else "trio")
+    for subject.backend in ("threads", *kinds) if kind == "threads" else kinds:
         try:
             return run_each_alone(subject, seed, may_be_another_kind=True)
         except AnotherKindError:
@@ -334,6 +345,8 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             "it did not fail again when it was replayed, so it depends on something that no "
             "schedule controls: a thread, a socket, the real time"
         )
+    if found.verdict.run is not None and found.verdict.run.switches_in_words:
+        notes.append(found.verdict.run.switches_in_words)
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
         names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")
@@ -351,6 +364,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         not_looked_at=subject.state.reached.not_looked_at(),
         schedules_run=found.schedules_run,
         notes=notes,
+        same_keys=_same_keys(subject, trial, named[:1]),
         inside_one_run=subject.same_run is not None,
         run_was_cancelled=run_was_cancelled,
         isolated_per_run=_is_right_in_runs_of_their_own(subject, trial),
@@ -391,6 +405,21 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
         for suspect in suspects
         if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
     ]
+
+
+def _same_keys(subject: Subject, trial: Trial, first: Sequence[Candidate]) -> list[Any]:
+    """Return the keys of a dict that more than one run writes when alone."""
+    writers: dict[Any, set[int]] = {}
+    parts = [suspect.part for one in first for suspect in one.suspects if suspect.key is WHOLE]
+    if any(isinstance(part, MappingPart) for part in parts):
+        for member in dict.fromkeys(trial.members):
+            watch = StepWatch(subject.state)
+            _replay_watched(subject, InOrder((member,)), watch)
+            for write in (write for step in watch.steps for write in step.writes):
+                if write.part in parts and write.key is not WHOLE:
+                    writers.setdefault(write.key, set()).add(member)
+        subject.state.put_back()
+    return [key for key, members in writers.items() if len(members) > 1]
 
 
 def _initial(subject: Subject, candidate: Candidate) -> Any:

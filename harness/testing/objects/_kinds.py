@@ -51,6 +51,7 @@ from harness.testing.objects._parts import (
     is_dunder,
 )
 from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
+from harness.testing.schedules._thread_locks import LOCK_TYPES, ControlledLock, ControlledRLock
 
 ATOMS: frozenset[type[Any]] = frozenset(
     {
@@ -247,7 +248,10 @@ class CachePart(_HungPart):
     __slots__ = ()
 
     kind_words = "functools cache"
-    advice_words = "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    advice_words = (
+        "don't cache what runs change, or return a copy; and give the cached function everything "
+        "that its result depends on as an argument"
+    )
 
     def take(self) -> tuple[LruCache[Any], int]:
         cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
@@ -398,7 +402,9 @@ class SysModulesPart(KeyedPart):
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
         keys = super().changed(before, after)
         return tuple(
-            key for key in keys if key in before or getattr(after.get(key), "__spec__", None) is None
+            key
+            for key in keys
+            if key in before or getattr(after.get(key), "__spec__", None) is None
         )
 
     def _replace(self, contents: dict[Any, Any]) -> None:
@@ -574,7 +580,8 @@ def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -
         for key, value in part.take().items():
             walk.push(key, place, levels)
             if type(value) not in ATOMS:
-                yield walk.hang(part, key, value, place.item(key), levels)
+                walk.hang(part, key, value, place.item(key), levels)
+                yield
 
     walk.spread(entries(), place)
     if type(mapping) is not dict:
@@ -655,7 +662,7 @@ def _run_local(walk: Walker, local: Any, place: Place, levels: int) -> None:
 
 
 def _umask() -> int:
-    """Return the umask. The only way to read it is to set it, so for an instant it is a strict one."""
+    """Return the umask. It can be read only by setting it: for an instant it is a strict one."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -773,7 +780,7 @@ KINDS = (
     # Not looked into: what holds nothing of a run's, or would lead into the machinery.
     Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
     Kind((contextvars.Context, contextvars.Token)),
-    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((*LOCK_TYPES, ControlledLock, ControlledRLock, threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
     Kind((asyncio.Future, asyncio.Handle, asyncio.AbstractEventLoop)),
 )

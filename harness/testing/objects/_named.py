@@ -14,20 +14,14 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from harness.testing.objects._code import (
-    Import,
-    is_users_class,
-    is_users_file,
-    is_users_module,
-    names_used,
-)
+from harness.testing._users_code import is_users_file, is_users_module
+from harness.testing.objects._code import Import, is_users_class, names_used
 from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walker
 from harness.testing.objects._parts import ClassPart, NamesPart, Part, is_dunder
 from harness.testing.objects._places import Place, place_of_definition
 
-
 _OWN_GROUND = {"harness", "trio", "outcome", "attr", "attrs", "pytest"}
-"""Packages that each run has its own part of, such as its event loop, or that hold nothing of it."""
+"""Packages of which each run has its own part, such as a loop, or that hold nothing of it."""
 
 
 class Named:

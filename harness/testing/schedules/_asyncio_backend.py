@@ -20,6 +20,7 @@ from harness.testing.schedules._asyncio_loop import AsyncioStrand, ControlledLoo
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers, await_frames
+from harness.testing.schedules._thread_patches import placed
 
 
 class AsyncioBackend:
@@ -38,7 +39,7 @@ class AsyncioBackend:
         """Run a program once; see `Backend.run`."""
         loop = ControlledLoop(control, ending, Watchers(observers, ending.for_error))
         ending.cancel = loop.cancel_all
-        with _replacements.placed():
+        with placed(), _replacements.placed():
             return context.run(loop.run_program, program)
 
     def code_name(self, strand: Strand) -> str:
@@ -47,7 +48,9 @@ class AsyncioBackend:
 
     def is_live(self, strand: Strand) -> bool:
         """Tell whether it is a task that hasn't ended; a callback ends with its only step."""
-        task = _own(strand).task
+        task, thread = _own(strand).task, _own(strand).thread
+        if thread is not None:
+            return not thread.done
         return task is not None and not task.done()
 
     def frames(self, strand: Strand) -> list[tuple[FrameType, int]]:
@@ -75,6 +78,10 @@ class AsyncioBackend:
                 lock = frame.f_locals.get("self")
                 if isinstance(lock, asyncio.Lock) and lock.locked():
                     return _replacements.lock_holders.get(lock)
+        return None
+
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return None: nobody keeps that."""
         return None
 
     def current(self) -> AsyncioStrand:
