@@ -18,12 +18,14 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 FLOORS = {
     "errors": 0,
     "_version": 0,
+    "_approvals": 0,
     "_arguments": 0,
     "_async_with": 0,
     "_budget": 0,
     "_clock_hold": 0,
     "_content": 0,
     "_error_copies": 0,
+    "_events": 0,
     "_http_dates": 0,
     "_lazy": 0,
     "_outside_trio": 0,
@@ -81,12 +83,14 @@ A folder without an entry has none.
 CORE = {
     "errors",
     "_version",
+    "_approvals",
     "_arguments",
     "_async_with",
     "_budget",
     "_clock_hold",
     "_content",
     "_error_copies",
+    "_events",
     "_http_dates",
     "_lazy",
     "_pace",
@@ -197,6 +201,15 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
+    ("agents", "harness.models._file"): (
+        "an agent makes contents of prompts and results as models check them; users write the "
+        "tuple, or give the agent a list"
+    ),
+    ("testing", "harness.models._file"): "the simulated provider knows a file by its first bytes",
+    ("testing", "harness.models._file_sizes"): (
+        "the simulated provider counts files as models expect the real one to"
+    ),
+    ("agents", "harness.models._sizes"): "a history is as long as a model's own guess says",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),

@@ -15,7 +15,7 @@ from tests.support.signals import Endless, strikes
 
 PACKAGE = Path(harness.__file__).parent
 
-SEEDS = scaled(300, full=10_000)
+SEEDS = scaled(200, full=10_000)
 AT_ONCE = scaled(100, full=500)
 
 real_signals = pytest.mark.skipif(os.name != "posix", reason="needs the system's timer")
@@ -36,9 +36,9 @@ def test_a_ctrl_c_leaves_nothing_and_hangs_nowhere(first: int) -> None:
 @pytest.mark.real_clock
 def test_plain_trio_is_wrong_only_where_a_signal_came() -> None:
     """The control. Of blocks as everybody writes them, one strike in some hundreds breaks some."""
-    found = strikes("trio", 0, SEEDS)
-    assert len(found) == SEEDS
-    assert sum(bool(one.place) for one in found) > SEEDS / 10
+    found = strikes("trio", 0, AT_ONCE)
+    assert len(found) == AT_ONCE
+    assert sum(bool(one.place) for one in found) > AT_ONCE / 10
     assert [one for one in found if one.wrong and not one.place] == []
 
 

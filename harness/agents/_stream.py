@@ -23,7 +23,7 @@ from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._work import Setup, Work, is_injectable, work_in
-from harness.errors import InboxFullError, RunEndedError
+from harness.errors import ApprovalPending, InboxFullError, RunEndedError
 from harness.models import Content, Message
 from harness.models._file import is_unread
 from harness.runs import Event, Run, RunBlock
@@ -256,7 +256,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._starter = None
         try:
             status, error = await carry(run, work.drive, run)
-            if status in ("failed", "timed_out"):
+            if status in ("failed", "timed_out") or isinstance(error, ApprovalPending):
                 self._error = error
                 work.complete_error(run, error)
         finally:

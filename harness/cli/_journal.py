@@ -134,7 +134,8 @@ def ended_in_words(totals: Totals) -> str:
     for count, word in (
         (totals.failed, "failed"),
         (totals.timed_out, "timed out"),
-        (totals.open, "not done"),
+        (totals.waiting, "waiting for approval"),
+        (totals.open - totals.waiting, "not done"),
     ):
         if count:
             parts.append(f"{count:,} {word}")

@@ -6,6 +6,7 @@ asked. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import attrs
 import trio
 
+from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
@@ -83,6 +85,8 @@ class JournalBatch:
     _closed: Callable[[], None] | None = attrs.field(alias="closed")
     _origin: str = attrs.field(alias="origin")
     """The journal's name, the same in every session and every copy."""
+    _parked: Mapping[int, int] = attrs.field(alias="parked_records")
+    """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
 
@@ -131,6 +135,9 @@ class JournalBatch:
         # Otherwise an item to be tried again is as open as if it had been cut short.
         if entry.state not in ("done", "failed"):
             entry.effects_key = self._effects_key(key_json, input_hash)
+            record = self._parked.get(known.item)
+            if record is not None and record > (known.ending or 0):
+                entry.parked = record
         return entry
 
     def _effects_key(self, key_json: str, input_hash: bytes) -> str:
@@ -207,6 +214,24 @@ class JournalBatch:
             ended_at=ended_at,
             seconds=seconds,
         )
+
+    async def parked(self, entry: Entry) -> Parked:
+        """Return what is kept of the runs of an item that wait for approvals.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        rows = await self._writer.ask(
+            lambda backend: backend.fetch(
+                "SELECT value FROM harness_endings WHERE id = ?", (entry.parked,)
+            )
+        )
+        states: Parked = json.loads(rows[0][0])
+        return states
 
     # What is recorded -------------------------------------------------------------------------
 

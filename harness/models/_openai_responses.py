@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,15 @@ from harness.models._file import Content, File
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._openai_chat import output_form
 
+_STATE = "openai_responses"
+"""Where a call keeps what the model thought before it: the provider wants that back with the call,
+for the answer to go on from it. Thoughts before a text that ends a turn are no longer needed."""
+
+_KEPT = ("type", "id", "summary", "encrypted_content")
+
+_REASONS = re.compile(r"(?:^|[/:])(?:o\d|gpt-[5-9](?!.*chat)|codex)")
+"""The names of models that think before they answer."""
+
 
 class OpenAIResponses:
     """The dialect of ``/v1/responses``. Nothing is stored there: a request has all its history."""
@@ -59,6 +69,10 @@ class OpenAIResponses:
             body["max_output_tokens"] = settings.max_output_tokens
         if settings.temperature is not None:
             body["temperature"] = settings.temperature
+        if _REASONS.search(settings.model):
+            # Nothing is stored at the provider, so what the model thought comes along, encrypted.
+            # Models that don't think refuse to be asked for it.
+            body["include"] = ["reasoning.encrypted_content"]
         form = output_form(request, settings)
         if form is not None:
             body["text"] = {"format": {"type": "json_schema", **form}}
@@ -86,16 +100,24 @@ class OpenAIResponses:
         pieces: list[str] = []
         refusals: list[str] = []
         calls: list[ToolCall] = []
+        thoughts: list[dict[str, Any]] = []
+        reasoning: list[str] = []
         for item in entries(reply, "output"):
-            if inner(item, "type") == "message":
+            if inner(item, "type") == "reasoning":
+                if inner(item, "encrypted_content"):
+                    thoughts.append({name: item[name] for name in _KEPT if name in item})
+                for part in (*entries(item, "summary"), *entries(item, "content")):
+                    reasoning.append(text(part, "text"))
+            elif inner(item, "type") == "message":
                 for part in entries(item, "content"):
                     pieces.append(text(part, "text"))
                     refusals.append(text(part, "refusal"))
             elif inner(item, "type") == "function_call":
                 call_id = text(item, "call_id") or text(item, "id")
-                calls.append(
-                    tool_call(call_id, text(item, "name"), inner(item, "arguments"), len(calls))
-                )
+                state = {_STATE: {"thoughts": thoughts}} if thoughts else None
+                thoughts = []
+                name, arguments = text(item, "name"), inner(item, "arguments")
+                calls.append(tool_call(call_id, name, arguments, len(calls), state=state))
         refusal = "".join(refusals)
         reason = inner(inner(reply, "incomplete_details"), "reason") or status
         return ModelResponse(
@@ -103,6 +125,7 @@ class OpenAIResponses:
             tool_calls=calls,
             usage=_usage(inner(reply, "usage")),
             finish="refusal" if refusal else finish_of(reason, calls),
+            reasoning="\n\n".join(filter(None, reasoning)),
         )
 
     def reader(self, settings: CallSettings = NO_SETTINGS) -> EventReader:
@@ -118,15 +141,18 @@ def _items(message: Message) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if message.content or not message.tool_calls:
         items.append({"role": message.role, "content": _parts(message.content)})
-    items.extend(
-        {
-            "type": "function_call",
-            "call_id": call.id,
-            "name": name_to_send(call),
-            "arguments": arguments_text(call),
-        }
-        for call in message.tool_calls
-    )
+    for place, call in enumerate(message.tool_calls):
+        thoughts = entries(inner(call.provider_state, _STATE), "thoughts")
+        before = len(items) if place else 0  # Those of the first call come before the text, too.
+        items[before:before] = thoughts
+        items.append(
+            {
+                "type": "function_call",
+                "call_id": call.id,
+                "name": name_to_send(call),
+                "arguments": arguments_text(call),
+            }
+        )
     return items
 
 

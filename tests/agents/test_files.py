@@ -24,7 +24,7 @@ from harness.agents import Agent, Conversation, Reply, ToolReturned, tool
 from harness.agents._mcp import _part
 from harness.agents._reply_json import reply_from_json, reply_to_json
 from harness.errors import ModelFileError
-from harness.journal import edit_journal, open_journal, read_journal
+from harness.journal import _schema, edit_journal, open_journal, read_journal
 from harness.models import (
     File,
     FunctionModel,
@@ -311,6 +311,20 @@ async def test_a_journal_keeps_one_copy_of_what_many_answers_have(
         (item, *_) = reader.items(reader.batches()[0].name)
         assert LARGE.digest in str(item.plain_value), "whoever looks sees the digest"
         assert len(str(item.plain_value)) < 2_000
+
+
+async def test_a_journal_from_before_takes_files_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    monkeypatch.setattr(_schema, "MIGRATIONS", _schema.MIGRATIONS[:2])
+    async with open_journal(path):
+        pass
+    monkeypatch.undo()
+    agent, prompts = looking([LARGE] * 5)
+    async with open_journal(path) as journal:
+        results = await harness.fan_out(agent, prompts, journal=journal, key=str)
+    assert [reply.messages[0].files for reply in results.values()] == [(LARGE,)] * 5
 
 
 async def test_an_effect_keeps_its_file_apart_too(tmp_path: Path) -> None:

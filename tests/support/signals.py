@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,6 +38,9 @@ ROOT = Path(__file__).parents[2]
 TURNS_AT_MOST = 100_000
 """Turns of trio's loop, and steps of tasks, in one run: a case takes some hundreds. The clock is
 virtual, and no thread is waited for, so a run that takes so many never ends."""
+
+SWALLOWING = frozenset(one.__file__ for one in (weakref, _weakrefset))
+"""Files whose functions Python calls while a weak reference dies, and ignores what they raise."""
 
 ENDS_AFTER_SECONDS = 300
 """When a process ends itself that doesn't even come back to trio's loop."""
@@ -113,9 +117,9 @@ class Shooter:
         def strike(number: int, frame: FrameType | None) -> None:
             if not inside:
                 return
-            if frame is not None and frame.f_code.co_filename == _weakrefset.__file__:
+            if frame is not None and frame.f_code.co_filename in SWALLOWING:
                 # Python swallows what is raised while a weak reference dies; so a moment later.
-                signal.setitimer(signal.ITIMER_REAL, 1e-6)
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
             else:
                 self.place = place_of(frame)
                 os.write(2, f"{self._seed} struck in {self.place}\n".encode())
@@ -154,6 +158,9 @@ def place_of(frame: FrameType | None) -> str:
     function that was called from outside.
     """
     called = ""
+    foreign = ""
+    if frame is not None and not frame.f_code.co_filename.startswith(tuple(ROOTS.values())):
+        foreign = f" in {Path(frame.f_code.co_filename).name}:{frame.f_code.co_qualname}"
     while frame is not None:
         code = frame.f_code
         for owner, root in ROOTS.items():
@@ -162,7 +169,7 @@ def place_of(frame: FrameType | None) -> str:
                     return "trio's loop"
                 here = f"{owner}:{code.co_qualname}"
                 if owner != "trio":
-                    return f"{called} for {here}" if called else here
+                    return (f"{called} for {here}" if called else here) + foreign
                 called = here
         frame = frame.f_back
     return called

@@ -35,13 +35,21 @@ from harness.testing.isolation._same_run import SameRun, check_run_locals
 from harness.testing.isolation._trials import (
     INSIDE_ONE_RUN,
     AtOnce,
+    InOrder,
     Subject,
     Trial,
     Verdict,
     trial_of,
 )
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
+from harness.testing.objects import (
+    WHOLE,
+    MappingPart,
+    SharedState,
+    Suspect,
+    in_a_thread_of_its_own,
+    reach_from,
+)
 from harness.testing.schedules import Kind
 from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
@@ -356,6 +364,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         not_looked_at=subject.state.reached.not_looked_at(),
         schedules_run=found.schedules_run,
         notes=notes,
+        same_keys=_same_keys(subject, trial, named[:1]),
         inside_one_run=subject.same_run is not None,
         run_was_cancelled=run_was_cancelled,
         isolated_per_run=_is_right_in_runs_of_their_own(subject, trial),
@@ -396,6 +405,21 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
         for suspect in suspects
         if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
     ]
+
+
+def _same_keys(subject: Subject, trial: Trial, first: Sequence[Candidate]) -> list[Any]:
+    """Return the keys of a dict that more than one run writes when alone."""
+    writers: dict[Any, set[int]] = {}
+    parts = [suspect.part for one in first for suspect in one.suspects if suspect.key is WHOLE]
+    if any(isinstance(part, MappingPart) for part in parts):
+        for member in dict.fromkeys(trial.members):
+            watch = StepWatch(subject.state)
+            _replay_watched(subject, InOrder((member,)), watch)
+            for write in (write for step in watch.steps for write in step.writes):
+                if write.part in parts and write.key is not WHOLE:
+                    writers.setdefault(write.key, set()).add(member)
+        subject.state.put_back()
+    return [key for key, members in writers.items() if len(members) > 1]
 
 
 def _initial(subject: Subject, candidate: Candidate) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 PATIENCE_SECONDS = 0.1
 """How long a thread waits for more work before it ends; hundreds of trials may follow."""
@@ -17,7 +18,7 @@ PATIENCE_SECONDS = 0.1
 @contextmanager
 def fresh_threads() -> Iterator[None]:
     """Let trio start worker threads afresh while the block lasts."""
-    kept_by = sys.modules.get("trio._core._thread_cache")
+    kept_by: Any = sys.modules.get("trio._core._thread_cache")
     cache = getattr(kept_by, "THREAD_CACHE", None)
     if kept_by is None or cache is None:  # pragma: no cover - a trio that keeps them elsewhere
         yield

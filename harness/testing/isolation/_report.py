@@ -127,7 +127,7 @@ def _objects(findings: Findings) -> list[str]:
         return ["a call cancelled the run, which is that of the other calls too", ""]
     if not causes.candidates and (findings.not_looked_at or findings.not_put_back):
         return [
-            "no object that was looked at was written; the cause may be in what was not (see below)",
+            "no object that was looked at was written; the cause may be in what was not: see below",
             "",
         ]
     if not causes.candidates:

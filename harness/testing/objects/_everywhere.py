@@ -1,7 +1,7 @@
 """Notice what runs change where no walk from their code leads: in any module, in any logger.
 
-These parts are wide, and looking at one takes a millisecond, so it isn't done before every run. Once
-something has changed there, it is followed closely, by itself.
+These parts are wide, and looking at one takes up to a millisecond, so it isn't done before every
+run. Once something has changed there, it is followed closely, by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from operator import is_
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,10 @@ class ModulesPart(Part):
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         for name, module in list(sys.modules.items()):
             if isinstance(module, ModuleType) and name.partition(".")[0] not in _NOT_A_RUNS:
+                # Not by vars(), which would make a lazy module load.
                 names = object.__getattribute__(module, "__dict__")
+                if getattr(names.get("__spec__"), "_initializing", False):
+                    continue  # Another thread is importing it.
                 self._modules.setdefault(id(names), (name, names))
         self._followed = {key: set(names) for key, names in followed.items()}
 
@@ -57,9 +61,7 @@ class ModulesPart(Part):
             if was.get(name, _ABSENT) is not now.get(name, _ABSENT)
             and not name.startswith("_")
             and name not in self._followed.get(key, ())
-            and not (
-                name not in was and (isinstance(now[name], ModuleType) or "__getattr__" in was)
-            )
+            and (name in was or not _is_loaded_lazily(was, now[name]))
         )
 
     def close_up(self, contents: Any, keys: Collection[Any]) -> Iterator[tuple[Part, Any]]:
@@ -67,11 +69,18 @@ class ModulesPart(Part):
         for key, name in sorted(keys, key=lambda pair: (self._modules[pair[0]][0], pair[1])):
             self._followed.setdefault(key, set()).add(name)
             module, names = self._modules[key]
-            part = NamesPart(
-                Place(module), "module global", names, lambda names=names: names, {name}
-            )
+            part = NamesPart(Place(module), "module global", names, partial(_same, names), {name})
             held = initial[key]
             yield part, ({name: held[name]} if name in held else {})
+
+
+def _is_loaded_lazily(names: dict[str, Any], value: Any) -> bool:
+    """Return whether a new name in a module is one that it, or an import, has added by itself."""
+    return isinstance(value, ModuleType) or "__getattr__" in names
+
+
+def _same(names: dict[str, Any]) -> dict[str, Any]:
+    return names
 
 
 _ABSENT = object()
@@ -96,10 +105,11 @@ class LoggersPart(KeyedPart):
 
     def take(self) -> dict[str, Any]:
         table = {**logging.root.manager.loggerDict, logging.root.name: logging.root}
+        found = ((name, table.get(name)) for name in self._names or table)
         return {
-            name: _settings(table[name])
-            for name in (table if self._names is None else self._names)
-            if isinstance(table.get(name), logging.Logger) and id(table[name]) not in self._known
+            name: _settings(logger)
+            for name, logger in found
+            if isinstance(logger, logging.Logger) and id(logger) not in self._known
         }
 
     def changed(self, before: Any, after: Any) -> tuple[Any, ...]:

@@ -248,7 +248,10 @@ class CachePart(_HungPart):
     __slots__ = ()
 
     kind_words = "functools cache"
-    advice_words = "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    advice_words = (
+        "don't cache what runs change, or return a copy; and give the cached function everything "
+        "that its result depends on as an argument"
+    )
 
     def take(self) -> tuple[LruCache[Any], int]:
         cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
@@ -577,7 +580,8 @@ def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -
         for key, value in part.take().items():
             walk.push(key, place, levels)
             if type(value) not in ATOMS:
-                yield walk.hang(part, key, value, place.item(key), levels)
+                walk.hang(part, key, value, place.item(key), levels)
+                yield
 
     walk.spread(entries(), place)
     if type(mapping) is not dict:
@@ -658,7 +662,7 @@ def _run_local(walk: Walker, local: Any, place: Place, levels: int) -> None:
 
 
 def _umask() -> int:
-    """Return the umask. The only way to read it is to set it, so for an instant it is a strict one."""
+    """Return the umask. It can be read only by setting it: for an instant it is a strict one."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

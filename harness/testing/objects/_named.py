@@ -21,7 +21,7 @@ from harness.testing.objects._parts import ClassPart, NamesPart, Part, is_dunder
 from harness.testing.objects._places import Place, place_of_definition
 
 _OWN_GROUND = {"harness", "trio", "outcome", "attr", "attrs", "pytest"}
-"""Packages that each run has its own part of, such as its event loop, or that hold nothing of it."""
+"""Packages of which each run has its own part, such as a loop, or that hold nothing of it."""
 
 
 class Named:

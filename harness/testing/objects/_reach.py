@@ -36,10 +36,10 @@ NEAR_AT_MOST = 20_000
 ITEMS_AT_MOST = 1_000
 """How many elements of one container are near. All of them are compared and put back."""
 
-OBJECTS_AT_MOST = 300_000
+OBJECTS_AT_MOST = 200_000
 """How many objects are looked at in all; the rest is named as not looked at."""
 
-PLACES_AT_MOST = 20
+PLACES_AT_MOST = 10
 """How many places where the walk ended are named one by one."""
 
 FOREIGN_LEVELS = 6
@@ -82,7 +82,7 @@ class Reached:
         self._walk()
 
     def go_on(self) -> None:
-        """Look at what was left for later: the rest of large containers, and what hangs far away."""
+        """Look at what was left for later: the rest of large containers, and what is far away."""
         self._at_most = OBJECTS_AT_MOST
         self._walk()
         while self._later and not self._pending:
@@ -162,7 +162,8 @@ class Reached:
 
     def _each(self, held: Held, levels: int) -> Iterator[None]:
         for thing, where in held:
-            yield self.push(thing, where, levels)
+            self.push(thing, where, levels)
+            yield
 
     def _kind(self, cls: type[Any]) -> Kind | None:
         if cls not in self._kinds:

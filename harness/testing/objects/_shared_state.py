@@ -12,6 +12,9 @@ from harness.testing.objects._parts import WHOLE, Part
 from harness.testing.objects._places import Place
 from harness.testing.objects._reach import Reached
 
+_LOOKS = frozenset(4**power for power in range(1, 12))
+"""Before which runs to look at what is far away."""
+
 
 @attrs.frozen(eq=False)
 class Suspect:
@@ -71,7 +74,7 @@ class SharedState:
             self._rest += [(part, contents) for contents in self._taken(part)]
 
     def look_closer(self) -> bool:
-        """Look at the rest; follow what has changed closely from now on, and say if there is any."""
+        """Look at the rest; follow closely what has changed, and return whether anything has."""
         rest, self._rest = self._rest, []
         followed = len(self.parts)
         for part, initial in rest:
@@ -90,7 +93,7 @@ class SharedState:
           everything: Whether to look at the rest as well, as at the end.
         """
         self._rounds += 1
-        if everything or (self._rounds > 1 and self._rounds.bit_count() == 1):
+        if everything or self._rounds in _LOOKS:
             self.look_closer()
         for part, initial in zip(self.parts, self.initial, strict=True):
             if part.changed(initial, part.take()):
