@@ -2,8 +2,9 @@
 
 from harness.testing.exploration._explore import (
     explore_arrivals,
+    explore_cancellations,
     explore_schedules,
     exploring_with,
 )
 
-__all__ = ["explore_arrivals", "explore_schedules", "exploring_with"]
+__all__ = ["explore_arrivals", "explore_cancellations", "explore_schedules", "exploring_with"]

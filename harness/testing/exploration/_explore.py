@@ -7,7 +7,7 @@ import inspect
 import sys
 import unittest
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeAlias, overload
@@ -19,7 +19,7 @@ from trio.testing import MockClock
 from harness._arguments import check_count
 from harness._outside_trio import in_asyncio
 from harness.errors import ScheduleError
-from harness.testing._asked import EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
+from harness.testing._asked import CANCELLED, EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
 from harness.testing._asked import asked as asked_of_session
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
@@ -31,9 +31,12 @@ from harness.testing.schedules import (
     find_schedule,
     run_schedule,
 )
+from harness.testing.schedules._find_cancel import find_cancel
 from harness.testing.schedules._kinds import check_kind, globals_used, kind_by_marker
 from harness.testing.schedules._other_loops import was_refused_by_loop
+from harness.testing.schedules._permits import noted
 from harness.testing.schedules._schedule import VERSION
+from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_worker_thread
 
 P = ParamSpec("P")
@@ -52,6 +55,8 @@ class _Exploration:
     seed: int = attrs.field(kw_only=True)
     schedule: Schedule | None = attrs.field(kw_only=True)
     backend: Kind | None = attrs.field(kw_only=True)
+    cancel: bool = attrs.field(default=False, kw_only=True)
+    """Whether tasks are cancelled."""
     judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
         default=lambda run: judge(run), kw_only=True
     )
@@ -95,7 +100,12 @@ def explore_schedules(test: Test[P], /) -> Explored[P]: ...
 
 @overload
 def explore_schedules(
-    *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+    backend: Kind | None = None,
+    cancel: bool = False,
 ) -> Callable[[Test[P]], Explored[P]]: ...
 
 
@@ -107,6 +117,7 @@ def explore_schedules(
     seed: int = 0,
     schedule: str | None = None,
     backend: Kind | None = None,
+    cancel: bool = False,
 ) -> Callable[..., Any]:
     """Run an async test under many schedules, until it fails under one.
 
@@ -129,6 +140,8 @@ def explore_schedules(
       schedule: The replay string of a failure: only that schedule is run.
       backend: ``"trio"`` or ``"asyncio"``; by default it is told from the test. See
         ``docs/testing.md``.
+      cancel: Whether in half of the schedules a task is cancelled at one of its checkpoints, as by
+        `explore_cancellations`, which see for what must hold then.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
@@ -141,7 +154,7 @@ def explore_schedules(
     Cancellation: the running schedule is finished first; then no other is started.
     """
     check_count("explore_schedules(schedules=...)", schedules, advice="leave it out for 500")
-    return _decorator("explore_schedules", test, schedules, seed, schedule, backend)
+    return _decorator("explore_schedules", test, schedules, seed, schedule, backend, cancel)
 
 
 @overload
@@ -189,6 +202,64 @@ def explore_arrivals(
     return _decorator("explore_arrivals", test, orders, seed, schedule, backend)
 
 
+@overload
+def explore_cancellations(test: Test[P], /) -> Explored[P]: ...
+
+
+@overload
+def explore_cancellations(
+    *, cancels: int = 2_000, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
+) -> Callable[[Test[P]], Explored[P]]: ...
+
+
+def explore_cancellations(
+    test: Test[...] | None = None,
+    /,
+    *,
+    cancels: int = 2_000,
+    seed: int = 0,
+    schedule: str | None = None,
+    backend: Kind | None = None,
+) -> Callable[..., Any]:
+    """Run an async test again for each of its tasks and checkpoints, with the task cancelled there.
+
+    The test needn't be edited. First it runs as it is, and must pass. Then, once for every
+    checkpoint that one of its tasks came to, it runs the same way up to there, and the task is
+    cancelled, as by a scope around all of it. What the test itself asserts doesn't count then,
+    since it is about what happens without a cancel. This must hold:
+
+    - The cancelled task raises nothing else, and doesn't go on as if nothing had happened.
+    - In the end no task is alive, and no lock, semaphore, capacity limiter or reservation of a
+      `harness.limits.Limiter` is held.
+    - What the test gave to `after_cancel`.
+
+    What is so without a cancel, too, is excused. If the rest of the test waits forever for
+    something the cancelled task would have done, the cancel spreads to the whole test.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      cancels: How many cancels to try at most. Of a test with more checkpoints, so many are drawn.
+      seed: The seed of the draw.
+      schedule: The replay string of a failure: only that cancel is tried.
+      backend: ``"trio"`` or ``"asyncio"``, as for `explore_schedules`.
+
+    Raises:
+      ScheduleError: when something doesn't hold, with what was cancelled where, and the replay
+        string; from a `harness.errors.CancellationError` if something was left behind.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``cancels`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the running cancel is finished first; then no other is tried.
+    """
+    check_count("explore_cancellations(cancels=...)", cancels, advice="leave it out for 2,000")
+    return _decorator(_CANCELLATIONS, test, cancels, seed, schedule, backend, cancel=True)
+
+
+_CANCELLATIONS = "explore_cancellations"
+
+
 def _decorator(
     name: str,
     test: Test[...] | None,
@@ -196,6 +267,7 @@ def _decorator(
     seed: int,
     schedule: str | None,
     backend: Kind | None,
+    cancel: bool = False,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
@@ -203,7 +275,7 @@ def _decorator(
     replayed = None if schedule is None else Schedule.parse(schedule)
     kind = check_kind(f"{name}(backend=...)", backend)
     exploration = _Exploration(
-        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind
+        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind, cancel=cancel
     )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
@@ -310,33 +382,58 @@ def _explore(
 
     # Modules and classes outlive a test, and so does what a schedule leaves in them.
     state = state_of(test, [*args, *kwargs.values()])
-    try:
-        if asked.schedule is not None:
-            _replay(name, program, asked.schedule, asked.backend)
-            return
-        found = find_schedule(
-            program,
-            schedules=asked.schedules,
-            seed=asked.seed,
-            judge=asked.judge,
-            prepare=state.put_back,
-            go_on=go_on,
-            arrivals_only=asked.decorator == "explore_arrivals",
-            backend=asked.backend,
-        )
-        if isinstance(found, Found):
+    faults = asked.schedule.faults if asked.schedule is not None else ()
+    cancel = asked.cancel or any(fault.cancels_task for fault in faults)
+    usual = Usual()
+    run = with_cancels(program, usual) if cancel else program
+    with noted() if cancel else nullcontext():
+        try:
+            if asked.schedule is not None:
+                if cancel:
+                    # What it does without a cancel is no fault of one.
+                    run_schedule(run, backend=asked.backend)
+                    state.put_back()
+                _replay(name, run, asked.schedule, asked.backend)
+                return
+            if asked.decorator == _CANCELLATIONS:
+                found = find_cancel(
+                    run,
+                    usual,
+                    cancels=asked.schedules,
+                    seed=asked.seed,
+                    judge=asked.judge,
+                    prepare=state.put_back,
+                    go_on=go_on,
+                    backend=asked.backend,
+                )
+            else:
+                found = find_schedule(
+                    run,
+                    schedules=asked.schedules,
+                    seed=asked.seed,
+                    judge=asked.judge,
+                    prepare=state.put_back,
+                    go_on=go_on,
+                    task_cancels=cancel,
+                    arrivals_only=asked.decorator == "explore_arrivals",
+                    backend=asked.backend,
+                )
+            if isinstance(found, Found):
+                state.put_back()
+                raise failure(
+                    name,
+                    run,
+                    found,
+                    schedules=asked.schedules,
+                    seed=asked.seed,
+                    decorator=asked.decorator,
+                ) from found.error
+            if asked.decorator == _CANCELLATIONS:
+                tell(CANCELLED, str(found.schedules_run))
+            else:
+                tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
+        finally:
             state.put_back()
-            raise failure(
-                name,
-                program,
-                found,
-                schedules=asked.schedules,
-                seed=asked.seed,
-                decorator=asked.decorator,
-            ) from found.error
-        tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
-    finally:
-        state.put_back()
 
 
 def _own_clock(value: Any) -> Any:
