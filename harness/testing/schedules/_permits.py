@@ -79,7 +79,7 @@ class Permits:
         if found is None:
             kind = type(owner)
             package = kind.__module__.partition(".")[0]
-            what = f"a {package}.{kind.__name__}"
+            what = f"a{'n' * (package[0] in 'aeiou')} {package}.{kind.__name__}"
             if isinstance(owner, Reservation):
                 what = f"a reservation of limiter {owner.provider!r}"
             look = functools.partial(held, owner)

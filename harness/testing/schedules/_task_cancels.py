@@ -139,6 +139,7 @@ class TaskCancels:
     _spread: bool = attrs.field(default=False, init=False)
     _permits: Permits = attrs.field(factory=Permits, init=False)
     _watches: dict[Strand, _Watch] = attrs.field(factory=dict[Strand, _Watch], init=False)
+    _struck_scopes: list[Scope] = attrs.field(factory=list[Scope], init=False)
     _shielded: set[Any] = attrs.field(factory=set[Any], init=False)
     _alive: dict[Strand, str] = attrs.field(factory=dict[Strand, str], init=False)
     """Tasks that should have ended, each with where it waits."""
@@ -278,17 +279,23 @@ class TaskCancels:
             target = backend.parent(target)
         if target is None or not backend.is_live(target) or self.over:
             return
+        if fault.kind == "cancel_task_waking" and fault.at == 1:
+            return  # It hasn't come to a checkpoint yet.
+        watch = self._watches.get(target)
         if target is not strand:
             words += f", from {self._name(target)}"
         self.control.most_steps = self.control.steps + self._steps_to_spread
         self.strikes.append(_Strike(self.control.numbers[target], target, words))
         self._note_shielded()
-        watch = self._watches.get(target)
         if watch is not None:
-            watch.scope.cancel()
+            self._cancel(watch)
         else:
             task: Any = target
             task.task.cancel()
+
+    def _cancel(self, watch: _Watch) -> None:
+        self._struck_scopes.append(watch.scope)
+        watch.scope.cancel()
 
     def _is_nobodys(self, strand: Strand) -> bool:
         """Tell whether no user's scope could be around this task alone."""
@@ -338,7 +345,7 @@ class TaskCancels:
                 if (
                     isinstance(value, outcome.Error)
                     and isinstance(value.error, trio.Cancelled)
-                    and self._comes_from(strand, watch.scope)
+                    and self._is_ours(strand)
                 ):
                     watch.met += 1
                     if watch.met > MOST_MEETINGS and watch.shield is not None:
@@ -347,13 +354,13 @@ class TaskCancels:
             coro.close()
             error = None  # It holds this frame, which holds it.
 
-    def _comes_from(self, strand: Strand, scope: Scope) -> bool:
-        """Tell whether a task is cancelled by this scope, which no shield keeps from it."""
-        if not any(strike.strand is strand for strike in self.strikes):
+    def _is_ours(self, strand: Strand) -> bool:
+        """Tell whether a cancel of ours reaches a task, which a shield may keep from it."""
+        if not self._struck_scopes:
             return False
         status: Any = getattr(strand, "_cancel_status", None)
         while status is not None:
-            if status._scope is scope:
+            if status._scope in self._struck_scopes:
                 return True
             if status._scope.shield:
                 return False
@@ -400,7 +407,7 @@ class TaskCancels:
         # A task of trio lives in a nursery, maybe in one of a task that goes on.
         self._note_alive(self._began_by_struck)
         self.control.most_steps = self.control.steps + self._steps_to_spread
-        self._watches[self._main].scope.cancel()
+        self._cancel(self._watches[self._main])
         return True
 
     async def _wind_up(self) -> None:
