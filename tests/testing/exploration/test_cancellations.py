@@ -15,7 +15,7 @@ import trio.lowlevel
 from harness.errors import CancellationError, DeadlockError, ScheduleError
 from harness.fanout import fan_out
 from harness.runs import current_run, open_run
-from harness.shared import Cache
+from harness.shared import open_cache
 from harness.testing import after_cancel, explore_cancellations, explore_schedules
 from harness.testing.schedules import _step_backends
 from harness.testing.schedules._by_trampoline import TrampolineBackend
@@ -198,20 +198,20 @@ def test_fan_outs_budgets_and_shared_things_of_harness_give_no_alarm() -> None:
     """A task of a library is never cancelled alone: no user could do that."""
 
     async def test() -> None:
-        cache = Cache[str, int]("answers")
-
         async def fetch(key: str) -> int:
             await trio.sleep(0.1)
             return 7
 
-        async def agent(item: int) -> int:
-            async with open_run("inner"):
-                assert current_run().name == "inner"
-                await trio.sleep(0.1)
-                return item + await cache.get("key", fetch)
+        async with open_cache(ttl=60, size=10) as cache:
 
-        results = await fan_out(agent, [1, 2, 3], limit=2)
-        assert [result.value for result in results] == [8, 9, 10]
+            async def agent(item: int) -> int:
+                async with open_run("inner"):
+                    assert current_run().name == "inner"
+                    await trio.sleep(0.1)
+                    return item + await cache.get("key", fetch)
+
+            results = await fan_out(agent, [1, 2, 3], limit=2)
+            assert [result.value for result in results] == [8, 9, 10]
 
     trio.run(explore_cancellations(test))
 
