@@ -3,7 +3,8 @@
 Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
 the same program on a virtual clock. Both ways of control are measured; the second is used only if
 the first doesn't work with the installed trio. The same program in asyncio is measured against
-``asyncio.run``, on the real clock, as it doesn't sleep.
+``asyncio.run``, on the real clock, as it doesn't sleep; and four threads with ten steps each,
+against the same threads left alone.
 
 Search: the CPU time until a fault is found, without shrinking, over several seeds, against simloom,
 which explores asyncio programs. The programs are the same except for the library. One fault shows
@@ -13,6 +14,7 @@ Run: python -m benchmarks schedules
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
@@ -39,6 +41,7 @@ from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
+from harness.testing.schedules._thread_backend import ThreadBackend
 
 TASKS = 4
 STEPS = 10
@@ -67,6 +70,12 @@ def rows(*, quick: bool) -> Iterator[Row]:
         samples.ratio("a schedule in asyncio", "asyncio.run"),
         note=f"{samples.note('a schedule in asyncio', 'asyncio.run', per='run')}; "
         f"{1 / samples.each('a schedule in asyncio'):.0f} per second",
+    )
+    yield for_comparison(
+        "a schedule of threads / the same threads, 4 of 10 steps",
+        samples.ratio("a schedule of threads", "threads"),
+        note=f"{samples.note('a schedule of threads', 'threads', per='run')}; "
+        f"{1 / samples.each('a schedule of threads'):.0f} per second",
     )
     for name, fault in FAULTS.items():
         what = f"{name} found / simloom"
@@ -111,6 +120,32 @@ async def program_in_asyncio() -> None:
             group.create_task(work())
 
 
+def program_of_threads() -> None:
+    """Do the same with threads: each stores an attribute at every step."""
+
+    class Count:
+        value = 0
+
+    count = Count()
+
+    def work() -> None:
+        for number in range(STEPS):
+            count.value = number
+
+    threads = [threading.Thread(target=work) for _ in range(TASKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def plain_threads(count: int) -> float:
+    began = time.process_time()
+    for _ in range(count):
+        program_of_threads()
+    return time.process_time() - began
+
+
 def plain_in_asyncio(count: int) -> float:
     began = time.process_time()
     for _ in range(count):
@@ -125,7 +160,7 @@ def plain(count: int) -> float:
     return time.process_time() - began
 
 
-def controlled(backend: Backend, program: Callable[[], Awaitable[None]] = program) -> Bench:
+def controlled(backend: Backend, program: Callable[[], Any] = program) -> Bench:
     """Return the bench of a schedule with a few switches."""
     choices = Schedule(((5, 1), (9, 2))).choices()
 
@@ -143,6 +178,8 @@ CASES: dict[str, Bench] = {
     "a schedule": controlled(HookBackend()),
     "by public names": controlled(TrampolineBackend()),
     "asyncio.run": plain_in_asyncio,
+    "threads": plain_threads,
+    "a schedule of threads": controlled(ThreadBackend(), program_of_threads),
     "a schedule in asyncio": controlled(AsyncioBackend(), program_in_asyncio),
 }
 

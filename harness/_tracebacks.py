@@ -12,6 +12,7 @@ import traceback
 
 import outcome
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import JournaledError
 
@@ -24,6 +25,7 @@ _LEFT_OUT = tuple(
 )
 
 
+@enable_ki_protection  # `traceback` has a bare `except`, which would swallow a Ctrl-C.
 def traceback_of(error: BaseException | None) -> str | None:
     """Return the traceback of an item's error as Python prints it, without frames of harness.
 

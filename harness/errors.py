@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import trio
 
+from harness._approvals import Answer, Parked, WaitingCall, answered, waiting_in
+
 _ErrorT_co = TypeVar("_ErrorT_co", bound=Exception, covariant=True)
 _OtherT = TypeVar("_OtherT", bound=Exception)
 
@@ -86,6 +88,71 @@ class RunCancelled(HarnessError):
 
     def __str__(self) -> str:
         return "the run was cancelled" + (f": {self.reason}" if self.reason else "")
+
+
+class ApprovalPending(RunCancelled):
+    """A run of an agent waits for a person to approve calls of its tools.
+
+    ``partial`` is its reply so far. Go on in this process with `approve` or `deny`, and then
+    ``await agent.resume(error)``; in a batch with a journal, with ``harness journal approve``.
+    """
+
+    waiting: tuple[WaitingCall, ...]
+    """The calls that nobody has answered yet."""
+
+    def __init__(
+        self,
+        states: Parked,
+        root: str | None = None,
+        partial: Any = None,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(None, partial, run_id)
+        self.args = (states, root, partial, run_id)
+        self._states = states
+        self._root = root
+        self.waiting = tuple(waiting_in(states))
+
+    def __str__(self) -> str:
+        calls = ", ".join(map(str, self.waiting[:_CALLS_NAMED]))
+        more = len(self.waiting) - _CALLS_NAMED
+        return f"waiting for a person's approval of {calls or 'nothing more'}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        facts = (self._states, self._root, self.partial, self.run_id)
+        return type(self), facts, vars(self)
+
+    def approve(self, *ids: str) -> None:
+        """Note that a person wants calls to be made.
+
+        Args:
+          ids: Their `WaitingCall.id`; none for all that wait.
+
+        Raises:
+          ValueError: if no such call waits.
+        """
+        self._answer(ids, True)
+
+    def deny(self, *ids: str, reason: str = "") -> None:
+        """Note that a person refuses calls; the model is told.
+
+        Args:
+          ids: Their `WaitingCall.id`; none for all that wait.
+          reason: Why, in words for the model.
+
+        Raises:
+          ValueError: if no such call waits.
+        """
+        self._answer(ids, reason)
+
+    def _answer(self, ids: tuple[str, ...], answer: Answer) -> None:
+        self._states = answered(self._states, ids, answer)
+        self.waiting = tuple(waiting_in(self._states))
+
+
+_CALLS_NAMED = 5
 
 
 class InboxFullError(HarnessError):
@@ -473,6 +540,13 @@ class ModelRequestTooLargeError(ModelRequestError):
     """A provider refused a request that alone is above its limit; a retry can't help.
 
     Send less: a shorter history, a smaller ``max_output_tokens``, or several requests.
+    """
+
+
+class ModelFileError(ModelRequestError):
+    """A model can't take a file that it was asked with: of that type, that size, or where it is.
+
+    Raised before anything is sent, and before a limiter or a budget is asked.
     """
 
 

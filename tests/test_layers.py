@@ -18,12 +18,14 @@ PACKAGE = Path(__file__).parent.parent / "harness"
 FLOORS = {
     "errors": 0,
     "_version": 0,
+    "_approvals": 0,
     "_arguments": 0,
     "_async_with": 0,
     "_budget": 0,
     "_clock_hold": 0,
     "_content": 0,
     "_error_copies": 0,
+    "_events": 0,
     "_http_dates": 0,
     "_lazy": 0,
     "_outside_trio": 0,
@@ -60,15 +62,17 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "_asked": 0,
         "_clock": 0,
         "_outcomes": 0,
-        "schedules": 0,
-        "objects": 1,
-        "audit": 2,
-        "chaos": 2,
-        "exploration": 2,
-        "isolation": 2,
-        "provider": 2,
-        "strategies": 2,
-        "pytest_plugin": 3,
+        "_users_code": 0,
+        "schedules": 1,
+        "objects": 2,
+        "audit": 3,
+        "chaos": 3,
+        "exploration": 3,
+        "isolation": 3,
+        "provider": 3,
+        "strategies": 3,
+        "verification": 3,
+        "pytest_plugin": 4,
     },
 }
 """The floors inside of a folder, which is built by the same rules: its ``__init__.py`` is the roof.
@@ -79,12 +83,14 @@ A folder without an entry has none.
 CORE = {
     "errors",
     "_version",
+    "_approvals",
     "_arguments",
     "_async_with",
     "_budget",
     "_clock_hold",
     "_content",
     "_error_copies",
+    "_events",
     "_http_dates",
     "_lazy",
     "_pace",
@@ -195,6 +201,15 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
+    ("agents", "harness.models._file"): (
+        "an agent makes contents of prompts and results as models check them; users write the "
+        "tuple, or give the agent a list"
+    ),
+    ("testing", "harness.models._file"): "the simulated provider knows a file by its first bytes",
+    ("testing", "harness.models._file_sizes"): (
+        "the simulated provider counts files as models expect the real one to"
+    ),
+    ("agents", "harness.models._sizes"): "a history is as long as a model's own guess says",
     ("agents", "harness.models._messages"): (
         "an agent refuses of any model what models refuse of the functions they are made of"
     ),
@@ -202,9 +217,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("asyncio_bridge", "harness.runs._functions"): "functions are named and refused as by runs",
     ("asyncio_bridge", "harness.runs._run"): (
         "clean-up in asyncio has the time that clean-up has in a run"
-    ),
-    ("testing.pytest_plugin", "harness.testing.exploration._explore"): (
-        "the plugin explores tests that it can, and runs the others as they are"
     ),
     ("testing", "harness.runs._current"): (
         "a checked function is run in a loop of its own, outside the caller's run"
@@ -218,8 +230,18 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.objects", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.objects", "harness.testing.schedules._thread_locks"): (
+        "a lock under control is as little looked into as the one that it stands for"
+    ),
+    ("testing.isolation", "harness.testing.schedules._strand"): (
+        "a plain function that returned a coroutine is refused in the same words"
+    ),
     (
         "testing.audit",
+        "harness.testing.schedules._run_schedule",
+    ): "a loop in a loop is refused in one way",
+    (
+        "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
     ("testing.exploration", "harness.testing.schedules._blocked"): (
@@ -233,9 +255,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.exploration", "harness.testing.schedules._other_loops"): (
         "errors of two loops are told by trio's words, which nobody should build on"
-    ),
-    ("testing.exploration", "harness.testing.schedules._schedule"): (
-        "whether a test was explored to the end is told of one version of schedules"
     ),
     ("testing.exploration", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

@@ -31,9 +31,11 @@ from harness.models import (
     LocalModel,
     Message,
     ModelRequest,
+    NamedModel,
     OpenAIModel,
     RecordedModel,
     ScriptedModel,
+    open_batched,
 )
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import assert_stable_under_load, hold_clock
@@ -99,6 +101,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "FallbackModel": fallback,
     "FunctionModel": lambda: FunctionModel(str),
     "LocalModel": lambda: LocalModel("local.gguf"),
+    "NamedModel": lambda: NamedModel("sim"),
     "OpenAIModel": lambda: OpenAIModel("openai", api_key="key"),
     "RecordedModel": lambda: RecordedModel("never-made.jsonl", model()),
     "ScriptedModel": model,
@@ -141,6 +144,8 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.models.OpenAIModel.__aenter__": entering(MODELS["OpenAIModel"]),
     "harness.models.AnthropicModel.__aenter__": entering(MODELS["AnthropicModel"]),
     "harness.models.LocalModel.__aenter__": entering(MODELS["LocalModel"]),
+    "harness.models.NamedModel.__aenter__": entering(MODELS["NamedModel"]),
+    "harness.models.open_batched": entering(lambda: open_batched(MODELS["OpenAIModel"]())),
     "harness.agents.open_mcp_tools": entering(lambda: open_mcp_tools("python -m nothing")),
     "harness.asyncio_bridge.open_asyncio": entering(open_asyncio),
     "harness.asyncio_bridge.run_asyncio": lambda: run_asyncio(function, 1),
@@ -177,6 +182,9 @@ NEED_NO_WORDS = {
     "harness.journal.Journal.fail": "needs the block of open_journal()",
     "harness.journal.Journal.intend": "needs the block of open_journal()",
     "harness.journal.Journal.open_batch": "needs the block of open_journal()",
+    "harness.models.BatchedModel.complete": "needs the block of open_batched()",
+    "harness.models.BatchedModel.find": "is called by the block of open_batched()",
+    "harness.models.BatchedModel.stream": "needs the block of open_batched()",
     "harness.models.Model.complete": "a protocol",
     "harness.models.Model.stream": "a protocol",
     "harness.policies.ReservingLimiter.reserve": "a protocol",

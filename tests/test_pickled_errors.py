@@ -115,6 +115,10 @@ async def test_a_copy_keeps_the_errors_themselves() -> None:
 
 
 FACTS: dict[str, tuple[Any, ...]] = {
+    "ApprovalPending": (
+        {"k": {"waiting": [{"id": "1", "tool": "pay", "arguments": {}}], "answers": {}}},
+        "k",
+    ),
     "FanOutError": ("m", [ValueError(1)]),
     "JournaledError": ("KeyError", "'x'", "Traceback"),
 }

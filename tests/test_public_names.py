@@ -85,3 +85,14 @@ def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     code = f"import attrs, trio, sys; before = set(sys.modules); import harness; few = {few}\n"
     code += "loaded = (few & set(sys.modules)) - before; assert not loaded, loaded"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_but_the_bridge_and_the_kit_loads_asyncio() -> None:
+    """A program on trio has no use for it."""
+    code = (
+        "import sys, harness, harness.budgets, harness.fanin, harness.fanout, harness.flow, "
+        "harness.limits, harness.policies, harness.runs, harness.shared\n"
+        "for name in harness.__all__: getattr(harness, name)\n"
+        "assert 'asyncio' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

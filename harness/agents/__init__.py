@@ -11,6 +11,7 @@ Schemas and validation come from msgspec, in the extra ``agents``; `open_mcp_too
 
 from typing import TYPE_CHECKING
 
+from harness._approvals import WaitingCall
 from harness._lazy import lazy
 from harness.agents._events import (
     AgentEvent,
@@ -27,6 +28,12 @@ from harness.agents._reply import Reply
 if TYPE_CHECKING:
     from harness.agents._agent import Agent
     from harness.agents._conversation import Conversation
+    from harness.agents._history import (
+        HistoryProcessor,
+        HistoryView,
+        keep_last_turns,
+        summarise,
+    )
     from harness.agents._mcp import open_mcp_tools
     from harness.agents._stream import AgentStream
     from harness.agents._tool import FunctionTool, Tool, tool
@@ -40,6 +47,8 @@ __all__ = [
     "Conversation",
     "Delegated",
     "FunctionTool",
+    "HistoryProcessor",
+    "HistoryView",
     "Reply",
     "RunEnded",
     "TextDelta",
@@ -48,6 +57,9 @@ __all__ = [
     "ToolReturned",
     "TurnStarted",
     "UsageReported",
+    "WaitingCall",
+    "keep_last_turns",
     "open_mcp_tools",
+    "summarise",
     "tool",
 ]

@@ -6,14 +6,18 @@ happens belongs to a run: history, usage, events, injected messages, cancellatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
+from harness._approvals import ParkedRuns, parked_runs
 from harness._arguments import check_count, says_near_options
+from harness.agents._calls import read_parts
 from harness.agents._conversation import Conversation
 from harness.agents._delegation import DelegateTool, delegate_tool
+from harness.agents._history import HistoryProcessor
 from harness.agents._output import read_output_type
 from harness.agents._reply import Reply
 from harness.agents._reply_json import reply_from_json, reply_to_json
@@ -21,7 +25,9 @@ from harness.agents._stream import AgentStream
 from harness.agents._tool import Tool, tool
 from harness.agents._types import to_json
 from harness.agents._work import Setup, Work
-from harness.models import Message, Model, NamedModel
+from harness.errors import ApprovalPending
+from harness.models import Content, File, Message, Model, NamedModel, Prompt
+from harness.models._file import content_of
 from harness.runs import Run, current_run_or_none, open_run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import cancelled_error
@@ -54,7 +60,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
       name: For people: the name of its runs. Need not be unique.
       model: Who answers; see `harness.models`. Or the name of a model, such as
         ``"openai:gpt-5-mini"``, for a `harness.models.NamedModel`.
-      instructions: What the model is told first.
+      instructions: What the model is told first: text, or a function of the run that returns it,
+        plain or async, called once per run. It can look at ``run.deps``.
       tools: What the model may call: tools, or functions that `tool` turns into tools.
       max_turns: How often the model may be asked in one run.
       output_type: What an answer must be: an attrs or msgspec class, a dataclass, a pydantic model,
@@ -63,6 +70,9 @@ class Agent(Generic[OutputT, DepsT_contra]):
       output_check: Called with each answer, plain or async; a ``ValueError`` tells the model what
         won't do, as if the answer didn't fit. None for no check beyond `output_type`.
       output_repairs: How often the model is told that its answer doesn't fit, and gives another.
+      history: A function from messages to messages, plain or async, called before each request
+        with the history and a `HistoryView`: what it returns is sent. Ready ones are
+        `keep_last_turns` and `summarise`. The reply and the conversation keep everything.
       deps_type: The class that the deps of its runs must be of, their own or inherited; checked
         before the model is asked. None for any. To type checkers such an agent is an
         ``Agent[str, Database]``.
@@ -84,8 +94,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
     model: Model
     """Who answers."""
 
-    instructions: str
-    """What the model is told before everything else."""
+    instructions: str | Callable[[Run[Any]], str | Awaitable[str]]
+    """What the model is told before everything else, or what gives that."""
 
     tools: tuple[Tool, ...]
     """What the model may call."""
@@ -102,6 +112,9 @@ class Agent(Generic[OutputT, DepsT_contra]):
     output_repairs: int
     """How often the model is told that its answer doesn't fit."""
 
+    history: HistoryProcessor | None
+    """What shortens a long history before each request; None for nothing."""
+
     deps_type: Any
     """The class that the deps of its runs must be of; None for any."""
 
@@ -114,12 +127,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
         name: str,
         *,
         model: Model | str,
-        instructions: str = "",
+        instructions: str | Callable[[Run[OtherDepsT]], str | Awaitable[str]] = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: None = None,
         output_check: Callable[[str], object] | None = None,
         output_repairs: int = 1,
+        history: HistoryProcessor | None = None,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -128,12 +142,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
         name: str,
         *,
         model: Model | str,
-        instructions: str = "",
+        instructions: str | Callable[[Run[OtherDepsT]], str | Awaitable[str]] = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: type[OtherT],
         output_check: Callable[[OtherT], object] | None = None,
         output_repairs: int = 1,
+        history: HistoryProcessor | None = None,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     @overload
@@ -142,12 +157,13 @@ class Agent(Generic[OutputT, DepsT_contra]):
         name: str,
         *,
         model: Model | str,
-        instructions: str = "",
+        instructions: str | Callable[[Run[OtherDepsT]], str | Awaitable[str]] = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
         output_check: Callable[[Any], object] | None = None,
         output_repairs: int = 1,
+        history: HistoryProcessor | None = None,
         deps_type: type[OtherDepsT] | None = None,
     ) -> None: ...
     def __init__(
@@ -155,17 +171,29 @@ class Agent(Generic[OutputT, DepsT_contra]):
         name: str,
         *,
         model: Model | str,
-        instructions: str = "",
+        instructions: str | Callable[[Run[Any]], str | Awaitable[str]] = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         max_turns: int = 10,
         output_type: Any = None,
         output_check: Callable[[Any], object] | None = None,
         output_repairs: int = 1,
+        history: HistoryProcessor | None = None,
         deps_type: Any = None,
     ) -> None:
-        for argument, value in (("name", name), ("instructions", instructions)):
-            if not isinstance(value, str):
-                raise TypeError(f"Agent({argument}=...) takes a string, not {value!r}")
+        if not isinstance(name, str):
+            raise TypeError(f"Agent(name=...) takes a string, not {name!r}")
+        if not isinstance(instructions, str):
+            if not callable(instructions):
+                raise TypeError(
+                    "Agent(instructions=...) takes a string, or a function of the run that returns "
+                    f"one, not {instructions!r}"
+                )
+            refuse_mismatch("Agent(instructions=...)", instructions, "the run", "run")
+        if history is not None and not callable(history):
+            raise TypeError(
+                "Agent(history=...) takes a function from messages to messages, such as "
+                f"keep_last_turns(20), not {history!r}"
+            )
         if not name:
             raise ValueError("Agent() takes a readable name, not ''")
         if isinstance(model, str):
@@ -201,11 +229,17 @@ class Agent(Generic[OutputT, DepsT_contra]):
         by_name = {one.name: one for one in made}
         output = read_output_type(output_type)
         form = "" if output is None else output.instructions
-        system = "\n\n".join(part for part in (instructions, form) if part)
+        instruct = None if isinstance(instructions, str) else instructions
+        system = instructions if isinstance(instructions, str) else ""
+        text = "\n\n".join(part for part in (system, form) if part)
         setup = Setup(
             name=name,
             model=model,
-            system=Message("system", system) if system else None,
+            system=system,
+            head=(Message("system", text),) if text else (),
+            instruct=instruct,
+            form=form,
+            history=history,
             tools=by_name,
             descriptions=tuple(one.describe() for one in made),
             max_turns=max_turns,
@@ -222,6 +256,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
             "output_type": output_type,
             "output_check": output_check,
             "output_repairs": output_repairs,
+            "history": history,
             "deps_type": deps_type,
         }
         attributes = {"name": name, **options, "_setup": setup, "_options": options}
@@ -245,7 +280,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
     async def run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
@@ -253,7 +288,8 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """Answer ``prompt``, in a run of its own below the current one.
 
         Args:
-          prompt: What the user says.
+          prompt: What the user says: text, or a list of texts, files (`harness.models.File`) and
+            paths (`pathlib.Path`). Files that are named by a path are read first, in a thread.
           deps: What tools work with, as ``current_run().deps``; None for those of the surrounding
             run.
           conversation: A history to continue; this run's messages are appended to it when it ends.
@@ -264,11 +300,16 @@ class Agent(Generic[OutputT, DepsT_contra]):
 
         Raises:
           TypeError: if an argument has the wrong type, or the run's deps are no `deps_type`.
-          ValueError: if ``prompt`` is empty.
+          ValueError: if ``prompt`` is empty, or a file in it is empty, too large or of an unknown
+            type.
+          OSError: if a file can't be read.
+          ModelFileError: if the model can't take a file; has ``.partial``.
           MaxTurnsError: if there is no answer after `max_turns` turns; has ``.partial``.
           OutputError: if the answer doesn't fit `output_type` or doesn't pass `output_check`, even
             after `output_repairs`; has ``.partial``.
           RunCancelled: if this run itself was cancelled by `Run.cancel`; has ``.partial``.
+          ApprovalPending: if tool calls wait for a person's approval; see `resume`. The reply so
+            far is its ``.partial``, and what waits its ``.waiting``.
           ModelError: what the model raised, or that its reply makes no sense; has ``.partial``.
           Exception: what the model raised, or a tool with ``on_error="run"``.
 
@@ -279,9 +320,60 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         return await self._run(prompt, deps=deps, conversation=conversation)
 
+    async def resume(
+        self,
+        pending: ApprovalPending,
+        *,
+        deps: DepsT_contra | None = None,
+        conversation: Conversation | None = None,
+    ) -> Reply[OutputT]:
+        """Go on with a run that waited for a person's approval, in a new run::
+
+            try:
+                reply = await agent.run("Refund order 7")
+            except ApprovalPending as pending:
+                pending.approve()
+                reply = await agent.resume(pending)
+
+        Calls that nobody has answered wait on: this raises `ApprovalPending` again, when the others
+        are made. In a batch with a journal, the next session does the same by itself.
+
+        Args:
+          pending: What the run raised, after its ``approve`` and ``deny``. It isn't changed, so
+            resuming it twice makes the calls twice.
+          deps: As for `run`.
+          conversation: The conversation of that run, if it had one.
+
+        Raises:
+          TypeError: if ``pending`` isn't an `ApprovalPending`.
+          ValueError: if another agent raised it, or several runs did.
+          Exception: what `run` raises.
+
+        Checkpoint: always.
+
+        Cancellation: as for `run`.
+        """
+        if not isinstance(pending, ApprovalPending):
+            raise TypeError(
+                f"agent.resume() takes the ApprovalPending that a run raised, not {pending!r}"
+            )
+        root = pending._root
+        if root is None:
+            raise ValueError(
+                "agent.resume() goes on with one run, and these are several that waited in one "
+                "item; catch the ApprovalPending of each agent.run()"
+            )
+        token = parked_runs.set(ParkedRuns(pending._states))
+        try:
+            return await self._run(
+                "", deps=deps, conversation=conversation, resumed=(root, pending._states[root])
+            )
+        finally:
+            parked_runs.reset(token)
+
     def stream(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: DepsT_contra | None = None,
         conversation: Conversation | None = None,
@@ -302,22 +394,22 @@ class Agent(Generic[OutputT, DepsT_contra]):
         Raises:
           TypeError: if an argument has the wrong type.
           ValueError: if ``prompt`` is empty or ``buffer`` less than 1.
+          OSError: on entry, if a file can't be read.
           Exception: whatever `run` would have raised, except `RunCancelled`: from the iteration,
             after the last event; at the end of the block if nobody was reading.
 
         Cancellation: leaving the block cancels the run and waits for it.
         """
         check_count("agent.stream(buffer=...)", buffer, advice=f"the default is {STREAM_BUFFER}")
-        self._check(prompt, conversation)
         return AgentStream(
             open_run(self.name, deps=deps),
             self._setup,
-            prompt,
+            self._checked(prompt, conversation),
             conversation,
             buffer=buffer,
         )
 
-    async def __call__(self, item: str) -> Reply[OutputT]:
+    async def __call__(self, item: Prompt) -> Reply[OutputT]:
         """Answer one item of a fan-out, a pipeline or a router, as `run` does.
 
         Raises:
@@ -388,7 +480,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         """
         output = self._setup.output
         settings: dict[str, Any] = {
-            "instructions": self.instructions,
+            "instructions": _text_of(self.instructions),
             "model": getattr(self.model, "name", None) or type(self.model).__name__,
         }
         if output is not None:
@@ -434,20 +526,23 @@ class Agent(Generic[OutputT, DepsT_contra]):
           private: Whether the events of those runs stay hidden from the streams and subscribers
             of the runs above.
         """
-        return delegate_tool(self.name, self.instructions, self._run, private=private)
+        return delegate_tool(self.name, self._setup.system, self._run, private=private)
 
     @enable_ki_protection
     async def _run(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         deps: Any = None,
         conversation: Conversation | None = None,
         private: bool = False,
         on_start: Callable[[Run], None] | None = None,
+        resumed: tuple[str, dict[str, Any]] | None = None,
     ) -> Reply[OutputT]:
-        self._check(prompt, conversation)
-        work = Work(self._setup, prompt, conversation)
+        content = "" if resumed is not None else self._checked(prompt, conversation)
+        if type(content) is not str:
+            content = await read_parts(content, f"agent {self.name!r}")
+        work = Work(self._setup, content, conversation, resumed)
         run: Run | None = None
         try:
             async with open_run(self.name, deps=deps, private=private) as run:
@@ -463,24 +558,40 @@ class Agent(Generic[OutputT, DepsT_contra]):
             raise cancelled_error(run, reply)
         return reply
 
-    def _check(self, prompt: object, conversation: object) -> None:
-        if not isinstance(prompt, str):
+    def _checked(self, prompt: object, conversation: object) -> Content:
+        """Return the prompt as the content of a message, whose files may not have been read."""
+        content: Any = prompt
+        if isinstance(prompt, str):
+            if not prompt:
+                raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
+        elif isinstance(prompt, list | tuple | File | PurePath):
+            parts = prompt if isinstance(prompt, list | tuple) else [prompt]
+            content = content_of(parts, f"agent {self.name!r}")
+        else:
             raise TypeError(
-                f"agent {self.name!r} takes its prompt as a string, not {prompt!r}; for other "
-                "items write a function that makes the prompt and awaits agent.run(prompt)"
+                f"agent {self.name!r} takes its prompt as a string, or a list of texts and files, "
+                f"not {prompt!r}; for other items write a function that makes the prompt and "
+                "awaits agent.run(prompt)"
             )
-        if not prompt:
-            raise ValueError(f"agent {self.name!r} takes a prompt with text in it, not ''")
         if conversation is not None and not isinstance(conversation, Conversation):
             raise TypeError(
                 "agent.run(conversation=...) takes a harness.agents.Conversation, "
                 f"not {conversation!r}"
             )
+        checked: Content = content
+        return checked
 
 
 def _make_again(cls: type[Agent[Any]], name: str, options: dict[str, Any]) -> Agent[Any]:
     """Make an agent for ``copy`` and ``pickle``, which can't set frozen attributes."""
     return cls(name, **options)
+
+
+def _text_of(instructions: str | Callable[..., object]) -> str:
+    """Return instructions as text; a function's by its name, as its text may differ in each run."""
+    if isinstance(instructions, str):
+        return instructions
+    return f"{instructions.__module__}.{getattr(instructions, '__qualname__', type(instructions))}"
 
 
 def _as_tools(agent: str, tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextvars
 import math
+import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,12 +19,25 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._root_errors import budget_refusals, roots_in_words
 from harness._words import repr_of
+from harness.agents._approvals import Approvals
 from harness.agents._events import ToolCalled, ToolReturned
-from harness.agents._sendable import sendable
+from harness.agents._sendable import sendable_content
 from harness.agents._tool import Tool
 from harness.agents._types import to_json_text
-from harness.errors import ToolArgumentsError, ToolTimeoutError
-from harness.models import Message, ToolCall
+from harness.errors import (
+    ApprovalPending,
+    RunCancelled,
+    ToolArgumentsError,
+    ToolTimeoutError,
+)
+from harness.models import Content, File, Message, ToolCall
+from harness.models._file import (
+    content_in_words,
+    content_of,
+    holds_file,
+    is_unread,
+    read_content,
+)
 from harness.runs import Run
 from harness.runs._endings import (
     is_only_cancelled,
@@ -48,7 +62,12 @@ CUT_CALL = (
     "call again, with shorter arguments"
 )
 
+# In the JSON of every file, and of hardly anything else.
+_FILE_IN_JSON = '"media_type":'
+
 CUT_SHORT = "this call was cut short before it had a result"
+
+WAITS = "this call waits for a person's approval and has not been made"
 
 
 @enable_ki_protection
@@ -57,16 +76,20 @@ async def call_tools(
     tools: Mapping[str, Tool],
     calls: Sequence[ToolCall],
     history: list[Message],
+    approvals: Approvals,
     *,
     last_is_cut: bool = False,
 ) -> None:
     """Make the calls that the model asked for, and append a result for each to ``history``.
+
+    Calls that wait for a person, here or in a run below, are left out, and noted in ``approvals``.
 
     Args:
       run: The run that makes them.
       tools: Its tools by name.
       calls: The calls.
       history: Gets the results.
+      approvals: Which calls have results from an earlier session, and what a person said.
       last_is_cut: Whether the answer was cut short, so that its last call may be half of one. That
         isn't made, and the model is told.
 
@@ -80,9 +103,10 @@ async def call_tools(
     # Worked out now, not by a function of what is still in progress: a timeout asks for the words
     # when the calls have ended.
     _waiting_for = _in_words(calls)
-    turn = _Turn(run, tools, calls, last_is_cut)
-    for call in calls:
-        run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
+    turn = _Turn(run, tools, calls, last_is_cut, approvals)
+    for number, call in enumerate(calls):
+        if number not in approvals.results:
+            run.emit_nowait(ToolCalled(call.id, call.name, call.arguments))
     try:
         turn.line_up()
         if turn.waiting:
@@ -130,12 +154,14 @@ class _Turn:
         tools: Mapping[str, Tool],
         calls: Sequence[ToolCall],
         last_is_cut: bool,
+        approvals: Approvals,
     ) -> None:
         self.run = run
+        self.approvals = approvals
         self.tools = tools
         self.calls = calls
         self.cut_number = len(calls) - 1 if last_is_cut else None
-        self.answers: list[str | None] = [None] * len(calls)
+        self.answers: list[Content | None] = [None] * len(calls)
         self.errors: list[Exception | None] = [None] * len(calls)
         self.nursery: trio.Nursery | None = None
         # Each call starts with a copy of this, not with what the call before it has set.
@@ -150,7 +176,9 @@ class _Turn:
         last_of: dict[str, int] = {}
         for number, call in enumerate(self.calls):
             tool = self.tools.get(call.name)
-            if number == self.cut_number:
+            if number in self.approvals.results:
+                pass
+            elif number == self.cut_number:
                 self.answer(number, CUT_CALL, False)
             elif tool is None:
                 names = ", ".join(self.tools) or "none at all"
@@ -158,6 +186,8 @@ class _Turn:
             elif call.unreadable is not None:
                 given = repr_of(call.unreadable)
                 self.answer(number, f"the arguments are no JSON object: {given}", False)
+            elif tool.approve and not self.may_be_made(number, tool):
+                pass
             elif not tool.sequential:
                 self.waiting.append(number)
             else:
@@ -167,6 +197,21 @@ class _Turn:
                     self.waiting.append(number)
                 last_of[call.name] = number
 
+    def may_be_made(self, number: int, tool: Tool) -> bool:
+        """Return whether a person has approved a call; otherwise answer it, or leave it waiting."""
+        call = self.calls[number]
+        try:
+            tool.check(call.arguments)
+        except ToolArgumentsError as error:
+            self.fail(number, tool, error)
+            return False
+        said = self.approvals.answer_to(number, call)
+        if isinstance(said, str):
+            words = f": {said}" if said else ""
+            self.answer(number, f"a person refused this call{words}", False)
+        return said is True
+
+    @enable_ki_protection
     def start(self, number: int) -> None:
         """Start the task of one call."""
         nursery = self.nursery
@@ -190,23 +235,46 @@ class _Turn:
         # A call cancelled before it began takes not even its first step, which may have an effect.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
-            with tool_call(self.run, _words_of(call)):
-                text = await self.result_of(tool, call)
+            words = _words_of(call)
+            with tool_call(self.run, words) as number_of_equal:
+                make = self.attempt if tool.retry is None else self.attempts
+                content = await make(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise
             failure = without_cancelled(error)
             if not isinstance(failure, Exception):
                 raise failure from None
-            self.fail(number, tool, unwrap_single(failure))
+            failure = unwrap_single(failure)
+            if isinstance(failure, ApprovalPending):
+                self.approvals.note_below(number, failure)
+            else:
+                self.fail(number, tool, failure)
         else:
-            self.answer(number, text, True)
+            self.approvals.made.append((words, number_of_equal))
+            self.answer(number, content, True)
         if self.next_of or self.waiting:
             self.start_next(number)
 
     @enable_ki_protection
-    async def result_of(self, tool: Tool, call: ToolCall) -> str:
-        """Return the text of what the tool returns within its time."""
+    async def attempts(self, tool: Tool, call: ToolCall) -> Content:
+        """Do as `attempt`, again and again as the tool's `Retry` says."""
+        retry = tool.retry
+        assert retry is not None
+        for retries in range(1, retry.attempts):
+            try:
+                return await self.attempt(tool, call)
+            except (ToolArgumentsError, RunCancelled):
+                raise
+            except Exception as error:
+                if self.is_over_budget(error) or not retry.applies_to(error):
+                    raise
+            await trio.sleep(retry.delay_seconds(retries, draw=random.random()))
+        return await self.attempt(tool, call)
+
+    @enable_ki_protection
+    async def attempt(self, tool: Tool, call: ToolCall) -> Content:
+        """Return what to tell the model of what the tool returns within its time."""
         if tool.timeout is None:
             return await _invoke(tool, call)
         with trio.CancelScope(deadline=trio.current_time() + tool.timeout):
@@ -238,28 +306,73 @@ class _Turn:
         own = f"{self.run.path}/"
         return any(not (one.run_path or "").startswith(own) for one in budget_refusals(error))
 
-    def answer(self, number: int, text: str, ok: bool) -> None:
+    def answer(self, number: int, content: Content, ok: bool) -> None:
         """Record a call's result."""
         call = self.calls[number]
-        text = sendable(text)
+        content = sendable_content(content)
         # harness: shared (a turn belongs to one run, and each call has its own number)
-        self.answers[number] = text
-        self.run.emit_nowait(ToolReturned(call.id, call.name, text, ok))
+        self.answers[number] = content
+        self.run.emit_nowait(ToolReturned(call.id, call.name, content_in_words(content), ok))
 
     def results(self) -> list[Message]:
         """Return a result for each call, in the order of the calls."""
+        approvals = self.approvals
         messages: list[Message] = []
         for number, call in enumerate(self.calls):
-            if self.answers[number] is None:
+            if number in approvals.results:
+                messages.append(approvals.results[number])
+                continue
+            waits = number in approvals.open
+            if self.answers[number] is None and not waits:
                 self.answer(number, CUT_SHORT, False)
-            messages.append(Message("tool", self.answers[number] or "", tool_call_id=call.id))
+            text = WAITS if waits else self.answers[number] or ""
+            messages.append(Message("tool", text, tool_call_id=call.id))
+        if approvals.open:
+            approvals.results = {
+                number: message
+                for number, message in enumerate(messages)
+                if number not in approvals.open
+            }
         return messages
 
 
 @disable_ki_protection
-async def _invoke(tool: Tool, call: ToolCall) -> str:
+async def _invoke(tool: Tool, call: ToolCall) -> Content:
     """Call the user's function, which Ctrl-C can end."""
-    return as_text(await tool.invoke(call.arguments, call.id), call.name)
+    result = await tool.invoke(call.arguments, call.id)
+    if isinstance(result, str):
+        return result
+    is_several = isinstance(result, list | tuple) and any(isinstance(one, File) for one in result)
+    if not is_several and not isinstance(result, File):
+        return as_text(result, call.name)
+    parts = tuple(
+        part if isinstance(part, File) else as_text(part, call.name)
+        for part in (result if is_several else (result,))
+    )
+    return await read_parts(parts, f"the result of tool {call.name!r}")
+
+
+async def read_parts(parts: Iterable[Any], what: str) -> Content:
+    """Return parts as the content of a message, its files read.
+
+    Args:
+      parts: Texts, files and paths.
+      what: What takes them, for the error.
+
+    Raises:
+      TypeError: if something else is among them.
+      ValueError: if they are empty or too large, or nothing says of what type a file is.
+      OSError: if a file can't be read.
+
+    Checkpoint: if a file has to be read.
+
+    Cancellation: nothing is left behind; a file is read to its end.
+    """
+    content = content_of(parts, what)
+    if not is_unread(content):
+        return content
+    _waiting_for = "a file to be read"
+    return await trio.to_thread.run_sync(read_content, content, what)
 
 
 def as_text(result: Any, tool: str) -> str:
@@ -271,7 +384,10 @@ def as_text(result: Any, tool: str) -> str:
     if isinstance(result, str):
         return result
     try:
-        return to_json_text(result)
+        text = to_json_text(result)
+        if _FILE_IN_JSON in text and holds_file(result):
+            raise TypeError("a File is inside it; return the file, or a list of files and texts")
+        return text
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(
             f"tool {tool!r} returned {type(result).__name__}, which can't be written as JSON: "

@@ -35,7 +35,7 @@ class Conversation:
     __slots__ = ("__weakref__", "_messages")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self._messages: list[Message] = _checked("Conversation(messages)", messages)
+        self._messages: list[Message] = checked_messages("Conversation(messages)", messages)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -55,7 +55,7 @@ class Conversation:
           TypeError: if something in it isn't a `harness.models.Message`.
           ValueError: if in this block a tool call has no result, or a result no call.
         """
-        self._messages.extend(_checked("conversation.extend()", messages))
+        self._messages.extend(checked_messages("conversation.extend()", messages))
 
     def to_json(self) -> str:
         """Return everything as JSON, for `from_json`."""
@@ -109,7 +109,17 @@ def _saved(text: Any) -> _Saved:
             raise error from None
 
 
-def _checked(call: str, messages: Iterable[Any]) -> list[Message]:
+def checked_messages(call: str, messages: Iterable[Any]) -> list[Message]:
+    """Return the messages as a list.
+
+    Args:
+      call: Who gives them, for the error.
+      messages: What is checked.
+
+    Raises:
+      TypeError: if something in it isn't a `harness.models.Message`.
+      ValueError: if a tool call has no result, or a result no call.
+    """
     checked = list(messages)
     open_calls: set[str] = set()
     for message in checked:

@@ -12,13 +12,15 @@ block, and told to close when the body has ended.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 import trio
@@ -27,6 +29,7 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent
 from mcp.types import Tool as ServerTool
 
 from harness._arguments import check_seconds
+from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness.agents._tool import (
     TIMEOUT_SECONDS,
@@ -37,6 +40,8 @@ from harness.agents._tool import (
     name_for_models,
 )
 from harness.errors import McpServerError, McpToolError
+from harness.models import File
+from harness.models._file import content_in_words
 from harness.runs import start_soon
 from harness.runs._endings import most_telling
 
@@ -227,7 +232,7 @@ class Connection:
                     self._offered = await _all_tools(client)
                     self._client = client
                     self._ready.set()
-                    await self._closing.wait()
+                    await happened(self._closing)
         except (Exception, BaseExceptionGroup) as error:
             if isinstance(most_telling(error), (KeyboardInterrupt, SystemExit)):
                 raise
@@ -244,7 +249,7 @@ class Connection:
         """
         _waiting_for = f"MCP server {self.words!r} to start"
         with trio.move_on_after(timeout):
-            await self._ready.wait()
+            await happened(self._ready)
         if self._client is not None:
             return self._offered
         if self._ready.is_set():
@@ -328,7 +333,8 @@ class McpTool(Tool):
         """Make the server call it.
 
         Returns:
-          The text of the result or, if it has none, the structured value.
+          The text of the result, with its images, sounds and files if it has any; or, if it has
+          neither, the structured value.
 
         Raises:
           McpToolError: if the server says that the call failed, with what it says.
@@ -339,20 +345,37 @@ class McpTool(Tool):
         Cancellation: the server is told; what it has done by then stays done.
         """
         result = await self._connection.call(self._server_name, arguments)
-        text = "\n".join(_in_words(block) for block in result.content)
+        parts = [_part(block) for block in result.content]
+        text = content_in_words(tuple(parts))
         if result.is_error:
             raise McpToolError(text or f"{self.name} failed, and the server doesn't say why")
+        if any(isinstance(part, File) for part in parts):
+            return parts
         return text if text or result.structured_content is None else result.structured_content
 
 
-def _in_words(block: object) -> str:
-    """Return a piece of a result as text; what isn't text is described."""
+def _part(block: object) -> str | File:
+    """Return a piece of a result as text or a file; what is neither is described."""
     if isinstance(block, TextContent):
         return block.text
+    held: Any = block
+    name = None
     if isinstance(block, EmbeddedResource):
-        text = getattr(block.resource, "text", None)
+        held = block.resource
+        text = getattr(held, "text", None)
         if isinstance(text, str):
             return text
+        name = PurePosixPath(urlsplit(str(held.uri)).path).name or None
+    data = getattr(held, "blob", None) or getattr(held, "data", None)
+    if isinstance(data, str):
+        try:
+            return File(
+                data=base64.b64decode(data, validate=True),
+                media_type=getattr(held, "mime_type", None) or "",
+                name=name,
+            )
+        except ValueError as error:
+            return f"[a file that can't be read: {error}]"
     kind = getattr(block, "type", type(block).__name__)
     about = {
         name: value

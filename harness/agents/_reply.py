@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from harness._approvals import WaitingCall
 from harness.models import Finish, Message, Usage
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -52,6 +53,10 @@ class Reply(Generic[OutputT_co]):
     reasoning: str = ""
     """What the model thought before its last answer, if it or its provider told. Not part of
     `output`."""
+
+    waiting: tuple[WaitingCall, ...] = ()
+    """The calls that wait for a person's approval, for which the run ended; see
+    `harness.errors.ApprovalPending`."""
 
     _history_length: int = attrs.field(default=0, alias="history_length", repr=False)
 

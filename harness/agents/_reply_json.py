@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from harness._approvals import WaitingCall
 from harness._words import repr_of
 from harness.agents._output import OutputType
 from harness.agents._reply import Reply
@@ -33,6 +34,7 @@ def reply_to_json(reply: Reply[Any]) -> dict[str, Any]:
             "delegated_usage": reply.delegated_usage,
             "finish": reply.finish,
             "reasoning": reply.reasoning,
+            "waiting": reply.waiting,
             "history_length": len(reply.messages) - len(reply.new_messages),
         }
     )
@@ -62,5 +64,6 @@ def reply_from_json(plain: dict[str, Any], output_type: OutputType | None) -> Re
         msgspec.convert(plain["delegated_usage"], Usage),
         plain["finish"],
         plain["reasoning"],
+        msgspec.convert(plain["waiting"], tuple[WaitingCall, ...]),
         plain["history_length"],
     )

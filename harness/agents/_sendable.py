@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from harness.models import ToolCall
+from harness.models import Content, ToolCall
 
 
 def sendable(text: str) -> str:
@@ -25,6 +25,13 @@ def sendable(text: str) -> str:
         joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         return joined.encode(errors="backslashreplace").decode()
     return text
+
+
+def sendable_content(content: Content) -> Content:
+    """Return the content with text that can be sent."""
+    if isinstance(content, str):
+        return sendable(content)
+    return tuple(sendable(part) if isinstance(part, str) else part for part in content)
 
 
 def sendable_call(call: ToolCall) -> ToolCall:

@@ -17,12 +17,15 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
+from harness._events import happened
+from harness.agents._calls import read_parts
 from harness.agents._conversation import Conversation
 from harness.agents._reply import Reply
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._work import Setup, Work, is_injectable, work_in
-from harness.errors import InboxFullError, RunEndedError
-from harness.models import Message
+from harness.errors import ApprovalPending, InboxFullError, RunEndedError
+from harness.models import Content, Message
+from harness.models._file import is_unread
 from harness.runs import Event, Run, RunBlock
 from harness.runs._carry import carry
 from harness.runs._endings import is_only_cancelled, most_telling, try_note
@@ -45,7 +48,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
 
     _block: RunBlock | None  # Needed until the run is made, which then holds it.
     _setup: Setup
-    _prompt: str
+    _prompt: Content
     _conversation: Conversation | None
     _size: int = attrs.field(alias="buffer", kw_only=True)
     _work: Work | None = attrs.field(default=None, init=False)
@@ -114,8 +117,14 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             raise TypeError(
                 f"stream.inject() takes text or a Message of role 'user', not {message!r}"
             )
-        if not (message if isinstance(message, str) else message.content):
+        content = message if isinstance(message, str) else message.content
+        if not content:
             raise ValueError("stream.inject() takes a message with text in it, not an empty one")
+        if is_unread(content):
+            raise ValueError(
+                f"stream.inject() takes files that have been read, not {message!r}; call "
+                "File.read() in a thread first"
+            )
         run = self.run
         run.inbox.put(message)
         if not children:
@@ -149,8 +158,10 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         frame = sys._getframe(1)
         if frame.f_code.co_flags & ASYNC_GENERATOR:
             look_for_yield(frame, f"the stream of {self._setup.name!r}")
-        self._run = run = self._block._make_run()
-        self._block = None
+        block, self._block = self._block, None
+        if type(self._prompt) is not str:
+            self._prompt = await read_parts(self._prompt, f"agent {self._setup.name!r}")
+        self._run = run = block._make_run()
         run._task, run._nurseries_at_start = None, 0  # It gets a task of its own.
         self._work = Work(self._setup, self._prompt, self._conversation)
         self._buffer = StreamBuffer(run, self._size)
@@ -227,7 +238,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
         except StopAsyncIteration:
             while not self._finished:  # Its last event is read, and it is about to end.
                 self._waiting_for_end = self._waiting_for_end or trio.Event()
-                await self._waiting_for_end.wait()
+                await happened(self._waiting_for_end)
         if self._error is not None and not self._raised:
             self._raised = True
             if isinstance(self._error, StopAsyncIteration):
@@ -245,7 +256,7 @@ class AgentStream(AsyncWithOnly, Generic[OutputT]):
             self._starter = None
         try:
             status, error = await carry(run, work.drive, run)
-            if status in ("failed", "timed_out"):
+            if status in ("failed", "timed_out") or isinstance(error, ApprovalPending):
                 self._error = error
                 work.complete_error(run, error)
         finally:

@@ -20,6 +20,7 @@ from harness._arguments import check_seconds
 from harness.agents._signatures import Signature, read_signature
 from harness.errors import ToolArgumentsError
 from harness.models import ToolDescription
+from harness.policies import Retry
 
 OnError: TypeAlias = Literal["model", "run"]
 
@@ -60,6 +61,21 @@ class Tool:
 
     on_error: OnError = "model"
     """What happens when a call fails: the model is told, as the call's result, or the run fails."""
+
+    retry: Retry | None = None
+    """When a call that failed is made again before that happens; None: never. Each has `timeout`
+    seconds."""
+
+    approve: bool = False
+    """Whether a person has to approve each call. Until then the run waits; see
+    `harness.errors.ApprovalPending`."""
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that don't fit, before a person is asked to approve the call.
+
+        Raises:
+          ToolArgumentsError: if they don't; always told to the model.
+        """
 
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
         """Do what the tool is for, once, as part of the current run.
@@ -105,6 +121,14 @@ class FunctionTool(Tool):
         """Call the function itself, as if it weren't a tool."""
         return self._function(*args, **kwargs)
 
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that don't fit the parameters.
+
+        Raises:
+          ToolArgumentsError: if they don't.
+        """
+        self._signature.bind(arguments)
+
     async def invoke(self, arguments: Mapping[str, Any], call_id: str) -> Any:
         """Call the function, in a worker thread if it is plain.
 
@@ -142,6 +166,8 @@ def tool(
     timeout: float | None = TIMEOUT_SECONDS,
     sequential: bool = False,
     on_error: OnError = "model",
+    retry: Retry | None = None,
+    approve: bool = False,
     abandon_on_cancel: bool = False,
 ) -> FunctionTool: ...
 @overload
@@ -151,6 +177,8 @@ def tool(
     timeout: float | None = TIMEOUT_SECONDS,
     sequential: bool = False,
     on_error: OnError = "model",
+    retry: Retry | None = None,
+    approve: bool = False,
     abandon_on_cancel: bool = False,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(
@@ -161,6 +189,8 @@ def tool(
     timeout: float | None = TIMEOUT_SECONDS,
     sequential: bool = False,
     on_error: OnError = "model",
+    retry: Retry | None = None,
+    approve: bool = False,
     abandon_on_cancel: bool = False,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool from a typed function: ``@tool``, or ``@tool(timeout=5)``.
@@ -180,6 +210,10 @@ def tool(
         the model asked for them; for functions that change what they share.
       on_error: ``"model"`` tells the model what went wrong, so that it can try something else;
         ``"run"`` fails the run with the function's own error.
+      retry: When a call that failed is made again before that, such as ``harness.Retry(3)``. Its
+        effects have the same keys each time. None for a single attempt.
+      approve: Whether a person has to approve each call. Until then the run waits, as
+        `harness.errors.ApprovalPending` says; the other calls of the turn are made.
       abandon_on_cancel: Whether a plain function may be left alone in its thread when its time is
         up or the run is cancelled. What it returns later is discarded; what it does is not.
 
@@ -196,6 +230,13 @@ def tool(
             raise TypeError(f"{fn!r} has no name for the model; write tool(name=...)")
         check_tool_name("tool(name=...)", own_name)
         check_call_options("tool", timeout, on_error)
+        if retry is not None and not isinstance(retry, Retry):
+            raise TypeError(
+                f"tool(retry=...) takes a harness.Retry, such as Retry(3), not {retry!r}; None is "
+                "for a single attempt"
+            )
+        if not isinstance(approve, bool):
+            raise TypeError(f"tool(approve=...) takes True or False, not {approve!r}")
         signature = read_signature(fn, own_name)
         return FunctionTool(
             name=own_name,
@@ -204,6 +245,8 @@ def tool(
             timeout=timeout,
             sequential=sequential,
             on_error=on_error,
+            retry=retry,
+            approve=approve,
             abandon_on_cancel=abandon_on_cancel,
             function=fn,
             signature=signature,

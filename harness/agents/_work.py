@@ -10,27 +10,33 @@ It enters the history when a request with it is sent, and at no other time.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 import attrs
 import trio
-from trio.lowlevel import disable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
+from harness._approvals import Parked, ParkedRuns, WaitingCall, parked_runs
 from harness._error_copies import own_copy
 from harness._root_errors import roots_in_words
 from harness._words import error_in_words, repr_of
+from harness.agents._approvals import Approvals, Saved, restored, saved
 from harness.agents._calls import call_tools
 from harness.agents._conversation import Conversation
 from harness.agents._events import RunEnded, TextDelta, TurnStarted, UsageReported
+from harness.agents._history import HistoryProcessor, HistoryView, processed
 from harness.agents._json_in_text import value_so_far
 from harness.agents._output import OutputMisfit, OutputType
 from harness.agents._reply import Reply
-from harness.agents._sendable import sendable, sendable_call
+from harness.agents._reply_json import reply_from_json, reply_to_json
+from harness.agents._sendable import sendable, sendable_call, sendable_content
 from harness.agents._stream_buffer import StreamBuffer
 from harness.agents._tool import Tool
 from harness.agents._types import to_json
 from harness.errors import (
+    ApprovalPending,
     BudgetExceeded,
     MaxTurnsError,
     ModelError,
@@ -40,11 +46,13 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    Content,
     Finish,
     Message,
     Model,
     ModelRequest,
     ModelResponse,
+    ModelStream,
     NamedModel,
     ToolCall,
     ToolDescription,
@@ -54,6 +62,7 @@ from harness.models._messages import EMPTY_REPLY, misfit_in
 from harness.models._sending import heard_when_sent
 from harness.runs import Run, RunLocal, current_run
 from harness.runs._endings import is_only_cancelled, status_of, unwrap_single
+from harness.runs._keys import digest, words_of_call
 from harness.runs._waiting import join_tasks, wait_for_tasks
 
 NO_USAGE = Usage()
@@ -75,7 +84,15 @@ class Setup:
 
     name: str
     model: Model
-    system: Message | None
+    system: str
+    """The instructions, if they are text."""
+    head: tuple[Message, ...]
+    """What a request begins with, if they are."""
+    instruct: Callable[[Run[Any]], str | Awaitable[str]] | None
+    """What gives the instructions of each run, if they aren't."""
+    form: str
+    """What the model is told of the form of its answer."""
+    history: HistoryProcessor | None
     tools: Mapping[str, Tool]
     descriptions: tuple[ToolDescription, ...]
     max_turns: int
@@ -88,14 +105,53 @@ class Setup:
 class Work:
     """One run of an agent."""
 
-    def __init__(self, setup: Setup, prompt: str, conversation: Conversation | None) -> None:
+    # What most runs don't need is set here, which costs them nothing.
+    _start = 0
+    """How much of the history was there before."""
+    _skipped = 0
+    """How much of the history the head replaces."""
+    _system: str | None = None
+    """The instructions, if they aren't the agent's."""
+    _sent: list[Message] | None = None
+    """What the history processor gave last; None if there is none, or it wasn't called."""
+    _covered = 0
+    """How much of the history has been in it."""
+    _made: list[tuple[str, int]] | None = None
+    """See `Approvals.made`."""
+    _last_usage = NO_USAGE
+    _earlier_usage = _earlier_delegated = NO_USAGE
+    """What was used before this run waited for an approval, in an earlier run."""
+    _resumed: tuple[str, dict[str, Any]] | None = None
+    """The key and the state of that run."""
+    _kept: Reply[Any] | None = None
+    """The answer that an earlier session had, before another run of the item waited."""
+    _key: str | None = None
+    """What the run is known by in every session, once somebody has asked."""
+    _call_words = ""
+    """The tool call that it was started in."""
+    _waiting: tuple[WaitingCall, ...] = ()
+
+    def __init__(
+        self,
+        setup: Setup,
+        prompt: Content,
+        conversation: Conversation | None,
+        resumed: tuple[str, dict[str, Any]] | None = None,
+    ) -> None:
         self._setup = setup
         self._conversation = conversation
-        self._messages: list[Message] = [] if conversation is None else [*conversation.messages]
-        self._start = len(self._messages)
-        self._head, self._skipped = _system_messages(setup.system, self._messages)
-        self._messages.append(Message("user", sendable(prompt)))
+        self._messages: list[Message] = []
+        self._head = setup.head
+        if conversation is not None:
+            self._messages += conversation.messages
+            self._start = len(self._messages)
+            self._head, self._skipped = _system_messages(setup, setup.system, self._messages)
+        said = sendable(prompt) if isinstance(prompt, str) else sendable_content(prompt)
+        self._messages.append(Message("user", said))
         self._usage = self._delegated_usage = NO_USAGE
+        if resumed is not None:
+            self._resumed = resumed
+            self._key = resumed[0]
         self._turns = 0
         self._text: str | list[str] = ""  # What the model said last; a list of pieces meanwhile.
         self._output: Any = None
@@ -111,19 +167,25 @@ class Work:
 
     def reply(self, run: Run) -> Reply[Any]:
         """Return the run's result, once it has ended."""
-        output = self._output
+        if self._kept is not None:
+            return self._kept
+        output, usage, delegated = self._output, self._usage, self._delegated_usage
+        if self._earlier_usage is not NO_USAGE:
+            usage += self._earlier_usage
+            delegated += self._earlier_delegated
         if output is None and self._setup.output is None:
             output = self._text if isinstance(self._text, str) else "".join(self._text)
         return Reply(
             output,
             tuple(self._messages),
-            self._usage,
+            usage,
             self._turns,
             run.id,
             run.undelivered,
-            self._delegated_usage,
+            delegated,
             self._finish,
             self._reasoning,
+            self._waiting,
             self._start,
         )
 
@@ -147,6 +209,7 @@ class Work:
           TypeError: if the run's deps aren't what the agent works with.
           MaxTurnsError: if there is no answer after `Agent.max_turns` turns.
           OutputError: if the answer doesn't fit, even after `Agent.output_repairs`.
+          ApprovalPending: if calls of tools wait for a person's approval.
           ModelReplyError: if the model's reply makes no sense.
           Exception: the model's, or that of a tool that fails the run.
 
@@ -158,11 +221,18 @@ class Work:
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
+            if words := words_of_call():
+                self._call_words = words
+            parked = parked_runs.get()
+            if self._resumed is None and parked is not None:
+                self._look_for_state(run, parked)
+            if self._setup.instruct is not None and self._resumed is None:
+                await self._make_instructions(run, self._setup.instruct)
             model = self._setup.model
-            if isinstance(model, NamedModel):
+            if isinstance(model, NamedModel) and self._kept is None:
                 async with model:  # Open from the first turn to the last.
                     await self._take_turns(run)
-            else:
+            elif self._kept is None:
                 await self._take_turns(run)
             if run._tasks:
                 await wait_for_tasks(run)
@@ -174,6 +244,8 @@ class Work:
         else:
             if self._conversation is not None:
                 self._conversation.extend(self._messages[self._start :])
+            if parked is not None:
+                self._keep_answer(run, parked)
             run.emit_nowait(RunEnded("ok"))
         finally:
             if self._taken or self._undelivered:
@@ -181,10 +253,14 @@ class Work:
             above = work_above(run)
             if above is not None:
                 above._delegated_usage += self._usage + self._delegated_usage
+                if self._made and above._made is not None:  # It is in a turn of its own.
+                    above._made += self._made
 
     async def _take_turns(self, run: Run) -> None:
         """Take turns until there is an answer, or the run should stop."""
         setup = self._setup
+        if self._resumed is not None:
+            await self._go_on(run, restored(self._resumed[1]))
         while True:
             # Here and no earlier, so that a run cancelled during a call doesn't ask the model
             # again.
@@ -213,6 +289,8 @@ class Work:
                     raise
                 raise own from own.__cause__
             self._usage += response.usage
+            if setup.history is not None:
+                self._last_usage = response.usage
             run.emit_nowait(UsageReported(response.usage))
             self._reasoning = sendable(response.reasoning)
             # That it stopped makes it an answer only once it is found to be one.
@@ -221,7 +299,7 @@ class Work:
                 calls = _fit_for_a_history(response.tool_calls)
                 self._messages.append(Message("assistant", sendable(response.content), calls))
                 cut = response.finish == "length"
-                await call_tools(run, setup.tools, calls, self._messages, last_is_cut=cut)
+                await self._make_calls(run, calls, self._approvals(run), cut=cut)
             elif await self._is_answer(response):
                 return
 
@@ -230,10 +308,14 @@ class Work:
         _waiting_for = "an answer of its model"
         setup = self._setup
         output = setup.output
+        if setup.history is None:
+            history = self._messages[self._skipped :] if self._skipped else self._messages
+        else:
+            history = self._sent = await self._processed(run, setup.history)
         if run._inbox is not None:
             self._take_messages(run)
         request = ModelRequest(
-            (*self._head, *self._messages[self._skipped :], *map(_as_message, self._taken)),
+            (*self._head, *history, *map(_as_message, self._taken)),
             setup.descriptions,
             None if output is None else output.schema,
         )
@@ -261,29 +343,181 @@ class Work:
         self._text = response.content
         return response
 
+    @enable_ki_protection  # A stream that a Ctrl-C finds between its lines is never closed.
     async def _ask_for_stream(self, run: Run, request: ModelRequest) -> ModelResponse:
+        async with self._setup.model.stream(request) as stream:
+            return await self._read(run, stream)
+
+    @disable_ki_protection
+    async def _read(self, run: Run, stream: ModelStream) -> ModelResponse:
         pieces: list[str] = []
         self._text = pieces
-        async with self._setup.model.stream(request) as stream:
-            async for piece in stream:
-                if isinstance(piece, str):
-                    if piece:
-                        pieces.append(piece)
-                        run.emit_nowait(TextDelta(piece))
-                elif isinstance(piece, ModelResponse):
-                    self._refuse_malformed(run, piece)
-                    return piece
-                else:
-                    raise ModelReplyError(
-                        f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
-                        f"{run.path!r}, where text or a ModelResponse was expected; "
-                        "see harness.models.Model"
-                    )
+        async for piece in stream:
+            if isinstance(piece, str):
+                if piece:
+                    pieces.append(piece)
+                    run.emit_nowait(TextDelta(piece))
+            elif isinstance(piece, ModelResponse):
+                self._refuse_malformed(run, piece)
+                return piece
+            else:
+                raise ModelReplyError(
+                    f"the model of agent {self._setup.name!r} streamed {repr_of(piece)} in run "
+                    f"{run.path!r}, where text or a ModelResponse was expected; "
+                    "see harness.models.Model"
+                )
         raise ModelReplyError(
             f"the stream of the model of agent {self._setup.name!r} ended in run {run.path!r} "
             f"after {len(pieces)} pieces of text and without a ModelResponse, so the answer may be "
             "cut short; see harness.models.Model"
         )
+
+    async def _processed(self, run: Run, processor: HistoryProcessor) -> list[Message]:
+        """Return what the history processor makes of what it gave last, and what came since."""
+        _waiting_for = "its history processor"
+        view = HistoryView(
+            run=run,
+            usage=self._earlier_usage + self._usage,
+            last_usage=self._last_usage,
+            window=getattr(self._setup.model, "context_window", None),
+            spend=self._spend,
+        )
+        start = max(self._covered, self._skipped)
+        history = [*(self._sent or ()), *self._messages[start:]]
+        covered = len(self._messages)
+        made = await processed(processor, history, view)
+        self._covered = covered
+        return made
+
+    def _spend(self, usage: Usage) -> None:
+        self._usage += usage
+
+    async def _make_instructions(
+        self, run: Run, instruct: Callable[[Run[Any]], str | Awaitable[str]]
+    ) -> None:
+        """Have the user's function say what the model is told first."""
+        made = instruct(run)
+        text: Any = await made if isinstance(made, Awaitable) else made
+        if not isinstance(text, str):
+            raise TypeError(
+                f"the function of Agent(instructions=...) of agent {self._setup.name!r} returned "
+                f"{text!r}, where text was expected"
+            )
+        self._system = text
+        self._head, _ = _system_messages(self._setup, text, self._messages)
+
+    # Approvals ------------------------------------------------------------------------------------
+
+    def _own_key(self, run: Run) -> str:
+        """Return what the run is known by in every session, if it waits for an approval.
+
+        It is made of what asked for the run, and of its prompt.
+        """
+        if self._key is None:
+            asker = ""
+            for above in run._ancestors():
+                if (work := work_in(above)) is not None:
+                    asker = work._own_key(above)
+                    break
+            name, asked = self._setup.name, self._messages[self._start]
+            prompt = digest(asked.text, *(file.digest or str(file.url) for file in asked.files))
+            self._key = digest("agent", asker, self._call_words, name, prompt)
+        return self._key
+
+    def _look_for_state(self, run: Run, parked: ParkedRuns) -> None:
+        """Find out whether this run waited in an earlier session."""
+        key = self._own_key(run)
+        if number := parked.number(key):
+            key = self._key = digest("again", key, str(number))
+        state = parked.states.get(key)
+        if state is None:
+            return
+        if "reply" in state:
+            self._kept = reply_from_json(state["reply"], self._setup.output)
+            self._messages = [*self._kept.messages]
+            self._start = len(self._messages) - len(self._kept.new_messages)
+            self._finish = self._kept.finish
+        else:
+            self._resumed = (key, state)
+
+    def _keep_answer(self, run: Run, parked: ParkedRuns) -> None:
+        """Have the answer kept, in case another run of the item waits."""
+        key = self._own_key(run)
+        if self._finish not in ("tool_calls", "other"):  # The run wasn't stopped.
+            parked.states.pop(key, None)
+            if work_above(run) is None:  # Otherwise it is in the history of that one.
+                parked.ended[key] = functools.partial(reply_to_json, self.reply(run))
+
+    async def _go_on(self, run: Run, state: Saved) -> None:
+        """Take up where an earlier run of this one waited, in the middle of a turn."""
+        if state.agent != self._setup.name:
+            raise ValueError(
+                f"agent {self._setup.name!r} can't resume a run of agent {state.agent!r}"
+            )
+        self._messages = [*state.messages]
+        self._start = state.start
+        self._system = state.system
+        self._head, self._skipped = _system_messages(self._setup, state.system, self._messages)
+        self._sent = None if state.sent is None else [*state.sent]
+        self._covered = state.covered
+        self._turns = state.turns
+        self._earlier_usage, self._earlier_delegated = state.usage, state.delegated_usage
+        self._repairs, self._has_told_of_empty = state.repairs, state.told_of_empty
+        self._reasoning = state.reasoning
+        self._finish = "tool_calls"
+        self._made = [*state.made]
+        for words, number in state.made:
+            run._numbers_taken("call", words).add(number)
+        results = {int(place): message for place, message in state.results.items()}
+        approvals = self._approvals(run)
+        approvals.answers, approvals.results = state.answers, results
+        await self._make_calls(run, self._messages[-1].tool_calls, approvals)
+
+    def _approvals(self, run: Run) -> Approvals:
+        if self._made is None:
+            self._made = []
+        return Approvals(functools.partial(self._own_key, run), self._made)
+
+    async def _make_calls(
+        self, run: Run, calls: tuple[ToolCall, ...], approvals: Approvals, *, cut: bool = False
+    ) -> None:
+        """Make the calls of a turn, up to those that wait for a person.
+
+        Raises:
+          ApprovalPending: if any does.
+          Exception: what `call_tools` raises.
+        """
+        before = len(self._messages)
+        await call_tools(run, self._setup.tools, calls, self._messages, approvals, last_is_cut=cut)
+        if not approvals.open:
+            return
+        states: Parked = dict(approvals.below)
+        key = self._own_key(run)
+        states[key] = saved(
+            Saved(
+                agent=self._setup.name,
+                system=self._setup.system if self._system is None else self._system,
+                messages=tuple(self._messages[:before]),
+                sent=None if self._sent is None else tuple(self._sent),
+                covered=self._covered,
+                start=self._start,
+                turns=self._turns,
+                usage=self._earlier_usage + self._usage,
+                delegated_usage=self._earlier_delegated + self._delegated_usage,
+                repairs=self._repairs,
+                told_of_empty=self._has_told_of_empty,
+                reasoning=self._reasoning,
+                made=approvals.made,
+                results={str(place): message for place, message in approvals.results.items()},
+                waiting=approvals.waiting,
+                answers={},
+            )
+        )
+        error = ApprovalPending(states, key, run_id=run.id)
+        error._runs_above = tuple(run._above.ids())
+        self._waiting = error.waiting
+        error.partial = self.reply(run)
+        raise error
 
     def _refuse_malformed(self, run: Run, response: ModelResponse) -> None:
         """Refuse a response that holds anything it shouldn't; nobody has checked it yet.
@@ -411,7 +645,7 @@ class Work:
         return error
 
     def _tell_of_failure(self, run: Run, error: BaseException) -> None:
-        if is_only_cancelled(error):
+        if is_only_cancelled(error) or isinstance(error, ApprovalPending):
             run.emit_nowait(RunEnded("cancelled"))
         else:
             run.emit_nowait(RunEnded(status_of(error, run), roots_in_words(error)))
@@ -469,7 +703,7 @@ def _holds_reservation() -> bool:
 
 
 def _system_messages(
-    instructions: Message | None, history: list[Message]
+    setup: Setup, instructions: str, history: list[Message]
 ) -> tuple[tuple[Message, ...], int]:
     """Return what a request begins with, and how much of the history that replaces.
 
@@ -477,11 +711,11 @@ def _system_messages(
     merged.
     """
     own = history[0] if history and history[0].role == "system" else None
-    if own is None:
-        return (() if instructions is None else (instructions,)), 0
-    if instructions is None:
-        return (own,), 1
-    return (Message("system", f"{instructions.content}\n\n{own.content}"),), 1
+    if own is None and instructions is setup.system:
+        return setup.head, 0
+    texts = (instructions, setup.form, "" if own is None else own.text)
+    text = "\n\n".join(filter(None, texts))
+    return ((Message("system", text),) if text else ()), int(own is not None)
 
 
 def _fit_for_a_history(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

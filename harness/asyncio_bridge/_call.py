@@ -244,6 +244,7 @@ class Call(Generic[T]):
             finally:
                 tell(result)
 
+        @enable_ki_protection
         def start() -> None:
             if self._nursery is None:
                 tell(outcome.Error(_ended_error(self._name)))

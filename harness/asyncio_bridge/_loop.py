@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import outcome
 import trio
 
+from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness.asyncio_bridge._call import CANCEL_AGAIN_SECONDS, Call, current_call
 from harness.errors import AsyncioBridgeError
@@ -118,7 +119,7 @@ class AsyncioLoop:
         )
         self._thread.start()
         with trio.CancelScope(shield=True):  # Takes only a moment, and can't hang.
-            await started.wait()
+            await happened(started)
         try:
             if self._loop is None:
                 raise AsyncioBridgeError(
@@ -259,7 +260,7 @@ class AsyncioLoop:
                 self._loop.call_soon_threadsafe(self._stop.set)
         _waiting_for = self._end_in_words
         with trio.CancelScope(shield=True):
-            await self._thread_ended.wait()
+            await happened(self._thread_ended)
         self._thread.join()  # Telling us was the last thing it did.
         self._loop = None
 

@@ -37,6 +37,11 @@ for command in (
         "harness.cli._sim_provider:sim_provider",
         "Simulate a provider, with limits and faults.",
     ),
+    LaterCommand(
+        "verify",
+        "harness.cli._options:verify",
+        "Run a sample of a finished batch again, each item alone.",
+    ),
 ):
     app.add_command(command)
 

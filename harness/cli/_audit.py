@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import attrs
 import click
 
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
+from harness.cli._later import named
 from harness.cli._option_table import argument, command, flag, option
 from harness.cli._target import load_module, load_target
 from harness.testing import audit as auditing
@@ -139,10 +141,26 @@ def _run(options: AuditOptions) -> int:
         return EXIT_OK
     if form == "markdown":
         raise InputError("findings are written as text, json or sarif; markdown is for --inventory")
-    findings = [*_of_paths(audit_paths, paths), *from_runs]
+    findings = [*_of_paths(_audit_shown, paths), *from_runs]
     new = findings if options.baseline is None else options.baseline.new(findings)
     click.echo(report(new, form, RULES, len(findings) - len(new)), nl=False)
     return EXIT_FAILED if new else EXIT_OK
+
+
+def _audit_shown(paths: list[str]) -> list[Finding]:
+    """Audit files, with a bar on a terminal: half a million lines take minutes."""
+    if not sys.stderr.isatty():
+        return audit_paths(paths)
+    with named("rich.progress:Progress")(
+        console=named("rich.console:Console")(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task("reading the code")
+
+        def tell(done: int, steps: int) -> None:
+            doing = "reading the code" if 2 * done < steps else "applying the rules"
+            bar.update(task, completed=done, total=steps, description=doing)
+
+        return audit_paths(paths, tell=tell)
 
 
 def _of_paths(look: Callable[[list[str]], list[_T]], paths: list[str]) -> list[_T]:

@@ -6,10 +6,12 @@ created after all of them, so that a command that is refused leaves nothing behi
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
+    ExitStack,
     chdir,
     closing,
     contextmanager,
@@ -35,7 +37,7 @@ from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
-from harness.cli._output import Output, unfinished_beside
+from harness.cli._output import Output, claimed, unfinished_beside
 from harness.cli._progress import Display, open_display
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._records import Record, parse_records
@@ -79,10 +81,11 @@ def run(options: BatchOptions) -> int:
                 records = list(islice(read(lambda: None), RECORDS_SHOWN))
                 click.echo(describe(options, reading, records, known=known_in_words(options)))
                 return EXIT_OK
-            report = _run_into_output(
-                options, target, read, reading, input_.name, stdout, kept=kept
-            )
-    return _finish(options, report)
+            with ExitStack() as until_the_end:
+                report, write = _run_into_output(
+                    options, target, read, reading, input_.name, stdout, until_the_end, kept=kept
+                )
+                return _finish(options, report, write)
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
@@ -137,11 +140,20 @@ def _records(
         reading.total, records = len(drawn), iter(drawn)
     if fields:
         records = with_fields(records, fields, source=input_.name)
+    if options.file is not None:
+        records = map(_with_file, records)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
         yield record
     reading.total = reading.records
+
+
+def _with_file(record: Record) -> Record:
+    """Return the record with its prompt and its file as what the agent is asked."""
+    # As of now: the agent may change the current folder.
+    file = [Path(record.file).absolute()] if record.file else []
+    return attrs.evolve(record, value=[record.value, *file] if file else record.value)
 
 
 def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]:
@@ -161,9 +173,10 @@ def _run_into_output(
     reading: Reading,
     name: str,
     stdout: Any,
+    until_the_end: ExitStack,
     *,
     kept: int,
-) -> Report:
+) -> tuple[Report, Callable[[str], object]]:
     limiter = limiter_of(options)
     work = Work(
         function=target,
@@ -187,10 +200,19 @@ def _run_into_output(
         budget=options.budget,
     )
     output = Output(options.output, overwrite=options.overwrite, anew=options.resume)
+    write_summary: Callable[[str], object] = _say_nothing
 
     @contextmanager
     def open_lines() -> Iterator[tuple[ResultLines, LineWriter]]:
         # Called once the journal is open: that refuses a second session before anything changes.
+        nonlocal write_summary
+        if options.summary is not None:
+            replaces = options.overwrite or options.resume
+            # An agent may change the working directory.
+            path = os.path.abspath(options.summary)
+            write_summary = until_the_end.enter_context(
+                claimed(path, replaces=replaces, stdout=stdout)
+            )
         with output.open(stdout) as writer:
             first = not options.ordered
             lines = ResultLines(writer, kept=kept, kept_first=first, folder=output.folder)
@@ -210,7 +232,7 @@ def _run_into_output(
             raise interrupt from None
     report.output_is_complete = output.finish(complete=report.is_complete)
     report.output_is_there = options.output == STANDARD_STREAM or Path(options.output).exists()
-    return report
+    return report, write_summary
 
 
 async def _read_and_run(
@@ -248,7 +270,7 @@ async def _read_and_run(
 def _say_nothing(words: str) -> None: ...
 
 
-def _finish(options: BatchOptions, report: Report) -> int:
+def _finish(options: BatchOptions, report: Report, write: Callable[[str], object]) -> int:
     if options.journal is not None and report.journal_error is None:
         report.totals = totals_in(options.journal)
     if not options.quiet:
@@ -260,6 +282,7 @@ def _finish(options: BatchOptions, report: Report) -> int:
         write_summary(
             report,
             options.summary,
+            write,
             target=options.target,
             input=options.input,
             output=options.output,

@@ -102,7 +102,7 @@ def _amount(options: BatchOptions, reading: Reading) -> str:
 def _shown(record: Record) -> str:
     if record.problem is not None:
         return f"line {record.line} can't be read: {record.problem}"
-    text = json.dumps(record.value, ensure_ascii=False)
+    text = json.dumps(record.value, ensure_ascii=False, default=str)
     if len(text) > _EXCERPT_CHARACTERS:
         text = f"{text[: _EXCERPT_CHARACTERS - 3]}..."
     return f"{record.key}: {text}"

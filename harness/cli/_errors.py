@@ -13,6 +13,9 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 """The command was used wrongly, or its input can't be read."""
 
+EXIT_WAITING = 3
+"""Every item is ok, or waits for a person to approve calls of tools."""
+
 EXIT_INTERRUPTED = 130
 """Ctrl-C or a termination signal ended the batch early."""
 

@@ -134,7 +134,8 @@ def ended_in_words(totals: Totals) -> str:
     for count, word in (
         (totals.failed, "failed"),
         (totals.timed_out, "timed out"),
-        (totals.open, "not done"),
+        (totals.waiting, "waiting for approval"),
+        (totals.open - totals.waiting, "not done"),
     ):
         if count:
             parts.append(f"{count:,} {word}")
@@ -200,7 +201,7 @@ async def journal_for(
             yield journal.identified(
                 target=target_of(options),
                 settings=settings,
-                content=_content_of,
+                content=content_of,
                 function=function,
                 tell=lambda words: say(f"warning: {words}"),
             )
@@ -219,6 +220,6 @@ def refusal(error: JournalError) -> str | None:
     )
 
 
-def _content_of(record: Record) -> list[Any]:
+def content_of(record: Record) -> list[Any]:
     """Return what makes a record the same as before, wherever in the input it is now."""
     return [record.value, record.problem]

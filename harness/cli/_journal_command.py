@@ -1,7 +1,7 @@
 """``harness journal``: look into the journal of a batch, and change what the next session does.
 
-``show``, ``export`` and ``backup`` only read, and work while a batch writes. ``retry``, ``forget``
-and ``vacuum`` are refused then: they need to be the only writer.
+``show``, ``export`` and ``backup`` only read, and work while a batch writes. The others are refused
+then: they need to be the only writer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
+from harness._approvals import Answer
+from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_WAITING, InputError
 from harness.cli._files import STANDARD_STREAM, open_output
 from harness.cli._journal import refuse_journal_file, totals_in_words
 from harness.cli._json_value import encode_text, encode_value
@@ -64,7 +65,8 @@ _batch = click.option(
 def show(file: str, batch_name: str | None, failures: bool) -> int:
     """Show what the batches in FILE came to.
 
-    Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage.
+    Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage, 3 if the others wait
+    for approval.
     """
     with _told(), read_journal(file) as reader:
         batches = reader.batches()
@@ -79,8 +81,11 @@ def show(file: str, batch_name: str | None, failures: bool) -> int:
             failed = totals.failed + totals.timed_out
             if failed:
                 _show_failures(reader, batch.name, most=None if failures else _FAILURES_SHOWN)
-            if failed or totals.open:
+            _show_waiting(reader, batch.name)
+            if failed or totals.open > totals.waiting:
                 status = EXIT_FAILED
+            elif totals.waiting and status == EXIT_OK:
+                status = EXIT_WAITING
         return status
 
 
@@ -117,6 +122,14 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
         click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
         if most is None and item.error_traceback is not None:
             click.echo(textwrap.indent(item.error_traceback, "    "))
+
+
+def _show_waiting(reader: JournalReader, batch: str) -> None:
+    """Show what a person has to decide, in full: nobody should approve half of the arguments."""
+    for item in reader.waiting(batch):
+        click.echo(f"  {item.key}: waiting for approval")
+        for call in item.calls:
+            click.echo(f"    {call}")
 
 
 def _time(seconds: float) -> str:
@@ -273,6 +286,82 @@ def forget(file: str, keys: tuple[str, ...], batch_name: str | None) -> int:
         batch = _the_batch(editor, batch_name).name
         count = editor.forget(batch, _keys_of(editor, batch, keys) if keys else None)
     click.echo(f"{_items(count)} of {batch!r} forgotten")
+    return EXIT_OK
+
+
+_KEY = click.argument("key")
+_CALLS = click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="ID",
+    help="Only this call, by the ID that show gives; may be repeated.",
+)
+_ALL = click.option("--all", "all_calls", is_flag=True, help="All calls of the item that wait.")
+
+
+@journal.command("approve", short_help="Let tool calls of an item be made by the next session.")
+@_file
+@_KEY
+@_CALLS
+@_ALL
+@_batch
+def approve(
+    file: str, key: str, calls: tuple[str, ...], all_calls: bool, batch_name: str | None
+) -> int:
+    """Let the tool calls of item KEY in FILE that wait for approval be made.
+
+    The next session makes them, and goes on where the item stopped. If several wait, give their
+    IDs, or --all. An ID belongs to the arguments too: a call that has changed has another one.
+    """
+    return _answer(file, key, True, calls, all_calls, batch_name)
+
+
+@journal.command("deny", short_help="Refuse tool calls of an item; the model is told.")
+@_file
+@_KEY
+@_CALLS
+@_ALL
+@click.option("--reason", default="", metavar="TEXT", help="Why; the model is told.")
+@_batch
+def deny(
+    file: str,
+    key: str,
+    calls: tuple[str, ...],
+    all_calls: bool,
+    reason: str,
+    batch_name: str | None,
+) -> int:
+    """Refuse the tool calls of item KEY in FILE that wait for approval.
+
+    The next session goes on where the item stopped. If several wait, give their IDs, or --all.
+    """
+    return _answer(file, key, reason, calls, all_calls, batch_name)
+
+
+def _answer(
+    file: str,
+    key: str,
+    answer: Answer,
+    calls: tuple[str, ...],
+    all_calls: bool,
+    batch_name: str | None,
+) -> int:
+    if calls and all_calls:
+        raise InputError("--call and --all exclude each other; give one of them")
+    with _told(), edit_journal(file) as editor:
+        batch = _the_batch(editor, batch_name).name
+        (own,) = _keys_of(editor, batch, (key,))
+        waiting = [call for item in editor.waiting(batch) if item.key == own for call in item.calls]
+        if len(waiting) > 1 and not calls and not all_calls:
+            lines = "\n".join(f"  {call}" for call in waiting)
+            raise InputError(
+                f"{len(waiting)} calls of item {key!r} wait; say which, with --call ID, or --all:\n"
+                f"{lines}"
+            )
+        for call in editor.answer(batch, own, answer, calls):
+            click.echo(f"{'approved' if answer is True else 'denied'}: {call}")
+    click.echo("the next --resume goes on with it")
     return EXIT_OK
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.cli._options import BatchOptions
+from harness.cli._options import BatchOptions, VerifyOptions
 from harness.limits import Limiter, LimiterStatistics
 
 
-def limiter_of(options: BatchOptions) -> Limiter | None:
+def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None

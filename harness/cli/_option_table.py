@@ -149,6 +149,12 @@ def option(
     )
 
 
+def declared_in(options: type[Any], name: str) -> Any:
+    """Declare an option as it is declared in ``options``."""
+    row: _Row = getattr(attrs.fields(options), name).metadata[_ROW]
+    return _declared(row)
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 

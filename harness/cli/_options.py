@@ -10,14 +10,21 @@ from typing import Literal, TypeAlias
 import attrs
 import click
 
-from harness import models
 from harness._budget import Budget
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS
-from harness.cli._option_table import Facts, Refusal, argument, command, flag, option
+from harness.cli._option_table import (
+    Facts,
+    Refusal,
+    argument,
+    command,
+    declared_in,
+    flag,
+    option,
+)
 from harness.cli._option_values import FILE, count, delimiter, dollars, hedge, seconds, tokens
-from harness.cli._record_fields import KEY, PRIORITY, PROMPT, TOKENS
+from harness.cli._record_fields import ATTACHED, KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, delimiter_of, format_of
 from harness.policies import Hedge
 
@@ -57,8 +64,28 @@ def _each(tokens: int | str) -> str:
     return f"{tokens:,} for each" if isinstance(tokens, int) else f"for each what {tokens!r} says"
 
 
+class _InputOptions:
+    """What the options of an input come to."""
+
+    input: str
+    format: Format | None
+    delimiter: str | None
+
+    @property
+    def form(self) -> Format:
+        """How the input is written: as given, or as its name says."""
+        if self.format is not None:
+            return self.format
+        return "lines" if self.input == STANDARD_STREAM else format_of(self.input)
+
+    @property
+    def given_delimiter(self) -> str | None:
+        """What separates the columns of CSV, as given or as the input's name says; else None."""
+        return delimiter_of(self.input) if self.delimiter is None else self.delimiter
+
+
 @attrs.frozen(kw_only=True)
-class BatchOptions:
+class BatchOptions(_InputOptions):
     """Run an async function on every record of a file, many at once.
 
     TARGET is module:function or path.py:function. The function is called with one record: a dict
@@ -169,6 +196,19 @@ class BatchOptions:
         ],
         is_setting=True,
     )
+    file: str | None = option(
+        "For an agent: the field that holds the path of a file, such as a picture or a PDF, that "
+        "goes with the prompt. Relative to the current folder; empty for none.",
+        "FIELD",
+        field=ATTACHED,
+        refusals=[
+            _FOR_AGENTS,
+            Refusal(
+                lambda options, _: options.prompt is None,
+                "{option} {value} goes with a prompt; add --prompt FIELD",
+            ),
+        ],
+    )
     model: str | None = option(
         "For an agent: the model to run it with, in place of its own: openai:NAME, anthropic:NAME, "
         "local:PATH of a GGUF file, or sim, which is simulated and costs nothing. Keys come from "
@@ -178,7 +218,8 @@ class BatchOptions:
             _FOR_AGENTS,
             _refused(
                 lambda options, facts: (
-                    facts.is_agent is True and not models.is_model_name(f"{options.model}")
+                    facts.is_agent is True
+                    and not named("harness.models:is_model_name")(f"{options.model}")
                 ),
                 "{option} {value!r} names no model; write openai:NAME, anthropic:NAME, local:PATH "
                 "or sim",
@@ -400,18 +441,6 @@ class BatchOptions:
     )
 
     @property
-    def form(self) -> Format:
-        """How the input is written: as given, or as its name says."""
-        if self.format is not None:
-            return self.format
-        return "lines" if self.input == STANDARD_STREAM else format_of(self.input)
-
-    @property
-    def given_delimiter(self) -> str | None:
-        """What separates the columns of CSV, as given or as the input's name says; else None."""
-        return delimiter_of(self.input) if self.delimiter is None else self.delimiter
-
-    @property
     def journal_shown(self) -> str | None:
         """The journal as it may be shown: an address without its password."""
         path = self.journal
@@ -431,3 +460,117 @@ def _run(options: BatchOptions) -> int:
 
 
 batch = command("batch", BatchOptions, _run)
+
+
+@attrs.frozen(kw_only=True)
+class VerifyOptions(_InputOptions):
+    """Run a sample of a finished batch again, each item alone, and compare.
+
+    RESULTS is the output of harness batch, or its journal. Each item is run in a process of its
+    own, which has seen no other item: what differs then came from the other items, from code or
+    records that have changed, or from a model that varies. An item that differs is run again, and
+    if it differs from itself, it is counted apart, since that proves nothing.
+
+    \b
+    Examples:
+      harness verify results.jsonl --target agent.py:triage --input tickets.csv --sample 300
+      harness verify run.db --target agent.py:triage --input tickets.csv --key id --limit 4
+      harness verify results.jsonl --target app.py:agent --input tickets.csv --prompt text \\
+          --compare app.checks:same_answer --repeats 3
+
+    \b
+    Exit status: 0 if none differs, 1 if some do, 2 if it can't be run or nothing
+    could be compared, 130 if interrupted.
+    """
+
+    results: str = argument("RESULTS")
+    target: str = option(
+        "What the batch ran: module:function or path.py:function, or an agent.",
+        "TARGET",
+        required=True,
+    )
+    input: str = declared_in(BatchOptions, "input")
+    format: Format | None = declared_in(BatchOptions, "format")
+    delimiter: str | None = declared_in(BatchOptions, "delimiter")
+    key: str | None = declared_in(BatchOptions, "key")
+    batch: str | None = option(
+        "The batch of a journal that has several; harness batch writes 'batch'.", "NAME"
+    )
+
+    # What is run again.
+
+    sample: int = option(
+        "Run N items again, drawn at random from those that are ok.",
+        "N",
+        read=count("say how many items to run again"),
+        default="300",
+    )
+    seed: int = declared_in(BatchOptions, "seed")
+    stratify: bool = flag(
+        "Draw from what failed or timed out as well; of each status its share, and one at least."
+    )
+
+    # How it is run.
+
+    limit: int = option(
+        "Run at most N items at once, each in its own process.",
+        "N",
+        read=count("1 runs one item at a time"),
+        default="1",
+    )
+    prompt: str | None = declared_in(BatchOptions, "prompt")
+    model: str | None = declared_in(BatchOptions, "model")
+    prices: str | None = declared_in(BatchOptions, "prices")
+    timeout: float | None = declared_in(BatchOptions, "timeout")
+    retry: int = declared_in(BatchOptions, "retry")
+    rpm: int | None = declared_in(BatchOptions, "rpm")
+    tpm: int | None = option(
+        "Use at most N tokens in any minute. Needs --tokens; not for agents.",
+        "N",
+        read=count("say how many tokens the provider allows in a minute"),
+        refusals=[
+            Refusal(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: an agent's tokens are counted in the process "
+                "of its item, which is a new one each time; use --rpm, or --limit 1",
+            ),
+            Refusal(
+                lambda options, facts: facts.is_agent is False and options.tokens is None,
+                "{option} {value} needs --tokens: say how many tokens a record uses, input and "
+                "output together, as a number or as the field that holds it",
+            ),
+        ],
+    )
+    tokens: int | str | None = declared_in(BatchOptions, "tokens")
+    concurrent: int | None = declared_in(BatchOptions, "concurrent")
+
+    # How it is compared.
+
+    compare: str | None = option(
+        "A plain function that takes the recorded value and the new one, and tells whether they "
+        "are the same. By default they must be equal.",
+        "module:function",
+    )
+    repeats: int = option(
+        "Run an item that differs at most N times, to see whether it differs from itself.",
+        "N",
+        read=count("2 tells what varies from what differs"),
+        default="2",
+    )
+
+    # What is shown.
+
+    json: bool = flag("Write what was found as JSON.")
+    quiet: bool = flag("Show no progress.")
+
+    @property
+    def budget_usd(self) -> None:
+        """No budget bounds calls in several processes."""
+
+
+def _verify(options: VerifyOptions) -> int:
+    status: int = named("harness.cli._verify:run")(options)
+    return status
+
+
+verify = command("verify", VerifyOptions, _verify)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from harness.cli._errors import InputError
 from harness.cli._files import STANDARD_STREAM, check_not_written, open_output
 from harness.cli._writer import LineWriter
 
 UNFINISHED = ".part"
 """How the name of an output ends until it is complete. All sessions use the same name: one that was
-killed leaves a file behind, and the next one replaces it. It creates a new file, so a session that
-is still writing keeps its file, though not the name."""
+killed leaves a file behind, and the next one replaces it. One that still writes has it locked."""
 
 
 def unfinished_beside(path: str) -> Path | None:
@@ -59,6 +59,7 @@ class Output:
         if self._part is not None:
             if Path(self._path).exists():
                 check_not_written(self._path)
+            check_not_written(str(self._part))
             self._part.unlink(missing_ok=True)
         file = open_output(path, overwrite=overwrite, stdout=stdout)
         if self._part is not None:
@@ -98,3 +99,37 @@ class Output:
             return self._file is not None and os.path.samestat(part.stat(), self._file)
         except OSError:
             return False
+
+
+@contextmanager
+def claimed(path: str, *, replaces: bool, stdout: TextIO) -> Iterator[Callable[[str], object]]:
+    """Give what writes a file whole or not at all; until then no other session can have its name.
+
+    Args:
+      path: The file.
+      replaces: Whether it may replace one that appears meanwhile.
+      stdout: What `open_output` needs, for a path that is no file.
+
+    Raises:
+      InputError: if another session has the name, or the file can't be written; on writing, if
+        there is such a file by then.
+    """
+    part = unfinished_beside(path)
+    if part is None:
+        yield Path(path).write_text
+        return
+    if Path(path).exists():
+        check_not_written(path)
+
+    def write(text: str) -> None:
+        if not replaces and Path(path).exists():
+            raise InputError(f"{path!r} has appeared meanwhile, and was left as it is")
+        file.write(text.encode())
+        part.replace(os.path.realpath(path))
+
+    with open_output(str(part), overwrite=True, stdout=stdout) as file:
+        try:
+            yield write
+        finally:
+            if part.exists() and os.path.samestat(part.stat(), os.fstat(file.fileno())):
+                part.unlink()

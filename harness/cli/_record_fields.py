@@ -142,6 +142,10 @@ def _text(found: Any) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
+def _path(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
+
+
 def _number(found: Any) -> float | None:
     """Return a number, which may be written as text, as in CSV; None if it isn't one."""
     if isinstance(found, bool) or not isinstance(found, (int, float, str)):
@@ -187,6 +191,17 @@ PROMPT = FieldKind(
     shown=_sort,
 )
 """What an agent is asked."""
+
+ATTACHED = FieldKind(
+    attribute="file",
+    convert=_path,
+    subject="the file {} is",
+    missing="there is no field {} with the path of a file",
+    advice="every record has the path of a file there, or an empty text for none",
+    shown=_sort,
+    unreadable="",
+)
+"""Which file goes with the prompt."""
 
 PRIORITY = FieldKind(
     attribute="priority",

@@ -64,6 +64,9 @@ class Record:
     priority: float = 0.0
     """How urgent it is: of the records read ahead, the one with the largest number is first."""
 
+    file: str = ""
+    """The path of a file that goes with the prompt; empty for none."""
+
     tokens: int = 0
     """How many tokens it uses, input and output, where a field says so."""
 

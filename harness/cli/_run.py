@@ -166,7 +166,7 @@ class _Batch:
         work = self._work
         retry = work.attempt.retry
         if retry is not None:
-            retry = attrs.evolve(retry, on=_is_worth_another_attempt)
+            retry = attrs.evolve(retry, on=is_worth_another_attempt)
         limited = attrs.evolve(work.attempt, retry=retry)
         unlimited = attrs.evolve(limited, limiter=None, tokens=None)
 
@@ -365,7 +365,7 @@ def tokens_of(record: Record) -> int:
     return record.tokens
 
 
-def _is_worth_another_attempt(error: Exception) -> bool:
+def is_worth_another_attempt(error: Exception) -> bool:
     """Tell whether the same call may end differently; a bad record stays bad."""
     return not isinstance(error, BadRecordError | UnwritableValueError | InputError)
 

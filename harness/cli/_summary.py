@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from harness._pace import rate
 from harness.cli._csv_header import COMMA, shown
-from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    EXIT_WAITING,
+    InputError,
+)
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._journal import totals_in_words
 from harness.cli._limits import as_json, end_text
@@ -99,9 +105,10 @@ class Report:
             return EXIT_INTERRUPTED
         if self.input_error is not None:
             return EXIT_USAGE
-        if self.errors or self.tally.not_ok or self.over_budget is not None:
+        tally = self.tally
+        if self.errors or tally.not_ok > tally.waiting or self.over_budget is not None:
             return EXIT_FAILED
-        return EXIT_OK
+        return EXIT_WAITING if tally.waiting else EXIT_OK
 
     @property
     def errors(self) -> list[str]:
@@ -123,6 +130,7 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         (tally.failed, "failed"),
         (tally.timed_out, "timed out"),
         (tally.cancelled, "cancelled"),
+        (tally.waiting, "waiting for approval"),
         (tally.skipped, "skipped"),
     ):
         if count:
@@ -145,6 +153,13 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
             + (f" and {others} other types" if others else "")
         )
         lines += [f"  {_shortened(example)}" for _, example in tally.examples]
+    if tally.waiting and journal is not None:
+        lines.append(
+            f"to answer what waits: harness journal show {journal}, harness journal approve or "
+            "deny, and the same command with --resume"
+        )
+    elif tally.waiting:
+        lines.append("what waits for approval can only go on with a --journal")
     if tally.kept_failures:
         which = "is" if tally.kept_failures == 1 else "are"
         lines.append(
@@ -187,12 +202,13 @@ def _shortened(text: str, *, most: int = 200) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-def write_summary(report: Report, path: str, **named: Any) -> None:
+def write_summary(report: Report, path: str, write: Callable[[str], object], **named: Any) -> None:
     """Write the summary to ``path``, whole or not at all.
 
     Args:
       report: How the batch went.
-      path: The file to write, or to replace.
+      path: Where it is written, for messages.
+      write: Writes it there.
       named: What else belongs in it, such as the target; comes first.
 
     Raises:
@@ -207,6 +223,7 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "failed": tally.failed,
         "timed_out": tally.timed_out,
         "cancelled": tally.cancelled,
+        "waiting": tally.waiting,
         "skipped": tally.skipped,
         "attempts": tally.attempts,
         "hedges": report.hedges.started,
@@ -227,13 +244,9 @@ def write_summary(report: Report, path: str, **named: Any) -> None:
         "over_budget": report.over_budget,
         "exit_status": report.exit_status,
     }
-    file = os.path.realpath(path)  # Replaces what a link names, not the link itself.
-    unfinished = Path(f"{file}.{os.getpid()}.part")
     try:
-        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(file)
+        write(json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise InputError(
             f"the summary {path!r} can't be written: {error.strerror or error}; "
             "the results are complete without it"

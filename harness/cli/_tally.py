@@ -11,6 +11,7 @@ import attrs
 from harness._tracebacks import traceback_of
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
+from harness.errors import ApprovalPending
 from harness.fanout import Result
 
 _KINDS_COUNTED = 50
@@ -38,6 +39,9 @@ class Tally:
 
     cancelled: int = 0
     """Items that were in flight when the batch was cut short."""
+
+    waiting: int = 0
+    """Items that wait for a person to approve calls of tools."""
 
     skipped: int = 0
     """Items that were read and never started."""
@@ -94,7 +98,7 @@ class Tally:
     @property
     def not_ok(self) -> int:
         """How many items have ended without a value."""
-        return self.without_success + self.cancelled + self.skipped
+        return self.without_success + self.cancelled + self.waiting + self.skipped
 
     @property
     def without_success(self) -> int:
@@ -110,6 +114,9 @@ class Tally:
         self.kept_failures += is_kept and result.failed
         if result.status == "ok":
             self.ok += 1
+            return
+        if isinstance(result._ended_with, ApprovalPending):
+            self.waiting += 1
             return
         setattr(self, result.status, getattr(self, result.status) + 1)
         if result.status in ("cancelled", "skipped"):

@@ -46,13 +46,43 @@ def load_target(text: str) -> Target:
       InputError: if ``text`` has neither form, the module can't be imported, it has no such
         name, or what is there is not an async function of one argument.
     """
-    place, _, name = text.rpartition(":")
-    if not place or not name:
-        raise InputError(f"the target {text!r} names no function; {_FORMS}")
-    module = _load_file(Path(place)) if _is_path(place) else load_module(place)
-    value = _look_up(module, place, name)
+    value, module, name = _named_by(text, "the target")
     _check(value, module, text, name)
     return value  # type: ignore[no-any-return]  # `_check` made sure.
+
+
+def load_comparer(text: str) -> Callable[[Any, Any], bool]:
+    """Import what ``text`` names, and check that it can compare two values.
+
+    Raises:
+      InputError: as for `load_target`; or if what is there is not a plain function of two
+        arguments.
+    """
+    value, _, _ = _named_by(text, "--compare")
+    if not callable(value) or inspect.isclass(value) or _returns_awaitable(value):
+        raise InputError(
+            f"--compare {text} is not a plain function; name one that takes the recorded value "
+            "and the new one, and returns whether they are the same"
+        )
+    try:
+        inspect.signature(value).bind(None, None)
+    except TypeError as error:
+        raise InputError(
+            f"--compare {text} takes {inspect.signature(value)}, but it is called with two "
+            "arguments, the recorded value and the new one"
+        ) from error
+    except ValueError:
+        pass  # Some callables can't say; then the first call will.
+    return value  # type: ignore[no-any-return]
+
+
+def _named_by(text: str, what: str) -> tuple[Any, types.ModuleType, str]:
+    """Return what ``text`` names, the module that it is in, and its name there."""
+    place, _, name = text.rpartition(":")
+    if not place or not name:
+        raise InputError(f"{what} {text!r} names no function; {_FORMS}")
+    module = _load_file(Path(place)) if _is_path(place) else load_module(place)
+    return _look_up(module, place, name), module, name
 
 
 def agent_in(target: Target) -> Agent[Any] | None:

@@ -116,7 +116,7 @@ class _BacklogSource(AsyncSource):
                 raise Exhausted
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
-        self._open += 1
+        self._open += 1  # harness: shared (only the one reader of a source adds)
         return self._waiting.popleft()
 
     async def close(self) -> None:

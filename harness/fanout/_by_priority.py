@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout._feed import Room
 from harness.fanout._job import Job
@@ -73,6 +74,7 @@ class ByPriority:
         """Let the next one with its key go ahead."""
         self._lookahead.ended(job.index)
 
+    @enable_ki_protection
     def came(self, room: Room) -> None:
         """Start what has come: at once if the choice can't improve, else when it is quiet."""
         if not self.may_pull(room):

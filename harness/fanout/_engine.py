@@ -416,6 +416,7 @@ class Engine:
             self.limit = changing.limit
             self.window = self._plan.room_for(self.limit)
 
+    @enable_ki_protection
     def _limit_changed(self) -> None:
         """Start what there is room for, in a task: the caller may be about to start an item."""
         if not self.over:
@@ -508,6 +509,7 @@ class Engine:
         job.name = name = str(job.index)
         self.nursery.start_soon(self._carry, job, name=name)
 
+    @enable_ki_protection
     def _start_as_told(self, job: Job) -> None:
         """Start the task of an item whose key or attempt comes from the caller's functions."""
         key = self._plan.key
@@ -724,6 +726,7 @@ class Engine:
         if isinstance(self._join.policy, FailFast):
             self._cut_soon("the items could not be read further, and the policy is FailFast()")
 
+    @enable_ki_protection
     def _cut_soon(self, why: str) -> None:
         if self.cut is None:
             self.cut = why

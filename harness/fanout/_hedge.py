@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._events import happened
 from harness.fanout._latency import Latencies
 from harness.fanout._result import FAILURES, Hedges
 from harness.policies import Hedge
@@ -229,7 +230,7 @@ class SideBySide(Generic[AttemptT]):
     async def news(self) -> None:
         """Wait until something happens that may change when an attempt is late."""
         _waiting_for = "an attempt, or the moment for a second one"
-        await self._event.wait()
+        await happened(self._event)
         self._event = trio.Event()
 
     def seconds_until_late(self, hedge: Hedge, latencies: Latencies) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.errors import RunCancelled
 from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
@@ -116,6 +117,7 @@ class OwnRun:
             raise not_awaitable_error(function, awaitable)
         return awaitable
 
+    @enable_ki_protection
     def launch(
         self,
         nursery: trio.Nursery,
@@ -308,6 +310,7 @@ class ItemWork:
             current.set(self._run)
             await self._host.settle()
 
+    @enable_ki_protection
     def _start_task(self, function: Callable[..., Awaitable[None]], job: Job, *args: Any) -> None:
         self._host.base.run(self._host.nursery.start_soon, function, job, *args, name=job.name)
 

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import attrs
 
+from harness._approvals import Parked
 from harness.fanout._plan import Plan
 from harness.runs import current_run_or_none
 from harness.runs._run import LASTING_KEY
@@ -66,6 +67,10 @@ class Entry:
     alone: bool = False
     """Whether its latest attempt without an ending was begun with nothing else in flight."""
 
+    parked: int | None = None
+    """The number of the record that says which of its tool calls wait for a person's approval, and
+    what was answered; None if none do."""
+
     effects_key: str = ""
     """Its idempotency key: unique to the item, and the same in every session and after any restore.
     Empty if the item won't run."""
@@ -91,7 +96,8 @@ class Ending(NamedTuple):
     """How long it took, by trio's clock."""
 
     value: str | None = None
-    """The value as `FanOutBatch.encode` gave it; for the status ok."""
+    """The value as `FanOutBatch.encode` gave it, for the status ok; for a run that waits for an
+    approval, its state."""
 
     error_type: str | None = None
     """The name of the error's class; for a failure."""
@@ -166,6 +172,9 @@ class Totals:
     open: int
     """Items with no ending that counts."""
 
+    waiting: int
+    """How many of those wait for a person's approval."""
+
     degraded: int
     """Items whose value came from the fallback."""
 
@@ -233,6 +242,18 @@ class FanOutBatch(Protocol):
           JournalValueError: if a value can't be decoded.
 
         Checkpoint: always, unless there are no entries.
+
+        Cancellation: nothing is left behind.
+        """
+        ...
+
+    async def parked(self, entry: Entry) -> Parked:
+        """Return what is kept of the runs of an item that wait for approvals.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
 
         Cancellation: nothing is left behind.
         """

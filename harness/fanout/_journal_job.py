@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
 from harness.fanout._journal import AttemptStatus, Ending, Entry
 from harness.fanout._result import ResultStatus
@@ -77,6 +78,7 @@ class JournaledJob(Job):
         "entry",
         "is_begun",
         "open",
+        "parked",
         "verdict",
     )
 
@@ -89,6 +91,7 @@ class JournaledJob(Job):
         self.is_begun = self.alone = False
         self.attempts_before = 0
         self.by_fallback = None
+        self.parked = None
         self.verdict = None
 
     entry: Entry
@@ -105,6 +108,9 @@ class JournaledJob(Job):
 
     open: list[Recorded]
     """The attempts with no ending, oldest first."""
+
+    parked: ParkedRuns | None
+    """What is known of its agents' runs, in case they wait; None before its function is called."""
 
     attempts_before: int
     """Attempts in earlier processes."""

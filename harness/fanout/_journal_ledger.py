@@ -19,6 +19,7 @@ yet durable; then it has its result.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import time
 from collections.abc import Awaitable, Callable
@@ -26,10 +27,19 @@ from types import CoroutineType
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from harness._approvals import Parked, ParkedRuns, has_answers, parked_runs
+from harness._events import happened
 from harness._root_errors import budget_refusals
 from harness._tracebacks import traceback_of
-from harness.errors import BudgetExceeded, JournaledError, JournalValueError, RunTimedOut
+from harness.errors import (
+    ApprovalPending,
+    BudgetExceeded,
+    JournaledError,
+    JournalValueError,
+    RunTimedOut,
+)
 from harness.fanout._attempts import is_cancelled
 from harness.fanout._job import Job
 from harness.fanout._journal import (
@@ -50,6 +60,7 @@ from harness.fanout._source import Source
 from harness.policies import is_rate_limit
 from harness.runs import Run, current_run
 from harness.runs._accounts import Usage, add_meter, current_accounts, units
+from harness.runs._endings import waits_still
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._run import LASTING_KEY
 
@@ -140,7 +151,7 @@ class JournalLedger:
         while records.under_way or records.has_durable:
             records.hand_on()
             if records.under_way:
-                await records.news.wait()
+                await happened(records.news)
                 records.news = trio.Event()
                 left += self._feed.take_waiting()
                 records.record_ended()
@@ -153,6 +164,7 @@ class JournalLedger:
 
     # The clerk --------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def begin(self, host: Writing) -> None:
         """Start the clerk."""
         self._records.has_clerk = True
@@ -188,7 +200,7 @@ class JournalLedger:
                 idle = not (host.in_flight or records.under_way or records.news.is_set())
                 if host.over and idle:
                     return
-                await records.news.wait()
+                await happened(records.news)
                 # Items that ended together have just been followed by others. Let these begin
                 # first: the books can be kept while they wait for something.
                 await trio.lowlevel.cancel_shielded_checkpoint()
@@ -253,6 +265,13 @@ class JournalLedger:
         attempt.called = True
         job.owed = False
         self._mark(run, job, attempt)
+        states: Parked = {}
+        if job.entry.parked is not None:
+            states = await self._batch.parked(job.entry)
+            if not has_answers(states):  # Nobody has decided anything: there is nothing to do.
+                raise waits_still(run, states)
+        job.parked = ParkedRuns(states)
+        parked_runs.set(job.parked)
         try:
             awaitable = function(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
@@ -377,6 +396,20 @@ class JournalLedger:
                 return
             # The failed attempt counts, though it isn't the end of its item.
             how: AttemptStatus = "cancelled"
+            if isinstance(value, ApprovalPending):
+                states = value._states
+                ending = decided.ending(
+                    how,
+                    final=False,
+                    seconds=seconds,
+                    value=json.dumps(
+                        states if job.parked is None else job.parked.kept_with(states)
+                    ),
+                    error_type=ApprovalPending.__name__,
+                    error_message=str(value),
+                )
+                self._records.keep(result, job.entry, decided.number, ending)
+                return
             if job.owed and job.failure is not None:
                 how = job.failure[0]
             ending = decided.ending(how, final=False, seconds=seconds)

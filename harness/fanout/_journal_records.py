@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from harness._events import happened
 from harness.errors import JournaledError, JournalError
 from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
 from harness.fanout._journal_job import JournaledJob, Recorded
@@ -57,6 +59,7 @@ class Records:
             self.failure = error
         self.host.start_no_more()
 
+    @enable_ki_protection  # A record that isn't counted would be awaited forever.
     def begin(
         self,
         entries: list[Entry],
@@ -78,6 +81,7 @@ class Records:
         self.under_way += 1
         return numbers
 
+    @enable_ki_protection
     async def begin_another(self, job: JournaledJob) -> Recorded:
         """Record one more attempt at an item, and return it once that is durable.
 
@@ -95,17 +99,19 @@ class Records:
             await trio.sleep_forever()  # Until the clerk, which raises it, has ended everything.
         attempt = Recorded(number)
         job.open.append(attempt)
-        await durable.wait()
+        await happened(durable)
         if self.failure is not None:
             await trio.sleep_forever()
         return attempt
 
+    @enable_ki_protection
     def end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""
         for one in attempts:
             status: AttemptStatus = "cancelled" if one.called else "unstarted"
             self.end(entry, one.number, one.ending(status, final=False))
 
+    @enable_ki_protection
     def keep(self, result: Result[Any], entry: Entry, number: int | None, ending: Ending) -> None:
         """Note an ending, and hand the result on once that is durable."""
         self._decided.append(result)
@@ -116,6 +122,7 @@ class Records:
         """Hand on, in its turn, a result with nothing to record."""
         self._durable.append(result)
 
+    @enable_ki_protection
     def end(self, entry: Entry, number: int | None, ending: Ending) -> None:
         """Note how an attempt ended."""
         self._ended.append((entry, number, ending))
@@ -124,6 +131,7 @@ class Records:
         else:
             self.record_ended()
 
+    @enable_ki_protection
     def record_ended(self) -> None:
         """Record all that was noted."""
         if not self._ended:

@@ -16,7 +16,7 @@ from outcome import Error, Outcome, Value
 
 from harness._root_errors import roots_in_words
 from harness._words import repr_of
-from harness.errors import FanOutError
+from harness.errors import ApprovalPending, FanOutError
 from harness.fanout._drop import DROP
 from harness.runs import RunStatus
 
@@ -180,7 +180,10 @@ class Summary:
     """Items whose last attempt ran out of time."""
 
     cancelled: int
-    """Items that were cut short while in flight."""
+    """Items that were cut short while in flight, and those that wait."""
+
+    waiting: int
+    """How many of those wait for a person to approve calls of their agents."""
 
     skipped: int
     """Items that were never started."""
@@ -213,9 +216,16 @@ class Summary:
 
     def __str__(self) -> str:
         parts = [f"{self.ok:,} of {self.total:,} ok"]
-        for name in ("failed", "timed_out", "cancelled", "skipped", "degraded"):
-            if count := getattr(self, name):
-                parts.append(f"{count:,} {name.replace('_', ' ')}")
+        for count, words in (
+            (self.failed, "failed"),
+            (self.timed_out, "timed out"),
+            (self.cancelled - self.waiting, "cancelled"),
+            (self.waiting, "waiting for approval"),
+            (self.skipped, "skipped"),
+            (self.degraded, "degraded"),
+        ):
+            if count:
+                parts.append(f"{count:,} {words}")
         if self.attempts > self.total - self.skipped:
             parts.append(f"{self.attempts:,} attempts")
         if self.hedges:
@@ -230,7 +240,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: dict[ResultStatus, int] = {}
-        self.degraded = 0
+        self.degraded = self.waiting = 0
         self.attempts = 0
         self.run_seconds = 0.0
         self.first_start: float | None = None
@@ -243,6 +253,8 @@ class Tally:
         if status == "skipped":
             return
         self.degraded += result.degraded
+        if status == "cancelled":
+            self.waiting += isinstance(result._ended_with, ApprovalPending)
         self.attempts += result.attempts
         self.run_seconds += result.ended_at - result.started_at
         if self.first_start is None or result.started_at < self.first_start:
@@ -263,6 +275,7 @@ class Tally:
             failed=counts.get("failed", 0),
             timed_out=counts.get("timed_out", 0),
             cancelled=counts.get("cancelled", 0),
+            waiting=self.waiting,
             skipped=counts.get("skipped", 0) + never_started,
             degraded=self.degraded,
             attempts=self.attempts,

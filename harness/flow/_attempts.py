@@ -113,6 +113,7 @@ class InItsRun:
             raise not_async(self._what, function, awaitable)
         return awaitable
 
+    @enable_ki_protection
     def launch(
         self,
         nursery: trio.Nursery,

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._events import happened
 from harness.errors import RunCancelled, RunTimedOut
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._gate import Walker
@@ -175,10 +176,10 @@ class Batches:
         try:
             if member.due_at < math.inf:
                 with trio.CancelScope(deadline=member.due_at):
-                    await member.done.wait()
+                    await happened(member.done)
                 if not member.done.is_set():
                     self.look()
-            await member.done.wait()
+            await happened(member.done)
         except BaseException:
             self._withdraw(member)
             raise

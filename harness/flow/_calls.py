@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.flow._attempts import NotAsync
 from harness.flow._gate import Walker
@@ -54,6 +55,7 @@ class CallHost:
     def give_back(self, walker: Walker) -> None:
         """Do nothing: items wait to be let in only at the first stage's gate."""
 
+    @enable_ki_protection
     def start_task(
         self,
         nursery: trio.Nursery | None,

@@ -20,6 +20,7 @@ from typing import Any
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
+from harness._events import happened
 from harness.errors import OutputsFailedError
 from harness.fanout import DROP, Result, Results
 from harness.fanout._tries import Tries
@@ -207,7 +208,7 @@ class Outputs:
         self._start_task(self._nursery, self._carry, walker, number, current_run())
         self._meter.pause(trio.current_time())
         try:
-            await self._room.wait()
+            await happened(self._room)
         finally:
             self._meter.resume(trio.current_time())
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout import FanOutStatistics, Hedges
 from harness.fanout._engine import Engine
@@ -167,6 +168,7 @@ class Walks:
         self._engine.limit += 1
         self._engine.start_next()
 
+    @enable_ki_protection
     def start_task(
         self,
         nursery: trio.Nursery | None,

@@ -13,6 +13,7 @@ from harness.journal._inspect import (
     JournalEditor,
     JournalItem,
     JournalReader,
+    WaitingItem,
     edit_journal,
     read_journal,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "JournalItem",
     "JournalReader",
     "Totals",
+    "WaitingItem",
     "backup_journal",
     "edit_journal",
     "open_journal",

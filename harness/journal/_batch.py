@@ -6,6 +6,7 @@ asked. Their rows are written with their first attempt.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import attrs
 import trio
 
+from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex
+from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
 from harness.journal._totals import totals_of
@@ -82,6 +85,8 @@ class JournalBatch:
     _closed: Callable[[], None] | None = attrs.field(alias="closed")
     _origin: str = attrs.field(alias="origin")
     """The journal's name, the same in every session and every copy."""
+    _parked: Mapping[int, int] = attrs.field(alias="parked_records")
+    """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
 
@@ -130,6 +135,9 @@ class JournalBatch:
         # Otherwise an item to be tried again is as open as if it had been cut short.
         if entry.state not in ("done", "failed"):
             entry.effects_key = self._effects_key(key_json, input_hash)
+            record = self._parked.get(known.item)
+            if record is not None and record > (known.ending or 0):
+                entry.parked = record
         return entry
 
     def _effects_key(self, key_json: str, input_hash: bytes) -> str:
@@ -171,7 +179,13 @@ class JournalBatch:
             )
 
             def fetch(backend: Backend, numbers: Row = numbers) -> list[Row]:
-                return backend.fetch(stored(len(numbers)), numbers)
+                rows = backend.fetch(stored(len(numbers)), numbers)
+                return [
+                    (*row[:2], put_together(backend, row[2]), *row[3:])
+                    if is_kept_apart(row[2])
+                    else row
+                    for row in rows
+                ]
 
             for number, *fields in await self._writer.ask(fetch):
                 found[number] = tuple(fields)
@@ -200,6 +214,24 @@ class JournalBatch:
             ended_at=ended_at,
             seconds=seconds,
         )
+
+    async def parked(self, entry: Entry) -> Parked:
+        """Return what is kept of the runs of an item that wait for approvals.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        rows = await self._writer.ask(
+            lambda backend: backend.fetch(
+                "SELECT value FROM harness_endings WHERE id = ?", (entry.parked,)
+            )
+        )
+        states: Parked = json.loads(rows[0][0])
+        return states
 
     # What is recorded -------------------------------------------------------------------------
 

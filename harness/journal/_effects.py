@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +24,7 @@ from harness._words import error_in_words, repr_of
 from harness.errors import JournalError, JournalKeyError
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec, words_to_text
+from harness.journal._kept_bytes import is_kept_apart, keep_apart, put_together
 from harness.journal._writer import Writer
 from harness.shared import DefaultKey, RecordedEffect
 
@@ -66,6 +67,8 @@ class JournalEffects:
             self._answer, _Intention(text, idempotency_key)
         )
         if state == "done":
+            if is_kept_apart(value):
+                value = await self._writer.ask(partial(put_together, text=value))
             value = self._codec.decode(value)
         return RecordedEffect(state=state, idempotency_key=stored_key, value=value)
 
@@ -110,6 +113,13 @@ class JournalEffects:
         self, backend: Backend, asked: list[_Intention | _End]
     ) -> list[outcome.Outcome[Any]]:
         """Answer each with what is now known of its effect; record all in one transaction."""
+        known = self._writer.kept_bytes
+        asked = [
+            attrs.evolve(one, text=keep_apart(backend, one.text, known))
+            if isinstance(one, _End)
+            else one
+            for one in asked
+        ]
         if self._taken is None:
             rows = backend.fetch("SELECT id, idempotency_key FROM harness_effects")
             self._last_effect = max((int(number) for number, _ in rows), default=0)

@@ -17,16 +17,19 @@ from typing import Any, Literal
 
 import attrs
 
+from harness._approvals import Answer, Parked, WaitingCall, answered, waiting_in
 from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.journal._backend import Backend, Row
-from harness.journal._codec import digest_of_key, key_from_json, key_to_json
+from harness.journal._codec import Codec, digest_of_key, key_from_json, key_to_json
+from harness.journal._kept_bytes import drop_unused
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
 from harness.journal._queries import (
     EVENTS,
     HISTORY,
+    PARKED,
     forget_again,
     forgotten_name,
     keep_last_numbers,
@@ -37,9 +40,10 @@ from harness.journal._queries import (
 from harness.journal._totals import totals_of
 from harness.journal._values import TAG, Shown
 
-ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "open"]
+ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "waiting", "open"]
 """What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
-process died; or ``"open"``: cut short, or to be tried again."""
+process died; ``"waiting"``: for a person's approval, or for the session after it; or ``"open"``:
+cut short, or to be tried again."""
 
 ROWS_PER_CHANGE = 500
 """Keys handled in one statement."""
@@ -69,6 +73,17 @@ class BatchInfo:
 
     sessions: int
     """How often it was opened."""
+
+
+@attrs.frozen(kw_only=True)
+class WaitingItem:
+    """An item some of whose tool calls wait for a person's approval."""
+
+    key: str | int
+    """Its key, the same in every session."""
+
+    calls: tuple[WaitingCall, ...]
+    """The calls that nobody has answered yet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,6 +121,20 @@ class JournalItem:
 
     seconds: float
     """How long its last attempt took, in seconds."""
+
+    input_hash: bytes = attrs.field(default=b"", eq=False, repr=False)
+    """A hash of what the item was; `is_of` compares with it."""
+
+    def is_of(self, item: Any) -> bool:
+        """Return whether it was run for an item with this content.
+
+        Args:
+          item: What the batch recorded as the content of the item.
+
+        Raises:
+          JournalValueError: if that has no visible content.
+        """
+        return Codec().hash_input(item) == self.input_hash
 
     def plain_value(self) -> Any:
         """Return the value without its classes: of objects only the fields.
@@ -194,7 +223,7 @@ class JournalReader:
         """
         columns = (
             "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, "
-            "v.degraded, v.attempts, v.ended_at, v.seconds"
+            "v.degraded, v.attempts, v.ended_at, v.seconds, v.input_hash"
         )
         query, arguments = self._items(columns, self._number_of(batch))
         if statuses is not None:
@@ -203,10 +232,31 @@ class JournalReader:
             arguments += wanted
         return self._yield_items(f"{query} ORDER BY v.id", arguments)
 
+    def waiting(self, batch: str) -> Iterator[WaitingItem]:
+        """Yield a batch's items with tool calls that nobody has approved or denied yet.
+
+        Args:
+          batch: Its name.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        query, arguments = self._items("v.id, v.key, v.parked", self._number_of(batch))
+        for _, key, record in self._backend.fetch(
+            f"{query} WHERE v.parked IS NOT NULL ORDER BY v.id", arguments
+        ):
+            if calls := waiting_in(self._parked(int(record))):
+                yield WaitingItem(key=self._read_json(key, key_from_json), calls=tuple(calls))
+
+    def _parked(self, record: int) -> Parked:
+        rows = self._backend.fetch("SELECT value FROM harness_endings WHERE id = ?", (record,))
+        states: Parked = self._read_json(rows[0][0], json.loads)
+        return states
+
     def _yield_items(self, query: str, arguments: Row) -> Iterator[JournalItem]:
         for row in self._backend.stream(query, arguments):
             key, status, value, error_type, error_message, traceback, *numbers = row
-            degraded, attempts, at, seconds = numbers
+            degraded, attempts, at, seconds, input_hash = numbers
             yield JournalItem(
                 key=self._read_json(key, key_from_json),
                 status=status,
@@ -218,6 +268,7 @@ class JournalReader:
                 attempts=int(attempts),
                 ended_at=at,
                 seconds=seconds,
+                input_hash=bytes(input_hash),
             )
 
     def _items(self, columns: str, batch: int) -> tuple[str, Row]:
@@ -225,18 +276,20 @@ class JournalReader:
         history = HISTORY.format(events=EVENTS.format(first=first_event))
         query = f"""
           SELECT {columns} FROM (
-            SELECT i.id AS id, i.key AS key, i.digest AS digest,
+            SELECT i.id AS id, i.key AS key, i.digest AS digest, i.input_hash AS input_hash,
               f.value AS value, f.error_type AS error_type,
               f.error_message AS error_message, f.error_traceback AS error_traceback,
               coalesce(f.degraded, 0) AS degraded,
               coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at,
               coalesce(f.seconds, 0) AS seconds,
               CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
-                ELSE 'open' END AS status
+                WHEN p.id IS NOT NULL THEN 'waiting' ELSE 'open' END AS status,
+              CASE WHEN f.status IS NULL THEN p.id END AS parked
             FROM ({newest_items(first_item)}) n
             JOIN harness_items i ON i.id = n.id
             LEFT JOIN ({history}) h ON h.item = i.id
             LEFT JOIN harness_endings f ON f.id = h.final
+            LEFT JOIN ({PARKED.format(first=int(first_event))}) p ON p.item = i.id
           ) v
         """
         return query, (batch,)
@@ -294,6 +347,43 @@ class JournalEditor(JournalReader):
             rows += event, item, None, None, "reopened", 0, 0, now, 0.0, *3 * [None], 0, 0.0, None
         self._backend.write({"harness_endings": rows})
         return len(items)
+
+    def answer(
+        self, batch: str, key: str | int, answer: Answer, ids: Iterable[str] = ()
+    ) -> list[WaitingCall]:
+        """Approve or deny tool calls of an item, for the next session.
+
+        Args:
+          batch: Its name.
+          key: The item.
+          answer: True to approve; to deny, the reason, which the model is told.
+          ids: The `WaitingCall.id` of each; none for all that wait. An id belongs to the arguments
+            as well, so a call that has changed since isn't answered.
+
+        Returns:
+          The calls that were answered.
+
+        Raises:
+          JournalError: if there is no such batch or item, or no such call waits; nothing is changed
+            then.
+        """
+        number = self._number_of(batch)
+        [item] = self._numbers_of(number, batch, [key])
+        query, arguments = self._items("v.parked", number)
+        [(record,)] = self._backend.fetch(f"{query} WHERE v.id = ?", (*arguments, item))
+        states: Parked = {} if record is None else self._parked(int(record))
+        chosen = tuple(ids)
+        try:
+            after = answered(states, chosen, answer)
+        except ValueError as error:
+            raise JournalError(f"item {repr_of(key)} of batch {batch!r}: {error}") from None
+        calls = [one for one in waiting_in(states) if not chosen or one.id in chosen]
+        last, _ = last_numbers(self._backend)
+        # No attempt and no ending: a later record of the runs that wait.
+        row = [last + 1, item, None, None, "answered", 0, 0, time.time(), 0.0, json.dumps(after)]
+        row += ["ApprovalPending", None, 0, 0.0, None]
+        self._backend.write({"harness_endings": row})
+        return calls
 
     def has(self, batch: str, key: str | int) -> bool:
         """Return whether a batch has an item with the key; a number and its text differ.
@@ -392,6 +482,7 @@ class JournalEditor(JournalReader):
         Returns:
           How many bytes smaller the journal is.
         """
+        drop_unused(self._backend)
         return self._backend.vacuum()
 
     def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count
 from harness._clock_hold import ClockHold
@@ -43,6 +44,7 @@ from harness.journal._queries import (
     items_of_batch,
     last_numbers,
     origin_of,
+    parked_in_batch,
     span_of_batch,
 )
 from harness.journal._source import fingerprint
@@ -204,7 +206,7 @@ class Journal(JournalEffects):
                 self._compare(name, known[1:], row, tell)
             index = KeyIndex()
             self._indexes.add(index)
-            batch, session, origin, forgotten = await self._writer.ask(
+            batch, session, origin, forgotten, parked = await self._writer.ask(
                 partial(
                     self._open_in_thread,
                     index=index,
@@ -234,6 +236,7 @@ class Journal(JournalEffects):
             last_event=self._last_event_before,
             closed=partial(self._close_batch, name, index),
             origin=origin,
+            parked_records=parked,
             forgotten=forgotten,
         )
 
@@ -305,11 +308,12 @@ class Journal(JournalEffects):
         row: tuple[Any, ...],
         next_event: int,
         next_item: int,
-    ) -> tuple[int, int, str, dict[str, str]]:
+    ) -> tuple[int, int, str, dict[str, str], dict[int, int]]:
         """Find or make the batch, note the session, and fill the index.
 
         Returns:
-          Their numbers, the journal's origin, and how often what was forgotten.
+          Their numbers, the journal's origin, how often what was forgotten, and which items wait
+          for approvals, each with the number of the record that says so.
         """
         now = self._clock.now()
         changes: list[tuple[str, tuple[Any, ...]]] = []
@@ -335,12 +339,15 @@ class Journal(JournalEffects):
         )
         origin, noted = origin_of(backend)
         backend.change(changes + noted)
+        parked: dict[int, int] = {}
         if known is not None:
             _, first_event, first_item = span_of_batch(backend, batch)
             query, arguments = items_of_batch(batch, first_event, first_item)
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
-        return int(batch), int(session), origin, forgotten_in(backend)
+            rows = backend.fetch(*parked_in_batch(first_event, first_item, batch))
+            parked = {int(item): int(record) for item, record in rows}
+        return int(batch), int(session), origin, forgotten_in(backend), parked
 
 
 def _run_id() -> str | None:
@@ -558,6 +565,7 @@ def open_journal(
     codec = Codec(encode, decode, classes=classes)
 
     @asynccontextmanager
+    @enable_ki_protection  # Or this process would keep the lock.
     async def opened() -> AsyncGenerator[Journal]:
         refuse_outside_trio("open_journal() was called")
         owner = this_process()

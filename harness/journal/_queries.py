@@ -79,6 +79,28 @@ def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, 
     return query, (first_item, batch)
 
 
+# The latest record of an item's runs that wait, written by a session or by who answered them. It
+# counts until the item starts over, or ends: whoever asks knows of the endings.
+PARKED = """
+  SELECT e.item AS item, max(e.id) AS id
+  FROM harness_endings e
+  WHERE e.id >= {first} AND e.error_type = 'ApprovalPending' AND e.final = 0
+    AND e.id > coalesce((SELECT max(r.id) FROM harness_endings r
+      WHERE r.item = e.item AND r.status = 'reopened'), 0)
+  GROUP BY e.item
+"""
+
+
+def parked_in_batch(first_event: int, first_item: int, batch: int) -> tuple[str, Row]:
+    """Return the query for the items of a batch that wait for approvals, and their records."""
+    query = f"""
+      SELECT p.item, p.id FROM ({PARKED.format(first=int(first_event))}) p
+      JOIN harness_items i ON i.id = p.item
+      WHERE i.id >= ? AND i.batch = ?
+    """
+    return query, (first_item, batch)
+
+
 def stored(endings: int) -> str:
     """Return the query for this many endings, given their numbers."""
     places = ", ".join("?" * endings)

@@ -90,7 +90,15 @@ CREATE TABLE harness_effects (
 TRACEBACKS = "ALTER TABLE harness_endings ADD COLUMN error_traceback TEXT"
 """Version 2."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS)
+BYTES = """
+CREATE TABLE harness_bytes (
+  digest TEXT PRIMARY KEY,
+  content {blob} NOT NULL
+)
+"""
+"""Version 3. What values refer to by its digest; see `harness.journal._kept_bytes`."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.fanout import Totals
 from harness.journal._backend import Backend
-from harness.journal._queries import EVENTS, HISTORY, newest_items, span_of_batch
+from harness.journal._queries import EVENTS, HISTORY, PARKED, newest_items, span_of_batch
 
 
 def totals_of(backend: Backend, batch: int) -> Totals:
@@ -12,19 +12,22 @@ def totals_of(backend: Backend, batch: int) -> Totals:
     sessions, first_event, first_item = span_of_batch(backend, batch)
     history = HISTORY.format(events=EVENTS.format(first=first_event))
     counts: dict[str, int] = {}
-    degraded = 0
-    for status, count, by_fallback in backend.fetch(
+    degraded = waiting = 0
+    for status, count, by_fallback, parked in backend.fetch(
         f"""
-        SELECT coalesce(f.status, 'open'), count(*), coalesce(sum(f.degraded), 0)
+        SELECT coalesce(f.status, 'open'), count(*), coalesce(sum(f.degraded), 0), count(p.id)
         FROM ({newest_items(first_item)}) n
         LEFT JOIN ({history}) h ON h.item = n.id
         LEFT JOIN harness_endings f ON f.id = h.final
+        LEFT JOIN ({PARKED.format(first=int(first_event))}) p ON p.item = n.id
         GROUP BY coalesce(f.status, 'open')
         """,
         (batch,),
     ):
         counts[status] = int(count)
         degraded += int(by_fallback)
+        if status == "open":
+            waiting = int(parked)
 
     # All the batch's attempts, even for earlier inputs or before a reopening: it was work.
     counted = cancelled = ended = tokens = 0
@@ -68,6 +71,7 @@ def totals_of(backend: Backend, batch: int) -> Totals:
         failed=counts.get("failed", 0),
         timed_out=counts.get("timed_out", 0),
         open=counts.get("open", 0),
+        waiting=waiting,
         degraded=degraded,
         attempts=counted,
         cancelled_attempts=cancelled,

@@ -26,10 +26,14 @@ import outcome
 import trio
 
 from harness._clock_hold import ClockHold
+from harness._events import happened
 from harness.errors import JournalClosedError, JournalError
 from harness.journal._backend import Backend, Rows
+from harness.journal._kept_bytes import CHARACTERS_AT_LEAST, keep_apart
 from harness.journal._schema import COLUMNS
 from harness.journal._schema import characters as characters_in
+
+_VALUE = COLUMNS["harness_endings"].index("value")
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; this bounds how long the first waits for the last."""
@@ -85,6 +89,8 @@ class Writer:
         self._queue: queue.SimpleQueue[_Queued] = queue.SimpleQueue()
         self._broken: BaseException | None = None
         """Why nothing more can be recorded. Set by the thread, read by both."""
+        self.kept_bytes: set[str] = set()
+        """Digests of large bytes that this session has kept. For the thread."""
         self._lingers = False
         """Whether the thread polls before it sleeps: the last record came soon."""
         self._closed = False
@@ -212,7 +218,7 @@ class Writer:
         self._queue.put(None)
         with trio.move_on_after(CLOSE_SECONDS_AT_MOST) as scope:
             scope.shield = True  # The oldest trio supported has no such argument.
-            await self._ended.wait()
+            await happened(self._ended)
         if not self._ended.is_set():
             raise JournalError(
                 f"the disk didn't take the last records of the journal {self._backend.name!r} "
@@ -304,6 +310,7 @@ class Writer:
         if group:
             if self._broken is None:
                 try:
+                    self._keep_bytes(together["harness_endings"])
                     self._backend.write(together)
                 except BaseException as error:
                     self._broken = error
@@ -311,6 +318,13 @@ class Writer:
         if shared:
             self._tell(self._finish, list(zip(shared, self._answers(shared), strict=True)))
         return after
+
+    def _keep_bytes(self, endings: list[Any]) -> None:
+        """Keep large bytes in values once, before what refers to them is written."""
+        for at in range(_VALUE, len(endings), len(COLUMNS["harness_endings"])):
+            text = endings[at]
+            if text is not None and len(text) >= CHARACTERS_AT_LEAST:
+                endings[at] = keep_apart(self._backend, text, self.kept_bytes)
 
     def _answers(self, shared: list[Shared]) -> list[outcome.Outcome[Any]]:
         """Answer all, with one transaction for those that one function answers."""

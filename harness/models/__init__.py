@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness._lazy import lazy
 from harness.models._fallback import FallbackEntry, FallbackModel
+from harness.models._file import Content, File, Part, Prompt
 from harness.models._function import FunctionModel
 from harness.models._messages import (
     Finish,
@@ -40,8 +41,10 @@ else:
 __all__ = [
     "AnthropicModel",
     "BatchedModel",
+    "Content",
     "FallbackEntry",
     "FallbackModel",
+    "File",
     "Finish",
     "FunctionModel",
     "LocalModel",
@@ -52,8 +55,10 @@ __all__ = [
     "ModelStream",
     "NamedModel",
     "OpenAIModel",
+    "Part",
     "Price",
     "PriceTable",
+    "Prompt",
     "RecordedModel",
     "Role",
     "ScriptedModel",

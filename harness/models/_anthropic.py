@@ -34,6 +34,8 @@ class AnthropicModel(SdkModel):
         the tools and instructions, for all agents that share them, and the conversation so far, for
         its next turn. Writing to its cache costs more than other input, reading from it much less;
         see `Price`.
+      files: Which files it takes, as media types such as ``["image/*"]``; by default all that its
+        interface takes, which is more than every model does.
       options: More arguments for the library's method ``create``, such as
         ``{"extra_body": {"top_k": 5}}``.
         None replaces what the agent and the other arguments say: mappings are merged, the lists of

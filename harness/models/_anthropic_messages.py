@@ -8,20 +8,25 @@ from typing import Any
 import attrs
 
 from harness.models._dialect import (
+    IMAGES,
     NO_SETTINGS,
+    PDF,
     CallSettings,
     EventReader,
     ReportedError,
     UnreadableReply,
+    base64_of,
     count,
     entries,
     finish_of,
     inner,
     mapping,
     name_to_send,
+    refusal_of,
     text,
     tool_call,
 )
+from harness.models._file import Content, File
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._schemas import enforceable, root_object
 
@@ -64,7 +69,7 @@ class AnthropicMessages:
             "max_tokens": settings.max_output_tokens or MAX_OUTPUT_TOKENS,
             "messages": _turns(request),
         }
-        system = [message.content for message in request.messages if message.role == "system"]
+        system = [message.text for message in request.messages if message.role == "system"]
         if any(system):
             body["system"] = "\n\n".join(system)
         if request.tools:
@@ -90,6 +95,14 @@ class AnthropicMessages:
         if extra:
             body["extra_body"] = extra
         return body
+
+    # 32 MB for the request, as base64, with room for the text:
+    # https://docs.anthropic.com/en/api/overview#request-size-limits
+    files_bytes_at_most = 23_000_000
+
+    def refusal(self, file: File) -> str | None:
+        """Return what it takes instead of this file; None if it takes that."""
+        return refusal_of(file, (*IMAGES, PDF), (*IMAGES, PDF))
 
     def resource(self, client: Any) -> Any:
         """Return the part of the client that has the method."""
@@ -140,18 +153,17 @@ def _turns(request: ModelRequest) -> list[dict[str, Any]]:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
+    content = message.content
     if message.role == "system":
         return []
     if message.role == "tool":
         result: dict[str, Any] = {
             "type": "tool_result",
             "tool_use_id": message.tool_call_id or "",
-            "content": message.content,
+            "content": content if isinstance(content, str) else _parts(content),
         }
         return [result]
-    blocks: list[dict[str, Any]] = []
-    if message.content.strip():
-        blocks.append({"type": "text", "text": message.content})
+    blocks = _parts(content)
     for place, call in enumerate(message.tool_calls):
         thoughts = entries(inner(call.provider_state, _STATE), "thoughts")
         before = len(blocks) if place else 0  # Those of the first call come before the text, too.
@@ -165,6 +177,31 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
             }
         )
     return blocks
+
+
+def _parts(content: Content) -> list[dict[str, Any]]:
+    """Return the blocks of a content, of which none may have an empty text."""
+    blocks: list[dict[str, Any]] = []
+    for part in (content,) if isinstance(content, str) else content:
+        if isinstance(part, File):
+            blocks.append(_file(part))
+        elif part.strip():
+            blocks.append({"type": "text", "text": part})
+    return blocks
+
+
+def _file(file: File) -> dict[str, Any]:
+    source: dict[str, Any]
+    if file.is_text and file.data is not None:
+        source = {"type": "text", "media_type": "text/plain", "data": file.data.decode()}
+    elif file.url is not None:
+        source = {"type": "url", "url": file.url}
+    else:
+        source = {"type": "base64", "media_type": file.media_type, "data": base64_of(file)}
+    if file.media_type in IMAGES:
+        return {"type": "image", "source": source}
+    title = {"title": file.name} if file.name else {}
+    return {"type": "document", "source": source, **title}
 
 
 def _state(thoughts: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -27,9 +27,12 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, check_seconds
 from harness._error_copies import own_copy
+from harness._events import happened
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import (
     ModelConnectionError,
     ModelNotOpenError,
@@ -129,6 +132,10 @@ class BatchedModel(CalledModel):
             )
         self._model.refuse_unless_ready()
 
+    def refuse_files(self, request: ModelRequest) -> None:
+        """Raise if the model can't take a file of the request."""
+        self._model.refuse_files(request)
+
     async def _ask(self, request: ModelRequest) -> Answer:
         body = self._model.body_in_batch(request)
         name = _name(body)
@@ -206,7 +213,7 @@ class BatchedModel(CalledModel):
         if is_first:
             await self._send_group(group)
         else:
-            await group.sent.wait()
+            await happened(group.sent)
         if group.error is not None:
             raise own_copy(group.error)
         return group.batch_id
@@ -222,7 +229,7 @@ class BatchedModel(CalledModel):
     async def _send_group(self, group: _Group) -> None:
         try:
             with trio.move_on_after(self._within):
-                await group.full.wait()
+                await happened(group.full)
             self._close(group)
             async with self._client() as client:
                 group.batch_id = await self._api.send(client, group.token, group.requests)
@@ -276,6 +283,7 @@ class BatchedModel(CalledModel):
             await trio.sleep(self._poll_seconds)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _client(self) -> AsyncGenerator[Any]:
         failures = self._model._failures
         clients = self._model._open_clients()
@@ -342,6 +350,7 @@ async def open_batched(
 
     Cancellation: what was sent stays at the provider, for the next session.
     """
+    refuse_outside_trio("open_batched() was entered")
     if not isinstance(model, SdkModel):
         raise TypeError(
             f"open_batched() takes an OpenAIModel or AnthropicModel, not {model!r}; others have no "

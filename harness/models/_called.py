@@ -39,6 +39,8 @@ from harness.errors import (
 from harness.limits import JointLimiter, Limiter
 from harness.models._answers import Answer, AnswerStream, Begun, ReadyBlock
 from harness.models._failures import ErrorT, model_error
+from harness.models._file import File
+from harness.models._file_refusals import refuse_files
 from harness.models._grant import NO_LIMIT, Grant, granted, members_of
 from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
@@ -113,6 +115,27 @@ class CalledModel(ABC):
         """Raise if it can't be asked at all, before anybody waits in line for it."""
         return
 
+    @property
+    def file_bytes_at_most(self) -> int | None:
+        """How many bytes the files of a request may have together; None for no such limit."""
+        return None
+
+    def why_not(self, file: File) -> str | None:
+        """Return what it takes instead of a file, in words; None if it takes that."""
+        return None
+
+    def refuse_files(self, request: ModelRequest) -> None:
+        """Raise if it can't take a file of the request, before anybody waits in line for it.
+
+        Raises:
+          ModelFileError: if it can't.
+          TypeError: if a message's content is neither text nor a tuple of texts and files.
+        """
+        for message in request.messages:
+            if type(message.content) is not str:
+                refuse_files(self, request)
+                return
+
     # What users call ---------------------------------------------------------------------------
 
     @enable_ki_protection  # A block that a Ctrl-C finds between its lines is never left.
@@ -133,6 +156,7 @@ class CalledModel(ABC):
         refuse_outside_trio(f"{type(self).__name__}.complete() was called")
         check_request(request, self)
         self.refuse_unless_ready()
+        self.refuse_files(request)
         limiter = self.limiter
         if limiter is None:
             if not somebody_counts():
@@ -169,6 +193,7 @@ class CalledModel(ABC):
         refuse_outside_trio(f"{type(self).__name__}.stream() was called")
         check_request(request, self)
         self.refuse_unless_ready()
+        self.refuse_files(request)
         if self.limiter is None:
             return self.open_counted(request, NO_LIMIT)
         return self._open_in_line(self.limiter, request)
@@ -208,9 +233,9 @@ class CalledModel(ABC):
             # The guess ends last, so whoever waits for that finds everything settled.
             with self._guesses.held() if spend.is_guess else nullcontext():
                 answer = await self._asked(request)
-                usage = usage_of(request, answer.response)
+                usage = usage_of(request, answer.response, self.provider)
                 grant.settle(usage, headers=answer.headers, status=answer.status)
-                self._past.learn(request_tokens(request), usage)
+                self._past.learn(request_tokens(request, self.provider), usage)
                 spend.settle(usage)
                 return answer.response
 
@@ -264,7 +289,8 @@ class CalledModel(ABC):
             foreseen = self._foresee(request)
             if foreseen is not None:
                 return Spend(foreseen, self.price)
-        expected = self._past.expected(request_tokens(request), self.max_output_tokens)
+        input_tokens = request_tokens(request, self.provider)
+        expected = self._past.expected(input_tokens, self.max_output_tokens)
         is_guess = self.max_output_tokens is None and not self._past.is_known
         return Spend(expected, self.price, past=self._past if is_guess else None)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from harness.models._file import Content, File
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
 
 _EXCERPT = 60
@@ -103,11 +104,25 @@ def _message_json(message: Message) -> dict[str, Any]:
     return _without_empty(
         {
             "role": message.role,
-            "content": message.content,
+            "content": _content_json(message.content),
             "tool_calls": [_call_json(call) for call in message.tool_calls],
             "tool_call_id": message.tool_call_id,
         }
     )
+
+
+def _content_json(content: Content) -> Any:
+    """Return what tells a content from all others: of a file the digest, not its bytes."""
+    if isinstance(content, str):
+        return content
+    return [_file_json(part) if isinstance(part, File) else part for part in content]
+
+
+def _file_json(file: File) -> dict[str, Any]:
+    values: dict[str, Any] = {"media_type": file.media_type, "name": file.name, "url": file.url}
+    if file.data is not None:
+        values.update(sha256=file.digest, size_bytes=len(file.data))
+    return _without_empty(values)
 
 
 def _call_json(call: ToolCall) -> dict[str, Any]:

@@ -7,6 +7,7 @@ content.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from abc import ABC, abstractmethod
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 
 import attrs
 
+from harness.models._file import File
+from harness.models._file_refusals import fits
 from harness.models._messages import Finish, ModelRequest, ModelResponse, ToolCall, Usage
 
 _NOTHING: tuple[object, ...] = (None, [], {})
@@ -94,6 +97,13 @@ class Dialect(Protocol):
         """Return the arguments of the client's method."""
         ...
 
+    files_bytes_at_most: int
+    """How many bytes the files of a request may have together."""
+
+    def refusal(self, file: File) -> str | None:
+        """Return what it takes instead of this file; None if it takes that."""
+        ...
+
     def resource(self, client: Any) -> Any:
         """Return the part of a client that has the method ``create``."""
         ...
@@ -131,6 +141,54 @@ _FINISH: Mapping[str, Finish] = {
     "sensitive": "content_filter",
     "refusal": "refusal",
 }
+
+# Files --------------------------------------------------------------------------------------------
+
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""What every provider with eyes takes."""
+
+PDF = "application/pdf"
+
+
+def refusal_of(file: File, by_bytes: Sequence[str], by_url: Sequence[str]) -> str | None:
+    """Return what a provider takes instead of a file; None if it takes that.
+
+    Args:
+      file: The file. Text goes as text, if its bytes are here.
+      by_bytes: The media types that it takes by their bytes.
+      by_url: Those that it fetches itself.
+    """
+    if file.data is not None and file.is_text:
+        try:
+            file.data.decode()
+        except UnicodeDecodeError:
+            return "text in UTF-8"
+        return None
+    taken = by_bytes if file.url is None else by_url
+    if fits(file.media_type, taken):
+        return None
+    how = "by their bytes, as text, or as" if file.url is None else "by URL only"
+    other = f", and by their bytes {', '.join(by_bytes)}" if file.url is not None else ""
+    return f"{how} {', '.join(taken)}{other}"
+
+
+def base64_of(file: File) -> str:
+    """Return the bytes of a file as providers take them."""
+    assert file.data is not None
+    return base64.b64encode(file.data).decode()
+
+
+def address_of(file: File) -> str:
+    """Return where a provider finds a file: its address, or one that holds its bytes."""
+    return file.url or f"data:{file.media_type};base64,{base64_of(file)}"
+
+
+def text_in(file: File) -> str:
+    """Return a file of text as text, with its name if it has one."""
+    assert file.data is not None
+    words = file.data.decode()
+    return f"File {file.name!r}:\n{words}" if file.name else words
+
 
 # Reading ------------------------------------------------------------------------------------------
 

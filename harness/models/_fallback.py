@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
@@ -30,6 +31,7 @@ from harness._words import error_in_words
 from harness.errors import (
     HarnessError,
     ModelError,
+    ModelFileError,
     ModelRateLimitedError,
 )
 from harness.limits import Limiter, ProviderPool
@@ -108,6 +110,7 @@ class FallbackModel:
         if opened is not None:
             await opened.__aexit__(error_type, error, traceback)
 
+    @enable_ki_protection
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer of the first model that gives one.
 
@@ -133,6 +136,7 @@ class FallbackModel:
                 await search.failed(error)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
         """Open a stream with the answer of the first model that begins one.
 
@@ -178,10 +182,15 @@ class _Search:
     ) -> None:
         for member in members:
             member.model.refuse_unless_ready()
+        able = [member for member in members if _takes_files(member.model, request)]
+        if not able:
+            members[0].model.refuse_files(request)
         self._name = name
         self._request = request
-        self._left = {member.limiter.name: member for member in members}
+        self._left = {member.limiter.name: member for member in able}
         self._pool = pool
+        if len(able) < len(members):
+            self._pool = ProviderPool([member.limiter for member in able])
         self._asked: str | None = None
         self._failures: dict[str, ModelError] = {}
         self._waits = RateLimitWaits()
@@ -205,6 +214,7 @@ class _Search:
             raise _failure(error, model.name) from error
 
     @asynccontextmanager
+    @enable_ki_protection
     async def next_model(self) -> AsyncGenerator[tuple[CalledModel, Grant]]:
         """Wait for the first of those left that can serve, and hold it."""
         self._asked = None
@@ -260,6 +270,14 @@ class _Search:
         )
 
 
+def _takes_files(model: CalledModel, request: ModelRequest) -> bool:
+    try:
+        model.refuse_files(request)
+    except ModelFileError:
+        return False
+    return True
+
+
 # Members ----------------------------------------------------------------------------------------
 
 
@@ -303,6 +321,7 @@ class _Foreign(CalledModel):
             return Answer(await self._model.complete(request))
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         async with AsyncExitStack() as stack:
             with self._errors_named():

@@ -103,7 +103,7 @@ async def granted(
       ModelRateLimitedError, ModelQuotaExhaustedError: if the limiter can't be waited for.
     """
     limiters = members_of(limiter)
-    input_tokens = request_tokens(request)
+    input_tokens = request_tokens(request, provider)
     reserved = limiter.reserve(
         model=model,
         input_tokens=input_tokens,

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count, says_near_options
 from harness._async_with import AsyncWithOnly
@@ -39,6 +40,7 @@ from harness.models._dialect import (
     message_of,
 )
 from harness.models._failures import status_error_kind
+from harness.models._file import File
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._openai_chat import OpenAIChat
 from harness.models._options import with_options
@@ -177,8 +179,13 @@ class LocalModel(CalledModel, AsyncWithOnly):
                 f"LocalModel({str(self.path)!r}) as model:`, opened once for all runs"
             )
 
+    def why_not(self, file: File) -> str | None:
+        """Return what it takes instead of a file: only text."""
+        return None if file.is_text and file.data is not None else "only text"
+
     # Asking ------------------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def _ask(self, request: ModelRequest) -> Answer:
         async with self._open(request) as stream:
             async for piece in stream:
@@ -187,6 +194,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         raise AssertionError("a stream ends with the whole, or raises")
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         self.refuse_unless_ready()
         assert self._places is not None

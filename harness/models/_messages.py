@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
+from harness.models._file import Content, File, files_of, text_of
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "other"]
@@ -55,14 +57,25 @@ class Message:
     role: Role
     """Who speaks."""
 
-    content: str = ""
-    """The text. Empty if an assistant only calls tools."""
+    content: Content = ""
+    """The text or, of a user or a tool, a tuple of texts and files. Empty if an assistant only
+    calls tools."""
 
     tool_calls: tuple[ToolCall, ...] = attrs.field(default=(), converter=_calls)
     """The tools an assistant wants called. A later message of role ``tool`` answers each."""
 
     tool_call_id: str | None = None
     """For role ``tool``: which call this answers."""
+
+    @property
+    def text(self) -> str:
+        """The text in it, without the files."""
+        return text_of(self.content)
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files in it."""
+        return files_of(self.content)
 
 
 @attrs.frozen

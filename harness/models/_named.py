@@ -17,9 +17,11 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
+from harness._outside_trio import refuse_outside_trio
 from harness.limits import JointLimiter, Limiter
 from harness.models._messages import ModelRequest, ModelResponse
 from harness.models._price import Price
@@ -114,6 +116,7 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: it isn't open because of this block.
         """
+        refuse_outside_trio(f"NamedModel {self.name!r} was opened")
         use = self._use()
         async with use.changing:
             if not use.users and hasattr(use.model, "__aenter__"):
@@ -138,6 +141,7 @@ class NamedModel(AsyncWithOnly):
             self._uses.set(use)
             return use
 
+    @enable_ki_protection
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole answer.
 
@@ -151,11 +155,13 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: the request is abandoned.
         """
+        refuse_outside_trio("NamedModel.complete() was called")
         async with self:
             answer: ModelResponse = await self._use().model.complete(request)
         return answer
 
     @asynccontextmanager
+    @enable_ki_protection
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelStream]:
         """Open the answer as a stream: text as it comes and, last, one `ModelResponse`.
 
@@ -169,6 +175,7 @@ class NamedModel(AsyncWithOnly):
 
         Cancellation: the connection is closed.
         """
+        refuse_outside_trio("NamedModel.stream() was called")
         async with self, self._use().model.stream(request) as stream:
             yield stream
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.models._answers import AnswerStream
 from harness.models._grant import Grant
@@ -23,6 +24,9 @@ from harness.models._spend import PastUse, Spend
 
 class Asked(Protocol):
     """What a call needs to know of the model it asks."""
+
+    provider: str | None
+    """Who serves it."""
 
     _past: PastUse
     """What its calls used."""
@@ -61,6 +65,7 @@ class OpenCall(AnswerStream):
     _broke: Exception | None = attrs.field(default=None, init=False)
     """The error it broke off with."""
 
+    @enable_ki_protection
     async def __aenter__(self) -> OpenCall:
         if self._was_entered:
             raise RuntimeError(
@@ -81,6 +86,7 @@ class OpenCall(AnswerStream):
         self._is_open = True
         return self
 
+    @enable_ki_protection
     async def __aexit__(
         self,
         error_type: type[BaseException] | None,
@@ -107,7 +113,7 @@ class OpenCall(AnswerStream):
         self._grant.settle(usage, headers=self._answer.headers, status=self._answer.status)
         self._spend.settle(usage)
         if error is None and self._whole is not None:
-            self._model._past.learn(request_tokens(self._request), usage)
+            self._model._past.learn(request_tokens(self._request, self._model.provider), usage)
 
     async def __anext__(self) -> str | ModelResponse:
         answer, spend = self._answer, self._spend
@@ -136,11 +142,11 @@ class OpenCall(AnswerStream):
     def _used(self) -> Usage:
         """Return the usage of the whole answer, or of the part that has come."""
         if self._whole is not None:
-            return usage_of(self._request, self._whole)
+            return usage_of(self._request, self._whole, self._model.provider)
         assert self._answer is not None
         known = self._answer.usage
         return attrs.evolve(
             known,
-            input_tokens=known.input_tokens or request_tokens(self._request),
+            input_tokens=known.input_tokens or request_tokens(self._request, self._model.provider),
             output_tokens=max(known.output_tokens, self._text_tokens),
         )

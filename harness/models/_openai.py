@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -36,6 +36,8 @@ class OpenAIModel(SdkModel):
       temperature: How random the answers are; by default the provider decides.
       enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
         off for servers that refuse a ``response_format``.
+      files: Which files it takes, as media types such as ``["image/*"]``; by default all that its
+        interface takes, which is more than every model does.
       options: More arguments for the library's method ``create``, such as
         ``{"reasoning_effort": "low"}``.
         None replaces what the agent and the other arguments say: mappings are merged, the lists of
@@ -64,6 +66,7 @@ class OpenAIModel(SdkModel):
         max_output_tokens: int | None = None,
         temperature: float | None = None,
         enforce_schema: bool = True,
+        files: Iterable[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if api not in ("chat", "responses"):
@@ -79,6 +82,7 @@ class OpenAIModel(SdkModel):
             max_output_tokens=max_output_tokens,
             temperature=temperature,
             enforce_schema=enforce_schema,
+            files=files,
             options=options,
         )
 

@@ -9,28 +9,36 @@ from typing import Any
 import attrs
 
 from harness.models._dialect import (
+    IMAGES,
     NO_SETTINGS,
+    PDF,
     CallSettings,
     EventReader,
     ReportedError,
     UnreadableReply,
+    address_of,
     arguments_text,
+    base64_of,
     count,
     entries,
     finish_of,
     inner,
     mapping,
     name_to_send,
+    refusal_of,
     status_in,
     text,
+    text_in,
     text_of_parts,
     tool_call,
     with_own_ids,
 )
+from harness.models._file import Content, File, files_of, text_of
 from harness.models._messages import Message, ModelRequest, ModelResponse, Usage
 from harness.models._schemas import enforceable, root_object
 
 _STATE = "openai"
+_AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 
 
 class OpenAIChat:
@@ -42,7 +50,7 @@ class OpenAIChat:
         """Return the arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {
             "model": settings.model,
-            "messages": [_message(message, settings.server) for message in request.messages],
+            "messages": _messages(request, settings.server),
         }
         if request.tools:
             body["tools"] = [
@@ -66,6 +74,13 @@ class OpenAIChat:
         if form is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
+
+    # https://platform.openai.com/docs/guides/pdf-files
+    files_bytes_at_most = 50_000_000
+
+    def refusal(self, file: File) -> str | None:
+        """Return what it takes instead of this file; None if it takes that."""
+        return refusal_of(file, (*IMAGES, *_AUDIO, PDF), IMAGES)
 
     def resource(self, client: Any) -> Any:
         """Return the part of the client that has the method."""
@@ -115,19 +130,65 @@ def output_form(request: ModelRequest, settings: CallSettings) -> dict[str, Any]
     }
 
 
+def _messages(request: ModelRequest, server: str) -> list[dict[str, Any]]:
+    """Return the history; files among the results of tools come after them, as the user's.
+
+    The API takes only text as the result of a tool, and nothing between the results of a turn.
+    """
+    messages: list[dict[str, Any]] = []
+    from_tools: list[str | File] = []
+    for message in request.messages:
+        if from_tools and message.role != "tool":
+            messages.append({"role": "user", "content": _parts(tuple(from_tools))})
+            from_tools = []
+        messages.append(_message(message, server))
+        if message.role == "tool" and files_of(message.content):
+            from_tools += (f"Files from the call {message.tool_call_id}:", *message.files)
+    if from_tools:
+        messages.append({"role": "user", "content": _parts(tuple(from_tools))})
+    return messages
+
+
+def _parts(content: Content) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return content
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if isinstance(part, File):
+            parts.append(_file(part))
+        elif part:
+            parts.append({"type": "text", "text": part})
+    return parts
+
+
+def _file(file: File) -> dict[str, Any]:
+    if file.is_text:
+        return {"type": "text", "text": text_in(file)}
+    if file.media_type in _AUDIO:
+        audio = {"data": base64_of(file), "format": _AUDIO[file.media_type]}
+        return {"type": "input_audio", "input_audio": audio}
+    if file.media_type == PDF:
+        name = file.name or "file.pdf"
+        return {"type": "file", "file": {"filename": name, "file_data": address_of(file)}}
+    return {"type": "image_url", "image_url": {"url": address_of(file)}}
+
+
 def _message(message: Message, server: str) -> dict[str, Any]:
     if message.role == "tool":
+        said = text_of(message.content)
+        if not said and message.content:
+            said = "The result is in the next message."
         return {
             "role": "tool",
             "tool_call_id": message.tool_call_id or "",
-            "content": message.content,
+            "content": said,
         }
     if not message.tool_calls:
-        return {"role": message.role, "content": message.content}
+        return {"role": message.role, "content": _parts(message.content)}
     first = inner(message.tool_calls[0].provider_state, _STATE)
     return {
         "role": message.role,
-        "content": message.content or None,
+        "content": text_of(message.content) or None,
         **(inner(first, "thoughts") or {} if inner(first, "server") == server else {}),
         "tool_calls": [
             {

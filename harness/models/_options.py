@@ -23,7 +23,8 @@ _OURS_TO_LOSE = frozenset({"store", "stream_options"})
 
 
 def with_options(sent: dict[str, Any], options: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return what is sent, plus the options: mappings are merged, and lists of tools joined.
+    """Return what is sent, plus the options: mappings are merged, and lists of tools
+    and of what to include joined.
 
     Args:
       sent: What the agent and the model's own arguments say.
@@ -56,6 +57,8 @@ def _added(path: str, sent: Any, option: Any, model: str) -> Any:
             if name in sent
         }
         return {**sent, **option, **shared}
+    if path == "include" and isinstance(option, list):
+        return [*sent, *(one for one in option if one not in sent)]
     if path == "tools" and isinstance(option, list):
         names = [_name_of(tool) for tool in (*sent, *option)]
         twice = {name for name in names if name is not None and names.count(name) > 1}

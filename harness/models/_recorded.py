@@ -19,6 +19,7 @@ from pathlib import Path
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import says_near_options
 from harness._outside_trio import refuse_outside_trio
@@ -104,6 +105,7 @@ class RecordedModel(CalledModel):
     #
     # The model that is asked bills its own use; a replay is billed here.
 
+    @enable_ki_protection
     async def ask_counted(self, request: ModelRequest, grant: Grant) -> ModelResponse:
         """Record under ``grant``, or replay."""
         if self._model is not None:
@@ -118,6 +120,7 @@ class RecordedModel(CalledModel):
         return await super().ask_counted(request, grant)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def open_counted(
         self, request: ModelRequest, grant: Grant
     ) -> AsyncGenerator[ModelStream]:
@@ -141,6 +144,7 @@ class RecordedModel(CalledModel):
             yield replayed
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _alone(self, key: str) -> AsyncGenerator[None]:
         """Be the only one asking this until it is recorded; if it already is, don't wait."""
         inside = _recording.get()
@@ -171,6 +175,7 @@ class RecordedModel(CalledModel):
         return Answer(self._find(request).response)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         await trio.lowlevel.checkpoint()
         request_sent()

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count
 from harness._async_with import AsyncWithOnly
@@ -30,6 +31,8 @@ from harness.models._called import CalledModel
 from harness.models._clients import SharedClients
 from harness.models._dialect import CallSettings, Dialect, EventReader, UnreadableReply
 from harness.models._events import EventDecoder, JsonDecoder
+from harness.models._file import File
+from harness.models._file_refusals import check_media_types, fits
 from harness.models._grant import members_of
 from harness.models._messages import Message, ModelRequest, ModelResponse
 from harness.models._options import with_options
@@ -73,6 +76,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
         temperature: float | None = None,
         enforce_schema: bool = True,
         cache_prompts: bool = False,
+        files: Iterable[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if max_output_tokens is not None:
@@ -109,6 +113,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             enforce_schema=enforce_schema,
             cache_prompts=cache_prompts,
         )
+        self._files = check_media_types(f"{type(self).__name__}(files=...)", files)
         self._clients: SharedClients | None = None
         self._failures: SdkFailures | None = None
         for streamed in (False, True):  # Refuses options that no request could go with.
@@ -195,6 +200,17 @@ class SdkModel(CalledModel, AsyncWithOnly):
     def refuse_unless_ready(self) -> None:
         self._open_clients()
 
+    @property
+    def file_bytes_at_most(self) -> int:
+        """How many bytes the files of a request may have together."""
+        return self._dialect.files_bytes_at_most
+
+    def why_not(self, file: File) -> str | None:
+        """Return what it takes instead of a file, in words; None if it takes that."""
+        if self._files is None or fits(file.media_type, self._files):
+            return self._dialect.refusal(file)
+        return f"only {', '.join(self._files) or 'text'}, as its files= says"
+
     def _open_clients(self) -> SharedClients:
         if self._clients is None:
             raise ModelNotOpenError(
@@ -219,6 +235,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
 
     # Asking ------------------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def _ask(self, request: ModelRequest) -> Answer:
         clients = self._open_clients()
         assert self._failures is not None
@@ -236,6 +253,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
             return Answer(whole, headers, response.status_code)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def _open(self, request: ModelRequest) -> AsyncGenerator[AnswerStream]:
         clients = self._open_clients()
         failures = self._failures

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.limits import JointLimiter, Limiter
+from harness.models._file import content_in_words
 from harness.models._function import FunctionModel
 from harness.models._messages import ModelRequest, ModelResponse, ToolCall
 from harness.models._price import Price
@@ -27,10 +28,9 @@ def simulated(request: ModelRequest) -> ModelResponse:
     The arguments are made up from the tool's schema, and so is an answer that has to fit one; a
     text answer is the prompt.
     """
-    said_by = {
-        role: [message.content for message in request.messages if message.role == role]
-        for role in ("user", "tool")
-    }
+    said_by: dict[str, list[str]] = {"user": [], "tool": []}
+    for message in request.messages:
+        said_by.setdefault(message.role, []).append(content_in_words(message.content))
     said = said_by["tool"]
     prompt = said_by["user"][-1] if said_by["user"] else ""
     if len(said) < len(request.tools):

@@ -6,6 +6,7 @@ guess that the provider's own count replaces as soon as the answer is there.
 
 from __future__ import annotations
 
+from harness.models._file_sizes import file_tokens
 from harness.models._messages import ModelRequest, ModelResponse, Usage
 
 _BYTES_PER_TOKEN = 4
@@ -19,11 +20,21 @@ def text_tokens(text: str) -> int:
     return -(-size_bytes // _BYTES_PER_TOKEN)
 
 
-def request_tokens(request: ModelRequest) -> int:
-    """Return about how many tokens of input a request has."""
+def request_tokens(request: ModelRequest, provider: str | None = None) -> int:
+    """Return about how many tokens of input a request has.
+
+    Args:
+      request: The request.
+      provider: Whose rule counts for files; see `file_tokens`.
+    """
     tokens = 0
     for message in request.messages:
-        tokens += _TOKENS_PER_MESSAGE + text_tokens(message.content)
+        content = message.content
+        if isinstance(content, str):
+            tokens += _TOKENS_PER_MESSAGE + text_tokens(content)
+        else:
+            tokens += _TOKENS_PER_MESSAGE + text_tokens(message.text)
+            tokens += sum(file_tokens(file, provider) for file in message.files)
         for call in message.tool_calls:
             tokens += text_tokens(call.name) + text_tokens(str(call.arguments))
     for tool in request.tools:
@@ -42,8 +53,8 @@ def response_tokens(response: ModelResponse) -> int:
     return tokens
 
 
-def usage_of(request: ModelRequest, response: ModelResponse) -> Usage:
+def usage_of(request: ModelRequest, response: ModelResponse, provider: str | None = None) -> Usage:
     """Return what was used: as the response says, or else a guess."""
     if response.usage.total:
         return response.usage
-    return Usage(request_tokens(request), response_tokens(response))
+    return Usage(request_tokens(request, provider), response_tokens(response))

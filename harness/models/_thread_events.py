@@ -14,6 +14,8 @@ from typing import Any
 import outcome
 import trio
 
+from harness._events import happened
+
 
 class ThreadEvents:
     """A function running in a thread, and what it has handed out.
@@ -55,7 +57,7 @@ class ThreadEvents:
         self._stopped = True
         _waiting_for = "a worker thread, until it can be stopped"
         with trio.CancelScope(shield=True):
-            await self._ended.wait()
+            await happened(self._ended)
 
     # In the thread -----------------------------------------------------------------------------
 

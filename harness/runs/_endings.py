@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import trio
 
+from harness._approvals import Parked
 from harness._error_copies import own_copy
-from harness.errors import RunCancelled, RunTimedOut
+from harness.errors import ApprovalPending, RunCancelled, RunTimedOut
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
 
@@ -207,19 +208,35 @@ def cancelled_error(run: Run, partial: object = None) -> RunCancelled:
     return error
 
 
+def waits_still(run: Run, states: Parked) -> ApprovalPending:
+    """Return the error for an item none of whose waiting calls anybody has answered."""
+    error = ApprovalPending(states, run_id=run.id)
+    error._runs_above = tuple(run._above.ids())
+    return error
+
+
 def cancelled_below(error: BaseException, run: Run) -> RunCancelled | None:
     """Return the error if it says that this run, or one below it, was cancelled; else None.
 
-    A group of only such errors says so too; then the first of them is returned.
+    A group of only such errors says so too; then the first of them is returned, or one for all
+    that wait for an approval.
     """
     first: RunCancelled | None = None
+    parked: list[ApprovalPending] = []
     for leaf in _leaves(error):
         if not isinstance(leaf, RunCancelled) or (
             leaf.run_id != run.id and run.id not in leaf._runs_above
         ):
             return None
         first = first or leaf
-    return first
+        if isinstance(leaf, ApprovalPending):
+            parked.append(leaf)
+    if len(parked) > 1:
+        states = {key: state for one in parked for key, state in one._states.items()}
+        joined = ApprovalPending(states, run_id=parked[0].run_id)
+        joined._runs_above = parked[0]._runs_above
+        return joined
+    return parked[0] if parked else first
 
 
 def timed_out_error(run: Run, stuck_at: types.TracebackType | None) -> RunTimedOut:
@@ -240,4 +257,4 @@ def status_of(error: BaseException, run: Run) -> Ending:
     """Return how a run that raised ends: timed out if the error says so about this very run."""
     if isinstance(error, RunTimedOut) and error.run_id == run.id:
         return "timed_out"
-    return "failed"
+    return "cancelled" if isinstance(error, ApprovalPending) else "failed"

@@ -65,12 +65,17 @@ def name_of_effect(name: str | None) -> str:
     return f"name {name}"
 
 
+def words_of_call() -> str:
+    """Return the tool call that this code is in, in words; empty outside one."""
+    return _call.get() or ""
+
+
 class _TakesNumbers(Protocol):
     def _take_number(self, kind: str, words: str) -> tuple[set[int], int]: ...
 
 
 @contextmanager
-def tool_call(run: _TakesNumbers, words: str) -> Iterator[None]:
+def tool_call(run: _TakesNumbers, words: str) -> Iterator[int]:
     """Give the effects in this block a default name, for code that carries out a tool call.
 
     Equal calls are told apart by their occurrence: the smallest number that no other in this
@@ -80,11 +85,14 @@ def tool_call(run: _TakesNumbers, words: str) -> Iterator[None]:
     Args:
       run: The run that the call is made in.
       words: The tool's name and its arguments.
+
+    Yields:
+      The occurrence.
     """
     taken, number = run._take_number("call", words)
     token = _call.set(f"{number} {words}")
     try:
-        yield
+        yield number
     except BaseException:
         taken.discard(number)
         raise

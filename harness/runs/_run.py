@@ -371,14 +371,18 @@ class Run(Generic[DepsT_co]):
         Returns:
           The numbers taken, from which it may be given back, and the number.
         """
-        attempt = self._attempt()
-        if attempt._locals is None:
-            attempt._locals = {}
-        numbers = attempt._locals.setdefault(_NUMBERS, {})
-        taken: set[int] = numbers.setdefault((kind, words), set())
+        taken = self._numbers_taken(kind, words)
         number = next(n for n in range(len(taken) + 1) if n not in taken)
         taken.add(number)
         return taken, number
+
+    def _numbers_taken(self, kind: str, words: str) -> set[int]:
+        """Return the numbers taken of equal things in this attempt, for changing."""
+        attempt = self._attempt()
+        if attempt._locals is None:
+            attempt._locals = {}
+        taken: set[int] = attempt._locals.setdefault(_NUMBERS, {}).setdefault((kind, words), set())
+        return taken
 
     def _attempt(self) -> Run:
         """Return the attempt at an item that this run is, or is in; otherwise the run itself."""

@@ -6,6 +6,7 @@ import functools
 
 import trio
 
+from harness._events import happened
 from harness.runs._run import Run
 from harness.runs._scopes import cancel_scope
 
@@ -37,7 +38,7 @@ async def wait_for_tasks(run: Run) -> None:
             # Words, and not a function: the error is worded when they may be gone.
             _waiting_for = _task_words(run)
             run._idle = trio.Event()
-            await run._idle.wait()
+            await happened(run._idle)
     except BaseException:
         await end_tasks(run)
         raise
@@ -52,7 +53,7 @@ async def end_tasks(run: Run) -> None:
             cancel_scope(scope, f"run {run.path!r} is over")
         while run._tasks:
             run._idle = trio.Event()
-            await run._idle.wait()
+            await happened(run._idle)
 
 
 def _task_words(run: Run) -> str:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._events import happened
 from harness._root_errors import budget_refusals
 from harness._words import repr_of
 from harness.errors import CircularWaitError, SharedClosedError
@@ -144,7 +145,7 @@ class Flights:
         flight.waiters += 1
         _waiting_for = f"{flight.what} {repr_of(flight.key)}"
         try:
-            await flight.done.wait()
+            await happened(flight.done)
         finally:
             flight.waiters -= 1
             if me is not None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         find_schedule,
         run_schedule,
     )
+    from harness.testing.verification import Recorded, Verification, verify
 else:
     __getattr__, __dir__ = lazy()
 
@@ -55,12 +56,14 @@ __all__ = [
     "Isolation",
     "NotFound",
     "Observer",
+    "Recorded",
     "Recording",
     "Schedule",
     "ScheduleRun",
     "Strand",
     "StressReport",
     "ThreadsHoldClock",
+    "Verification",
     "after_cancel",
     "all_failure_combinations",
     "arriving",
@@ -76,4 +79,5 @@ __all__ = [
     "find_schedule",
     "hold_clock",
     "run_schedule",
+    "verify",
 ]

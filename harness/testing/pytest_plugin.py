@@ -26,7 +26,7 @@ from trio.testing import MockClock
 from harness.limits import Limiter
 from harness.runs import Run, StrayTasks, current_run_or_none, dump, open_run
 from harness.testing._clock import ThreadsHoldClock
-from harness.testing.exploration._explore import explore_if_possible
+from harness.testing.exploration import explore_if_possible
 from harness.testing.objects import Reached, SharedState, place_of_definition
 
 _GRACE_SECONDS = 1.0

@@ -83,7 +83,7 @@ class Script(Fake):
 
 def last_user(request: ModelRequest) -> str:
     """Return the last words of the user in a request."""
-    return next(one.content for one in reversed(request.messages) if one.role == "user")
+    return next(one.text for one in reversed(request.messages) if one.role == "user")
 
 
 def is_valid(messages: tuple[Message, ...]) -> bool:

@@ -202,7 +202,7 @@ async def test_what_makes_no_sense_is_refused_when_it_is_run(autojump_clock: Moc
 
 
 async def test_as_an_item_function_its_value_is_the_reply(autojump_clock: MockClock) -> None:
-    agent = Agent("echo", model=FunctionModel(lambda request: request.messages[-1].content))
+    agent = Agent("echo", model=FunctionModel(lambda request: request.messages[-1].text))
     results = await harness.fan_out(agent, ["a", "b", "c"], limit=2, name="many")
     assert [reply.output for reply in results.values()] == ["a", "b", "c"]
     assert all(isinstance(value, Reply) for value in results.values())
@@ -644,7 +644,7 @@ async def test_an_agent_gets_deps_of_the_class_it_works_with() -> None:
         return f"found in {harness.current_run(Database).deps}"
 
     call = ModelResponse(tool_calls=[ToolCall("1", "look_up", {})])
-    model = ScriptedModel([call, lambda request: request.messages[-1].content] * 2)
+    model = ScriptedModel([call, lambda request: request.messages[-1].text] * 2)
     agent = Agent("desk", model=model, tools=[look_up], deps_type=Database)
     assert (await agent.run("hello", deps=Database())).output == "found in <a database>"
     async with harness.open_run("around", deps=Database()):  # Inherited ones will do.

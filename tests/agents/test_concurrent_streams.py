@@ -41,8 +41,8 @@ async def look_up(number: str) -> str:
 
 def answer(request: ModelRequest) -> ModelResponse:
     """Look up what the user said, then repeat it with everything the user said meanwhile."""
-    words = [one.content for one in request.messages if one.role == "user"]
-    found = [one.content for one in request.messages if one.role == "tool"]
+    words = [one.text for one in request.messages if one.role == "user"]
+    found = [one.text for one in request.messages if one.role == "tool"]
     if found:
         return said(f"{found[0]} for {' and '.join(words)}")
     return calls(("look_up", {"number": last_user(request)}), text=f"looking for {words[0]}")
@@ -210,7 +210,7 @@ async def test_injection_isolation(autojump_clock: MockClock) -> None:
         for index in range(100):
             nursery.start_soon(one, index)
     for index, reply in replies.items():
-        users = [message.content for message in reply.messages if message.role == "user"]
+        users = [message.text for message in reply.messages if message.role == "user"]
         assert users == [f"#{index}#", *([f"extra {index}"] if index % 2 else [])]
         assert reply.output == f"found #{index}# for {' and '.join(users)}"
         assert reply.undelivered == ()

@@ -23,7 +23,7 @@ def echo(seconds: float = 1.0) -> Agent[str]:
 
 
 def words(messages: tuple[Message, ...]) -> list[str]:
-    return [one.content for one in messages]
+    return [one.text for one in messages]
 
 
 async def test_a_run_sees_nothing_of_another_by_default(autojump_clock: MockClock) -> None:

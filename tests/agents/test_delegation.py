@@ -308,9 +308,7 @@ async def test_a_delegation_has_the_callers_deps(autojump_clock: MockClock) -> N
         "child",
         model=Fake(
             lambda r: (
-                said(r.messages[-1].content)
-                if r.messages[-1].role == "tool"
-                else calls(("who", {}))
+                said(r.messages[-1].text) if r.messages[-1].role == "tool" else calls(("who", {}))
             )
         ),
         tools=[who],

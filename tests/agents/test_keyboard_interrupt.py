@@ -61,9 +61,6 @@ class Desk:
         self.make_anew()
 
 
-# A stream's block that is struck between its lines is closed by trio, which says so.
-@pytest.mark.filterwarnings("ignore:.*garbage collected before it had been exhausted")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [Desk.answer, Desk.stream, Desk.answer_many])
 def test_at_any_line_of_an_agent(form: Callable[[Desk], Awaitable[None]]) -> None:

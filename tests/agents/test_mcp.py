@@ -81,7 +81,7 @@ async def test_twenty_runs_use_one_connection_at_once() -> None:
         last = request.messages[-1]
         if last.role == "tool":
             return f"the sum is {last.content}"
-        number = int(last.content)
+        number = int(last.text)
         return ModelResponse(tool_calls=[ToolCall("c1", "add", {"a": number, "b": 1000})])
 
     async with open_mcp_tools(COMMAND) as tools:
@@ -119,7 +119,7 @@ async def test_arguments_that_dont_fit_are_told_to_the_model_and_can_be_correcte
             return ModelResponse(tool_calls=[ToolCall("c1", "add", {"a": "one", "b": 2})])
         if "valid integer" in last.content:
             return ModelResponse(tool_calls=[ToolCall("c2", "add", {"a": 1, "b": 2})])
-        return last.content
+        return last.text
 
     async with open_mcp_tools(COMMAND) as tools:
         agent = Agent("adder", model=Fake(model), tools=tools)

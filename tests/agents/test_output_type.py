@@ -81,7 +81,7 @@ async def test_the_model_is_told_the_schema(autojump_clock: MockClock) -> None:
     assert schema is not None
     assert schema["type"] == "object"
     assert set(schema["properties"]) == {"name", "mood", "score"}
-    system = request.messages[0].content
+    system = request.messages[0].text
     assert system.startswith("Label it.\n\n")
     assert json.loads(system[system.index("{") :]) == schema
     plain = Script("hi")
@@ -148,7 +148,7 @@ async def test_as_a_tool_the_value_goes_on_as_json(autojump_clock: MockClock) ->
     child = Agent("child", model=Script('{"name": "card", "mood": "bad"}'), output_type=Label)
     agent = Agent("a", model=Script(calls(("child", {"x": "y"})), "done"), tools=[child.as_tool()])
     reply = await agent.run("hi")
-    assert json.loads(reply.messages[2].content) == {"name": "card", "mood": "bad", "score": 0.5}
+    assert json.loads(reply.messages[2].text) == {"name": "card", "mood": "bad", "score": 0.5}
 
 
 async def test_a_stopped_run_has_no_value(autojump_clock: MockClock) -> None:

@@ -26,7 +26,7 @@ def agent_with(*replies: Any) -> Agent[str]:
 
 
 def users(messages: tuple[Message, ...]) -> list[str]:
-    return [one.content for one in messages if one.role == "user"]
+    return [one.text for one in messages if one.role == "user"]
 
 
 async def test_a_message_is_taken_before_the_next_model_call(autojump_clock: MockClock) -> None:

@@ -41,7 +41,7 @@ class Scenario:
 
     async def answer(self, request: ModelRequest) -> ModelResponse:
         run = harness.current_run()
-        self.told |= {(run.id, one.content) for one in request.messages if one.role == "user"}
+        self.told |= {(run.id, one.text) for one in request.messages if one.role == "user"}
         await trio.sleep(self.draw.choice([0, 0, 0.5, 3]))
         if self.draw.random() < 0.05:
             raise self.draw.choice([ModelError("down"), ValueError("odd")])

@@ -31,7 +31,7 @@ def agent_of(*tools: Any, **wanted: Any) -> Agent[str]:
 async def results_of(agent: Agent[str]) -> list[str]:
     reply = await agent.run("hi")
     assert is_valid(reply.messages)
-    return [one.content for one in reply.messages if one.role == "tool"]
+    return [one.text for one in reply.messages if one.role == "tool"]
 
 
 def named(name: str, **options: Any) -> Callable[[Any], Tool]:
@@ -81,7 +81,7 @@ async def test_a_sequential_tool_loses_no_update(autojump_clock: MockClock) -> N
         agent = Agent("a", model=model, tools=[tool(count_up, sequential=sequential)])
         reply = await agent.run("hi", deps=deps)
         assert deps["count"] == expected
-        seen = [int(one.content) for one in reply.messages if one.role == "tool"]
+        seen = [int(one.text) for one in reply.messages if one.role == "tool"]
         assert seen == (list(range(20)) if sequential else [0] * 20)
 
 
@@ -238,7 +238,7 @@ async def test_ten_runs_share_one_slow_connection(autojump_clock: MockClock) -> 
             model = Script(calls(("ask", {"question": str(number)})), "done")
             with trio.move_on_after(3.5 if number % 2 else 1_000):
                 reply = await Agent("a", model=model, tools=[ask]).run("hi")
-                replies[number] = reply.messages[2].content
+                replies[number] = reply.messages[2].text
 
         async with trio.open_nursery() as runs:
             for number in range(10):

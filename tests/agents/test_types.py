@@ -378,13 +378,13 @@ async def test_a_model_is_an_output_type_and_a_result() -> None:
     model = ScriptedModel(
         [
             ModelResponse(tool_calls=[ToolCall("c", "find")]),
-            lambda request: request.messages[-1].content[1:-1],
+            lambda request: request.messages[-1].text[1:-1],
         ]
     )
     agent = Agent("a", model=model, tools=[find], output_type=Ticket)
     reply = await agent.run("find one")
     assert reply.output == Ticket(topic="refund")
-    assert json.loads(reply.messages[-2].content) == [{"topic": "refund", "urgent": False}]
+    assert json.loads(reply.messages[-2].text) == [{"topic": "refund", "urgent": False}]
     plain = agent.value_to_json(reply)
     assert agent.value_from_json(json.loads(json.dumps(plain))) == reply
     assert agent.output_as_json(reply.output) == {"topic": "refund", "urgent": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,20 @@ agent = Agent("loud", model=FunctionModel(loud))
 labels = Agent("labels", model=ScriptedModel(['{"name": "card", "sure": true}']), output_type=Label)
 openai = Agent("openai", model=OpenAIModel("gpt-4o-mini"))
 limited = Agent("limited", model=FunctionModel(loud, limiter=Limiter("own", concurrent=1)))
+@tool(approve=True)
+def block(card: str) -> str:
+    "Block a card."
+    return f"{card} is blocked"
+
+def blocking(request):
+    last = request.messages[-1]
+    if last.role == "tool":
+        return last.content
+    card, _, also = last.content.partition(" ")
+    calls = [ToolCall(str(n), "block", {"card": one}) for n, one in enumerate([card, also])]
+    return ModelResponse(tool_calls=calls[: 1 if card == "late" else 2])
+
+blocker = Agent("blocker", model=FunctionModel(blocking), tools=[block])
 with_tool = Agent("with_tool", model=FunctionModel(loud), tools=[look_up])
 called = 0
 
@@ -68,6 +83,11 @@ def delegate(request):
         return "the worker says: " + last.content
     return ModelResponse("", tool_calls=[ToolCall("c1", "worker", {"prompt": last.content})])
 
+def seeing_by(request):
+    last = request.messages[-1]
+    return f"{last.text} {''.join(file.media_type for file in last.files)}"
+
+seeing = Agent("seeing", model=FunctionModel(seeing_by))
 nested = Agent("nested", model=FunctionModel(loud), output_type=tuple[tuple[int, Literal["one"]]])
 worker = Agent("worker", model=Opened(loud))
 boss = Agent("boss", model=FunctionModel(delegate), tools=[worker.as_tool()])
@@ -104,6 +124,26 @@ def values() -> dict[str, Any]:
 def test_prompt_of_a_record_and_output_of_the_reply() -> None:
     assert batch("agent", "--prompt", "text", "--key", "id") == 0
     assert values() == {"1": "LATE CARD", "2": "LOST CARD"}
+
+
+def test_a_file_goes_with_the_prompt_and_resuming_asks_nothing_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("card.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    Path("files.csv").write_text(
+        "id,text,photo\n1,late card,card.png\n2,lost card,\n3,new,no.png\n"
+    )
+    options = ("--prompt", "text", "--key", "id", "--file", "photo", "--journal", "run.db")
+    assert batch("seeing", *options, source="files.csv") == 1
+    assert values() == {"1": "late card image/png", "2": "lost card ", "3": None}
+    Path("no.png").write_bytes(b"GIF89a")
+    assert batch("seeing", *options, "--resume", "--retry-failed", source="files.csv") == 0
+    assert values()["3"] == "new image/gif"
+    dry = (*options[:6], "--overwrite", "--dry-run")
+    assert batch("seeing", *dry, source="files.csv") == 0
+    assert "card.png" in capsys.readouterr().out
+    assert batch("seeing", "--file", "photo", "--overwrite", source="files.csv") == 2
+    assert "add --prompt FIELD" in capsys.readouterr().err
 
 
 def test_plain_lines_and_json_strings_are_prompts() -> None:
@@ -314,3 +354,41 @@ def test_simulated_model_answers_without_tools() -> None:
     answer = simulated(ModelRequest([Message("user", "hello")]))
     assert answer.content == "simulated answer to: hello"
     assert not answer.tool_calls
+
+
+def test_what_waits_for_approval_is_shown_answered_and_resumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--prompt", "text", "--key", "id", "--journal", "j.db")
+    ways = ["--input", "in.csv", "--output", "out.jsonl", "--summary", "summary.json"]
+    assert main(["batch", "app.py:blocker", *ways, *options]) == 3
+    told = capsys.readouterr().err
+    assert "2 items" in told
+    assert "0 ok, 2 waiting for approval" in told
+    assert "harness journal show j.db" in told
+    assert json.loads(Path("summary.json").read_text())["waiting"] == 2
+
+    assert main(["journal", "show", "j.db"]) == 3
+    shown = capsys.readouterr().out
+    assert "2 items (0 ok, 2 waiting for approval)" in shown
+    calls = dict(re.findall(r'^    (\w{16}) block\({"card": "(\w+)"}\)$', shown, re.MULTILINE))
+    assert list(calls.values()) == ["late", "lost", "card"]
+    ids = list(calls)
+
+    assert main(["journal", "approve", "j.db", "1"]) == 0
+    assert f'approved: {ids[0]} block({{"card": "late"}})' in capsys.readouterr().out
+    assert main(["journal", "approve", "j.db", "2"]) == 2
+    assert (
+        "2 calls of item '2' wait; say which, with --call ID, or --all" in capsys.readouterr().err
+    )
+    assert main(["journal", "approve", "j.db", "2", "--call", "0000"]) == 2
+    assert "no call 0000 waits for approval" in capsys.readouterr().err
+    assert main(["journal", "deny", "j.db", "2", "--call", ids[2], "--reason", "not ours"]) == 0
+    assert batch("blocker", *options, "--resume") == 3
+    assert main(["journal", "approve", "j.db", "2", "--all"]) == 0
+    assert batch("blocker", *options, "--resume") == 0
+    assert values() == {
+        "1": "late is blocked",
+        "2": "a person refused this call: not ours",
+    }
+    assert main(["journal", "show", "j.db"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ WRONG = (
 
 def audit(*arguments: str) -> int:
     return main(["audit", *arguments])
+
+
+def test_only_a_terminal_sees_how_far_an_audit_has_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "quiet.py").write_text("x = 1\n")
+    assert main(["audit", str(tmp_path)]) == 0
+    assert capsys.readouterr() == ("nothing found\n", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["audit", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == "nothing found\n"
+    assert "applying the rules" in told.err
 
 
 def test_nothing_found_is_0(clean_imports: Path, capsys: pytest.CaptureFixture[str]) -> None:

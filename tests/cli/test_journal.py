@@ -19,7 +19,7 @@ import trio
 import harness
 from harness.cli import main
 from harness.cli._options import _PASSWORD
-from harness.cli._output import Output
+from harness.cli._output import Output, claimed
 from harness.journal import open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
@@ -723,12 +723,58 @@ def test_an_output_that_another_session_writes_is_refused(
     assert main(words.split()) in (0, 1)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs locks on files")
+@pytest.mark.parametrize("more", ["", "--overwrite", "--key id --journal new.db --resume"])
+@pytest.mark.parametrize("shared", ["sum.json", "first.jsonl"])
+def test_a_summary_of_two_sessions_is_refused(
+    more: str, shared: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second replaced the first one's summary, or its output, when both had ended."""
+    with (
+        claimed("sum.json", replaces=False, stdout=sys.stdout) as write,
+        Output("first.jsonl", overwrite=False, anew=False).open(sys.stdout),
+    ):
+        before = files_in(folder)
+        words = f"batch agent.py:echo --input in.csv --output other.jsonl --summary {shared} {more}"
+        assert main(words.split()) == 2
+        assert {name: files_in(folder)[name] for name in before} == before
+        assert re.search("another session|already exists", capsys.readouterr().err)
+        write("the first")
+    assert Path("sum.json").read_text() == "the first"
+    assert not Path("sum.json.part").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks on files")
+def test_two_sessions_that_rewrite_one_output_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with a journal of its own; the second took away what the first was writing."""
+    words = "batch agent.py:echo --input in.csv --key id --journal new.db --output out.jsonl"
+    with Output("out.jsonl", overwrite=False, anew=True).open(sys.stdout):
+        before = files_in(folder)
+        assert main([*words.split(), "--resume"]) == 2
+        assert files_in(folder).items() >= before.items()
+    assert "is being written by another session" in capsys.readouterr().err
+
+
+def test_a_summary_goes_to_what_is_no_file(folder: Path) -> None:
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    words = "batch agent.py:echo --input in.csv --output out.jsonl --overwrite --summary pipe"
+    assert main(words.split()) in (0, 1)
+    assert json.loads(os.read(reader, 100_000))["items"] > 0
+    os.close(reader)
+    assert Path("pipe").is_fifo()
+
+
 def test_an_output_that_somebody_took_away_is_not_said_to_be_there(folder: Path) -> None:
-    """Whoever has another journal and the same output makes a file of their own."""
+    """Somebody cleans up, or the disk has no locks: a second session makes a file of its own."""
     ours = Output("out.jsonl", overwrite=False, anew=True)
     theirs = Output("out.jsonl", overwrite=False, anew=True)
-    with ours.open(sys.stdout), theirs.open(sys.stdout):
-        pass
+    with ours.open(sys.stdout):
+        Path("out.jsonl.part").unlink()
+        with theirs.open(sys.stdout):
+            pass
     assert ours.finish(complete=True) is False
     assert theirs.finish(complete=True) is True
     assert (folder / "out.jsonl").exists()

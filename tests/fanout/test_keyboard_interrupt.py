@@ -15,6 +15,7 @@ from harness.limits import Limiter
 from harness.shared import open_cache, open_once
 from tests.scale import FULL
 from tests.support.keyboard_interrupts import strike_each_line
+from tests.support.memory_journal import MemoryJournal
 
 PLACES = ["fanout", "flow", "runs/_carry.py", "limits", "shared"]
 
@@ -134,6 +135,15 @@ async def shared_state() -> None:
             nursery.start_soon(once, "key", effect)
 
 
+async def in_a_journal() -> None:
+    """Two sessions: the second has one item of the first that failed, and one that is done."""
+    journal = MemoryJournal(retry_failed=True)
+    options: dict[str, Any] = {"journal": journal, "key": str, "policy": harness.BestEffort()}
+    retry = harness.Attempt(retry=harness.Retry(2, first_delay=1))
+    for items in ([1, 2], [1, 2, 3]):
+        await harness.fan_out(flaky, items, each=retry, limit=2, name="b", **options)
+
+
 PROGRAMS: list[Callable[[], Awaitable[Any]]] = [
     gathered,
     from_an_async_source,
@@ -147,6 +157,7 @@ PROGRAMS: list[Callable[[], Awaitable[Any]]] = [
     along_tracks,
     in_line_at_a_limiter,
     shared_state,
+    in_a_journal,
 ]
 
 

@@ -35,6 +35,7 @@ from harness.models._events import EventDecoder, EventTooLargeError
 from harness.models._failures import status_error_kind
 from harness.models._openai_chat import OpenAIChat
 from harness.models._openai_responses import OpenAIResponses
+from harness.models._options import with_options
 from harness.models._schemas import enforceable, root_object
 from harness.models._sizes import request_tokens, text_tokens
 
@@ -518,3 +519,72 @@ def test_each_reason_of_a_refusal_has_a_type_of_its_own(
     status: int, message: str, kind: type[ModelStatusError]
 ) -> None:
     assert status_error_kind(status, {"error": {"message": message}}) is kind
+
+
+def test_what_a_model_thought_goes_back_to_openais_responses_with_its_call() -> None:
+    """Nothing is stored there, so without its encrypted thoughts the model thinks all over."""
+    thought = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "What time is it?"}],
+        "encrypted_content": "aGlkZGVu",
+    }
+    call = {"type": "function_call", "call_id": "a", "name": "clock", "arguments": "{}"}
+    said = {"type": "message", "content": [{"type": "output_text", "text": "I look."}]}
+    reply = {
+        "status": "completed",
+        "output": [
+            {**thought, "status": None},
+            said,
+            call,
+            {**thought, "id": "rs_2"},
+            {**call, "call_id": "b"},
+        ],
+    }
+    dialect = OpenAIResponses()
+    whole = dialect.read(reply)
+    assert whole.reasoning == "What time is it?\n\nWhat time is it?"
+    results = [Message("tool", "12:00", tool_call_id=id_) for id_ in "ab"]
+    history = [Message("user", "hi"), Message("assistant", whole.content, whole.tool_calls)]
+    body = dialect.body(ModelRequest([*history, *results]), SETTINGS)
+    assert body["input"][1:6] == [
+        thought,
+        {"role": "assistant", "content": "I look."},
+        call,
+        {**thought, "id": "rs_2"},
+        {**call, "call_id": "b"},
+    ]
+    reader = dialect.reader()
+    reader.take({"type": "response.completed", "response": reply})
+    assert reader.whole() == whole
+    answer = dialect.read({"status": "completed", "output": [thought, said]})
+    assert answer == ModelResponse("I look.", reasoning="What time is it?"), "nothing to send back"
+
+
+@pytest.mark.parametrize(
+    ("name", "thinks"),
+    [
+        ("gpt-5-mini", True),
+        ("o4-mini", True),
+        ("openai/o3", True),
+        ("gpt-5-chat-latest", False),
+        ("gpt-4o", False),
+        ("gpt-4.1", False),
+    ],
+)
+def test_only_models_that_think_are_asked_for_their_thoughts(name: str, thinks: bool) -> None:
+    """The others refuse such a request."""
+    body = OpenAIResponses().body(ModelRequest([Message("user", "hi")]), CallSettings(model=name))
+    assert (body.get("include") == ["reasoning.encrypted_content"]) is thinks
+    sent = with_options(body, {"include": ["message.output_text.logprobs"]}, name)
+    assert len(sent["include"]) == 1 + thinks
+
+
+def test_deepseek_gets_back_what_it_thought_only_with_calls() -> None:
+    """It refuses the results of a call without the thoughts, and pays for those of an answer."""
+    settings = CallSettings(model="deepseek-reasoner", server="api.deepseek.com")
+    said = {"role": "assistant", "content": "Hello.", "reasoning_content": "A greeting."}
+    whole = OpenAIChat().read({"choices": [{"message": said, "finish_reason": "stop"}]}, settings)
+    assert whole.reasoning == "A greeting."
+    history = [Message("user", "hi"), Message("assistant", whole.content), Message("user", "so?")]
+    assert "reasoning_content" not in str(OpenAIChat().body(ModelRequest(history), settings))

@@ -87,7 +87,7 @@ async def test_a_stream_gives_the_text_in_pieces_and_the_whole_last() -> None:
 
 async def test_a_script_may_hold_errors_and_functions() -> None:
     def echo(request: ModelRequest) -> str:
-        return request.messages[-1].content.upper()
+        return request.messages[-1].text.upper()
 
     async def complete(model: ScriptedModel) -> str:
         return (await model.complete(HELLO)).content
@@ -179,7 +179,7 @@ async def test_a_function_may_be_plain_or_async_and_return_text_or_a_response() 
         return whole
 
     def echo(request: ModelRequest) -> str:
-        return request.messages[0].content
+        return request.messages[0].text
 
     async with harness.open_run("asks"):
         assert (await FunctionModel(echo).complete(HELLO)) == ModelResponse("hello")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from anyio._core._eventloop import get_async_backend
 
 import harness
 from harness.agents import Agent
@@ -167,6 +168,28 @@ async def test_context_managers_and_channels_and_sources_of_harness_are_exempt()
         return number
 
     assert (await harness.fan_out(same, source())).values() == [1]
+
+
+@pytest.fixture
+async def fixture_of_pytest_trio() -> AsyncGenerator[str, None]:
+    async with harness.open_run("fixture") as run:
+        yield run.name
+
+
+async def test_a_fixture_of_pytest_trio_may_hold_a_run(fixture_of_pytest_trio: str) -> None:
+    assert fixture_of_pytest_trio == "fixture"  # Warnings are errors here.
+
+
+def test_a_fixture_of_anyio_may_hold_a_run() -> None:
+    """By what anyio's plugin for pytest calls: the suite has pytest-trio's, and not both."""
+
+    async def fixture() -> AsyncGenerator[str, None]:
+        async with harness.open_run("fixture") as run:
+            yield run.name
+
+    with get_async_backend("trio").create_test_runner({}) as runner:
+        for value in runner.run_asyncgen_fixture(fixture, {}):
+            assert value == "fixture"
 
 
 @needs_channels

@@ -269,7 +269,7 @@ async def test_a_serial_call_costs_microseconds_more() -> None:
 
 
 def echo(request: ModelRequest) -> str:
-    return request.messages[-1].content
+    return request.messages[-1].text
 
 
 async def test_an_agent_at_once_gives_what_it_gives_alone(autojump_clock: MockClock) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import attrs
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 from trio.testing import MockClock
 
 import harness
@@ -259,13 +260,12 @@ class World:
         deed = self.case.deeds[index]
         number = self.calls[index] = self.calls.get(index, 0) + 1
         self.keys.setdefault(index, set()).add(harness.current_run().idempotency_key)
-        self.live += 1
-        self.most = max(self.most, self.live)
         met_cancel = False
+        self.live += 1  # Between this line and `try` there is no call, so no signal either.
         try:
+            self.most = max(self.most, self.live)
             self._fail_if_asked("ctrl-c in an item", KeyboardInterrupt())
-            async with self.lock:
-                await trio.sleep(deed.seconds)
+            await self._work_alone(deed.seconds)
             self._fail_if_asked("ctrl-c in an item", KeyboardInterrupt())
             if deed.ending == "fails" or (deed.ending == "fails once" and number == 1):
                 raise Boom(index)
@@ -284,6 +284,18 @@ class World:
                 self.live -= 1
         self.returned[index] = self.returned.get(index, 0) + 1
         return item
+
+    # A signal that finds a task between two awaits leaves a block of trio half done. Whoever wants
+    # to look at it afterwards protects the block, and not what is done in it.
+
+    @enable_ki_protection
+    async def _work_alone(self, seconds: float) -> None:
+        async with self.lock:
+            await self._sleep(seconds)
+
+    @disable_ki_protection
+    async def _sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)
 
     def _fail_if_asked(self, fault: str, error: BaseException) -> None:
         if self.asked == fault:
@@ -459,6 +471,7 @@ class World:
 
     # What must hold ---------------------------------------------------------------------------
 
+    @enable_ki_protection
     async def run(self) -> None:
         """Run the case and check it, in a task of trio."""
         before, tasks = dict(copy_context()), living_tasks()
@@ -474,6 +487,7 @@ class World:
         assert living_tasks() == tasks, "tasks are left"
         assert dict(copy_context()) == before, "context variables are changed"
 
+    @disable_ki_protection
     async def _drive_and_check(self) -> None:
         try:
             self.check_results(await self.drive())

@@ -266,6 +266,7 @@ class MemoryBatch:
             failed=statuses.count("failed"),
             timed_out=statuses.count("timed_out"),
             open=len(self._journal.items) - len(statuses),
+            waiting=0,
             degraded=0,
             attempts=len(ended),
             cancelled_attempts=0,

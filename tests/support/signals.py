@@ -1,12 +1,13 @@
 """Send real Ctrl-Cs into cases of the driver, and into plain trio, and say how each ended.
 
-A signal strikes between any two bytecodes, also inside of trio, whose own functions aren't all
-protected. So what strikes us is judged beside what strikes plain trio: `strikes` runs either in a
-process of its own, which ends itself if it hangs.
+A signal strikes between any two bytecodes: in our code, in the user's, and inside of trio, whose
+own functions aren't all protected. `strikes` runs a kind in processes of its own. Nothing is judged
+by seconds: a run hangs if trio's loop goes round and round and it doesn't end.
 """
 
 from __future__ import annotations
 
+import _weakrefset
 import faulthandler
 import gc
 import json
@@ -16,6 +17,8 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,9 +35,15 @@ from tests.support.memory_journal import MemoryJournal
 Kind = Literal["harness", "trio"]
 
 ROOT = Path(__file__).parents[2]
-HANGS_AFTER_SECONDS = 20.0
-UNPROTECTED = frozenset({"trio:Event.wait"})
-"""Functions of trio's where a Ctrl-C breaks trio itself, so that whoever calls them is helpless."""
+TURNS_AT_MOST = 100_000
+"""Turns of trio's loop, and steps of tasks, in one run: a case takes some hundreds. The clock is
+virtual, and no thread is waited for, so a run that takes so many never ends."""
+
+SWALLOWING = frozenset(one.__file__ for one in (weakref, _weakrefset))
+"""Files whose functions Python calls while a weak reference dies, and ignores what they raise."""
+
+ENDS_AFTER_SECONDS = 300
+"""When a process ends itself that doesn't even come back to trio's loop."""
 
 ROOTS = {
     "harness": str(Path(harness.__file__).parent) + os.sep,
@@ -53,12 +62,6 @@ class Strike:
     wrong: str
     """What was wrong; empty if nothing was."""
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether the signal came where we have to be prepared for it."""
-        called = self.place.split(" for ")[0]
-        return bool(called) and "the user:" not in self.place and called not in UNPROTECTED
-
 
 def strikes(kind: Kind, first: int, last: int) -> list[Strike]:
     """Run the seeds from ``first`` to before ``last``, each struck by one signal."""
@@ -73,17 +76,20 @@ def strikes(kind: Kind, first: int, last: int) -> list[Strike]:
         lines = [json.loads(line) for line in ended.stdout.splitlines()]
         found += [Strike(**line) for line in lines]
         first += len(lines)
-        if first < last:
-            # It hangs at this seed, or brought the process down.
-            found.append(Strike(first, place_in(ended.stderr), ended.stderr or "it hangs"))
+        if ended.returncode:
+            # It brought the process down.
+            found.append(Strike(first, place_in(ended.stderr, first), ended.stderr[-3_000:]))
             first += 1
     return found
 
 
-def place_in(said: str) -> str:
-    """Return the place that a process named before it ended."""
-    places = [line for line in said.splitlines() if line.startswith("struck in ")]
-    return places[-1].removeprefix("struck in ") if places else ""
+def place_in(said: str, seed: int) -> str:
+    """Return where a process said that a seed was struck; empty if it wasn't."""
+    return "".join(
+        line.partition(" struck in ")[2]
+        for line in said.splitlines()
+        if line.startswith(f"{seed} struck in ")
+    )
 
 
 # The process ------------------------------------------------------------------------------------
@@ -96,8 +102,9 @@ class Shooter:
     only where the main thread waits.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._share = random.Random(f"signal {seed}").random()
         self.place = ""
         """Where the signal came; empty if it didn't come in the block."""
 
@@ -108,9 +115,14 @@ class Shooter:
         inside = True
 
         def strike(number: int, frame: FrameType | None) -> None:
-            if inside:
+            if not inside:
+                return
+            if frame is not None and frame.f_code.co_filename in SWALLOWING:
+                # Python swallows what is raised while a weak reference dies; so a moment later.
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
+            else:
                 self.place = place_of(frame)
-                os.write(2, f"struck in {self.place}\n".encode())
+                os.write(2, f"{self._seed} struck in {self.place}\n".encode())
                 hit()
                 trios(signal.SIGINT, frame)
 
@@ -123,6 +135,22 @@ class Shooter:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+class Endless(trio.abc.Instrument):
+    """Notices that a run never ends: it waits for nothing, or goes on forever."""
+
+    def __init__(self, noticed: Callable[[], None]) -> None:
+        self._left = TURNS_AT_MOST
+        self._noticed = noticed
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._left -= 1
+        if not self._left:
+            self._noticed()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.before_io_wait(0)
+
+
 def place_of(frame: FrameType | None) -> str:
     """Return in which function of ours, of trio or of the tests a signal came, and on whose behalf.
 
@@ -130,6 +158,9 @@ def place_of(frame: FrameType | None) -> str:
     function that was called from outside.
     """
     called = ""
+    foreign = ""
+    if frame is not None and not frame.f_code.co_filename.startswith(tuple(ROOTS.values())):
+        foreign = f" in {Path(frame.f_code.co_filename).name}:{frame.f_code.co_qualname}"
     while frame is not None:
         code = frame.f_code
         for owner, root in ROOTS.items():
@@ -138,13 +169,13 @@ def place_of(frame: FrameType | None) -> str:
                     return "trio's loop"
                 here = f"{owner}:{code.co_qualname}"
                 if owner != "trio":
-                    return f"{called} for {here}" if called else here
+                    return (f"{called} for {here}" if called else here) + foreign
                 called = here
         frame = frame.f_back
     return called
 
 
-def strike_case(seed: int, shooter: Shooter) -> None:
+def strike_case(seed: int, shooter: Shooter, endless: Endless) -> None:
     case = case_of(seed)
     # A disk that is slow in virtual time is a task here, which the signal could strike.
     case = attrs.evolve(case, options={**case.options, "slow_disk": False})
@@ -155,7 +186,8 @@ def strike_case(seed: int, shooter: Shooter) -> None:
 
     began = time.perf_counter()
     carry_out(case, World(case, MemoryJournal()))
-    carry_out(case, world, shooter.in_sight(time.perf_counter() - began, hit))
+    seconds = time.perf_counter() - began
+    carry_out(case, world, shooter.in_sight(seconds, hit), instruments=[endless])
 
 
 class Plain:
@@ -191,7 +223,7 @@ class Plain:
         assert self.limiter.borrowed_tokens == 0, "a slot is held"
 
 
-def strike_plain(seed: int, shooter: Shooter) -> None:
+def strike_plain(seed: int, shooter: Shooter, endless: Endless) -> None:
     began = time.perf_counter()
     run_in_order(seed, Plain(seed).run)
     seconds = time.perf_counter() - began
@@ -202,7 +234,7 @@ def strike_plain(seed: int, shooter: Shooter) -> None:
             await plain.run()
 
     try:
-        run_in_order(seed, main)
+        run_in_order(seed, main, [endless])
     except KeyboardInterrupt:
         pass
     except BaseExceptionGroup as error:
@@ -214,22 +246,47 @@ def strike_plain(seed: int, shooter: Shooter) -> None:
 
 
 def strike(kind: Kind, seed: int) -> Strike:
-    faulthandler.dump_traceback_later(HANGS_AFTER_SECONDS, exit=True)
-    shooter = Shooter(random.Random(f"signal {seed}").random())
-    wrong = ""
+    faulthandler.dump_traceback_later(ENDS_AFTER_SECONDS, exit=True)
+    shooter = Shooter(seed)
+
+    def ended(wrong: str) -> Strike:
+        return Strike(seed, shooter.place, wrong)
+
+    def never_ends() -> None:
+        tell(ended(f"it never ends: {waiting_tasks()}"))
+        os._exit(0)
+
     try:
-        (strike_plain if kind == "trio" else strike_case)(seed, shooter)
+        strike_one = strike_plain if kind == "trio" else strike_case
+        strike_one(seed, shooter, Endless(never_ends))
     except BaseException as error:
-        wrong = f"{error!r} {getattr(error, '__notes__', '')}"
-    gc.collect()  # What is left half done must not be closed in the next seed's run.
-    return Strike(seed, shooter.place, wrong)
+        shown = "".join(traceback.format_exception(error))
+        return ended(f"{error!r}\n{shown[-3_000:]}")
+    finally:
+        gc.collect()  # What is left half done must not be closed in the next seed's run.
+    return ended("")
+
+
+def waiting_tasks() -> list[str]:
+    """Return where each task waits, by name."""
+    found: list[str] = []
+    tasks = [trio.lowlevel.current_root_task()]
+    for task in filter(None, tasks):
+        frames = [frame.f_code.co_qualname for frame, _ in task.iter_await_frames()]
+        found.append(f"{task.name}: {' > '.join(frames[-6:])}")
+        tasks += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return found
+
+
+def tell(strike: Strike) -> None:
+    print(json.dumps(attrs.asdict(strike)), flush=True)
 
 
 def main(words: list[str]) -> None:
     kind: Any = words[0]
     gc.freeze()
     for seed in range(int(words[1]), int(words[2])):
-        print(json.dumps(attrs.asdict(strike(kind, seed))), flush=True)
+        tell(strike(kind, seed))
 
 
 if __name__ == "__main__":

@@ -16,4 +16,4 @@ def _library_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_users(filename: str) -> bool:
         return is_user_code(filename) and Path(filename).name != foreign
 
-    monkeypatch.setattr("harness.testing.objects._code.is_user_code", is_users)
+    monkeypatch.setattr("harness.testing._users_code.is_user_code", is_users)

@@ -219,7 +219,13 @@ class PostgresBackend(Backend):
     def vacuum(self) -> int:
         """Give the space of deleted rows back to the disk; return how many bytes that was."""
         self.change([])  # Checks for our token.
-        tables = [*_schema.COLUMNS, "harness_sessions", "harness_batches", "harness_effects"]
+        tables = [
+            *_schema.COLUMNS,
+            "harness_sessions",
+            "harness_batches",
+            "harness_effects",
+            "harness_bytes",
+        ]
         sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
         [[before]] = self.fetch(f"SELECT {sizes}")
         with self.translating():

@@ -20,9 +20,10 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _CALLED_BY_PYTHON = frozenset(("os.register_at_fork", "atexit.register"))
 
-INITIALISERS = frozenset(
-    ("__init__", "__new__", "__post_init__", "__attrs_post_init__", "setup", "setUp")
-)
+CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__", "__attrs_post_init__"))
+"""Methods that run whenever an instance is made."""
+
+INITIALISERS = CONSTRUCTORS | {"setup", "setUp"}
 """Methods that give a new instance attributes of its own."""
 
 
@@ -264,9 +265,9 @@ def parameters(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
     return named + [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
 
 
-def uses_argument(node: ast.AST, function: FunctionNode) -> bool:
-    """Return whether a part of a function depends on the function's arguments."""
-    given = {parameter.arg for parameter in parameters(function)}
+def uses_argument(node: ast.AST, function: FunctionNode, first: int = 0) -> bool:
+    """Return whether a part of a function depends on the function's arguments, from one on."""
+    given = {parameter.arg for parameter in parameters(function)[first:]}
     return any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node))
 
 

@@ -7,12 +7,14 @@ is called by asynchronous code in another file, and what an imported class looks
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import attrs
 
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
 
 
@@ -44,6 +46,10 @@ class Sources:
             for node in source.top_classes.values():
                 known = node.name in self._classes
                 self._classes[node.name] = None if known else (source, node)
+            for node in source.classes:
+                # Whoever makes an object runs the constructors of its class, and of those above.
+                bases = {source.dotted(base).rpartition(".")[2] for base in node.bases}
+                self._calls_by_name.setdefault(node.name, set()).update(bases)
             for function in source.functions:
                 calls = set(_called_names(function, source))
                 if isinstance(function, ast.AsyncFunctionDef):
@@ -59,6 +65,32 @@ class Sources:
         A call counts for every function of that name.
         """
         return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
+
+    def is_made_in_async(self, owner: ast.ClassDef) -> bool:
+        """Return whether code that runs makes objects of this class, or of one below it."""
+        return owner.name in self._called_by_async
+
+    @functools.cached_property
+    def called_under_locks(self) -> frozenset[str]:
+        """The names of functions that are called, and only with a lock held."""
+        held: set[str] = set()
+        free: set[str] = set()
+        for source in self.sources:
+            for node in source.nodes:
+                if not isinstance(node, ast.Call):
+                    continue
+                name = _last_name(node.func)
+                (held if is_locked(node, source) else free).add(name)
+                # Whoever is handed a function calls it when it likes.
+                free.update(_last_name(argument) for argument in node.args)
+        return frozenset(held - free)
+
+    def is_locked(self, node: ast.AST, source: Source) -> bool:
+        """Return whether ``node`` runs under a lock: its function's, or all of its callers'."""
+        if is_locked(node, source):
+            return True
+        function = source.function_of(node)
+        return function is not None and function.name in self.called_under_locks
 
     def is_called_by_async(self, function: FunctionNode) -> bool:
         """Return whether asynchronous code itself calls a function of that name."""
@@ -81,6 +113,13 @@ class Sources:
                     names.add(name)
                     pending.append(name)
         return frozenset(names)
+
+
+def _last_name(expression: ast.expr) -> str:
+    """Return ``c`` of ``a.b.c``, whatever ``a.b`` is; "" if it has no name."""
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
 
 
 def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:

@@ -6,11 +6,13 @@ import ast
 import os
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from harness.testing.audit._finding import Finding, Rule
 from harness.testing.audit._rules import CHECKERS
+from harness.testing.audit._rules._check_then_act import CHECK_THEN_ACT
 from harness.testing.audit._silence import NO_REASON, Silence, silenced_lines, silences_in
 from harness.testing.audit._source_file import FUNCTIONS, Source
 from harness.testing.audit._sources import Hit, Sources
@@ -29,6 +31,9 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule of the static audit."""
 
+Tell: TypeAlias = Callable[[int, int], None]
+"""Hears how far an audit has come: how many steps are done, and how many there are."""
+
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages", "build", "dist"))
 
 
@@ -42,7 +47,9 @@ def audit_source(text: str, path: str = "<text>") -> list[Finding]:
     return _audit([(text, path)])
 
 
-def audit_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
+def audit_paths(
+    paths: Iterable[str | os.PathLike[str]], *, tell: Tell | None = None
+) -> list[Finding]:
     """Return what is worth a look in files, and in all Python files below folders.
 
     Files are read and never imported. Hidden folders, and those for caches, builds and installed
@@ -50,12 +57,14 @@ def audit_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
 
     Args:
       paths: Files and folders.
+      tell: Called with how many steps are done and how many there are, two for each file: one for
+        reading it and one for the rules.
 
     Raises:
       FileNotFoundError: if a path doesn't exist, or a folder holds no Python file.
     """
     texts, broken = _texts_of(paths)
-    return _in_order([*_audit(texts), *broken])
+    return _in_order([*_audit(texts, tell), *broken])
 
 
 def read_program(
@@ -112,15 +121,17 @@ def _files_below(folder: Path) -> Iterator[Path]:
                 yield Path(home, name)
 
 
-def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
-    program, findings = _parsed(texts)
+def _audit(texts: Sequence[tuple[str, str]], tell: Tell | None = None) -> list[Finding]:
+    tell = _tell_nobody if tell is None else tell
+    program, findings = _parsed(texts, tell)
     silenced: dict[Source, set[int]] = {}
     for source in program.sources:
         silences = silences_in(source.text) if "harness:" in source.text else []
         silenced[source] = silenced_lines(silences, source.text)
         findings += [_without_reason(source, one) for one in silences if not one.reason]
     seen: set[tuple[str, str, int, int, str]] = set()
-    for source in program.sources:
+    for done, source in enumerate(program.sources, len(texts)):
+        tell(done, len(texts) + len(program.sources))
         for checker in CHECKERS:
             for hit in checker.check(source, program):
                 home = hit.source or source
@@ -132,14 +143,39 @@ def _audit(texts: Sequence[tuple[str, str]]) -> list[Finding]:
                 if place not in seen and not silenced[home] & set(_lines_of(hit)):
                     seen.add(place)
                     findings.append(finding)
-    return _in_order(findings)
+    return _in_order(_one_for_each_decision(findings))
 
 
-def _parsed(texts: Sequence[tuple[str, str]]) -> tuple[Sources, list[Finding]]:
+def _one_for_each_decision(findings: list[Finding]) -> list[Finding]:
+    """Leave out a check-then-act on an attribute that another finding names in the same class.
+
+    Keeping it per call, as the other one says, mends both.
+    """
+    named = {_decision(one) for one in findings if one.rule != CHECK_THEN_ACT.rule.name}
+    return [
+        one
+        for one in findings
+        if one.rule != CHECK_THEN_ACT.rule.name or _decision(one) not in named
+    ]
+
+
+def _decision(finding: Finding) -> tuple[str, str, str]:
+    """Return the file, the class and the attribute that a finding is about."""
+    owner = finding.function.rpartition(".")[0]
+    return finding.path, owner, finding.symbol.rpartition(".")[2]
+
+
+def _tell_nobody(done: int, steps: int) -> None: ...
+
+
+def _parsed(
+    texts: Sequence[tuple[str, str]], tell: Tell = _tell_nobody
+) -> tuple[Sources, list[Finding]]:
     """Return the files that can be read, and a finding for each that can't."""
     sources: list[Source] = []
     findings: list[Finding] = []
-    for text, path in texts:
+    for done, (text, path) in enumerate(texts):
+        tell(done, 2 * len(texts))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)  # About the user's own strings.

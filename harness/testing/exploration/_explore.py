@@ -1,4 +1,4 @@
-"""Run an async test under many schedules: `explore_schedules` and `explore_arrivals`."""
+"""Run a test under many schedules: `explore_schedules` and `explore_arrivals`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import functools
 import inspect
 import sys
 import unittest
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeAlias, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import attrs
 import trio
 from trio.testing import MockClock
 
 from harness._arguments import check_count
-from harness._outside_trio import in_asyncio
 from harness.errors import ScheduleError
 from harness.testing._asked import CANCELLED, EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
 from harness.testing._asked import asked as asked_of_session
@@ -32,17 +31,22 @@ from harness.testing.schedules import (
     run_schedule,
 )
 from harness.testing.schedules._find_cancel import find_cancel
-from harness.testing.schedules._kinds import check_kind, globals_used, kind_by_marker
+from harness.testing.schedules._kinds import (
+    check_kind,
+    globals_used,
+    is_plain,
+    kind_by_marker,
+)
 from harness.testing.schedules._other_loops import was_refused_by_loop
 from harness.testing.schedules._permits import noted
-from harness.testing.schedules._schedule import VERSION
 from harness.testing.schedules._task_cancels import Usual, with_cancels
-from harness.testing.schedules._thread import in_worker_thread
+from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
-Test: TypeAlias = Callable[P, Awaitable[None]]
-Explored: TypeAlias = Callable[P, Coroutine[Any, Any, None]]
+Test: TypeAlias = Callable[..., Any]
+"""An async test, or a plain one, of threads."""
 
 
 @attrs.frozen
@@ -95,7 +99,7 @@ def exploring_with(*, schedules: int | None = None, schedule: str | None = None)
 
 
 @overload
-def explore_schedules(test: Test[P], /) -> Explored[P]: ...
+def explore_schedules(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
@@ -106,11 +110,11 @@ def explore_schedules(
     schedule: str | None = None,
     backend: Kind | None = None,
     cancel: bool = False,
-) -> Callable[[Test[P]], Explored[P]]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def explore_schedules(
-    test: Test[...] | None = None,
+    test: Test | None = None,
     /,
     *,
     schedules: int = 500,
@@ -119,13 +123,16 @@ def explore_schedules(
     backend: Kind | None = None,
     cancel: bool = False,
 ) -> Callable[..., Any]:
-    """Run an async test under many schedules, until it fails under one.
+    """Run a test under many schedules, until it fails under one.
 
-    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above an async test. The
+    Write ``@explore_schedules`` or ``@explore_schedules(schedules=2_000)`` above a test. An async
     test stays an async test, for pytest-trio, pytest-asyncio or anyio's plugin, for ``trio.run`` or
     ``asyncio.run``. Each schedule runs it again in an event loop of its own, in a worker thread, on
     a virtual clock, and with a copy of the caller's context. Between two checkpoints code runs
     undisturbed, as always.
+
+    A plain test stays a plain one. Its threads run one at a time, and are left for others where
+    others could notice; see ``docs/testing.md``.
 
     An explored test had best make everything it uses in its own body. What else it reaches, in
     modules, classes, default arguments and fixtures, is put back before every schedule if possible;
@@ -138,18 +145,17 @@ def explore_schedules(
       schedules: How many schedules to run at most. A small test has fewer.
       seed: The seed of the search. The same seed runs the same schedules.
       schedule: The replay string of a failure: only that schedule is run.
-      backend: ``"trio"`` or ``"asyncio"``; by default it is told from the test. See
-        ``docs/testing.md``.
+      backend: ``"trio"``, ``"asyncio"`` or ``"threads"``; by default it is told from the test.
       cancel: Whether in half of the schedules a task is cancelled at one of its checkpoints, as by
-        `explore_cancellations`, which see for what must hold then.
+        `explore_cancellations`, which see for what must hold then. For async tests only.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
         for a replay string of different code: it says at which decision they diverged.
-      TypeError: at once, if what is decorated is no async function.
+      TypeError: at once, if what is decorated is no function.
       ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
 
-    Checkpoint: always.
+    Checkpoint: always, if the test is async.
 
     Cancellation: the running schedule is finished first; then no other is started.
     """
@@ -158,17 +164,17 @@ def explore_schedules(
 
 
 @overload
-def explore_arrivals(test: Test[P], /) -> Explored[P]: ...
+def explore_arrivals(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
 def explore_arrivals(
     *, orders: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
-) -> Callable[[Test[P]], Explored[P]]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def explore_arrivals(
-    test: Test[...] | None = None,
+    test: Test | None = None,
     /,
     *,
     orders: int = 500,
@@ -176,7 +182,7 @@ def explore_arrivals(
     schedule: str | None = None,
     backend: Kind | None = None,
 ) -> Callable[..., Any]:
-    """Run an async test with the replies of models and tools arriving in many orders.
+    """Run a test with the replies of models and tools arriving in many orders.
 
     Like `explore_schedules`, but only the order of replies of functions wrapped by `arriving` is
     varied, not that of single steps. If there are few orders, all are run: three runs of two calls
@@ -191,7 +197,7 @@ def explore_arrivals(
 
     Raises:
       ScheduleError: when the test fails, as for `explore_schedules`.
-      TypeError: at once, if what is decorated is no async function.
+      TypeError: at once, if what is decorated is no function.
       ValueError: at once, if ``orders`` is less than 1, or ``schedule`` is no replay string.
 
     Checkpoint: always.
@@ -203,17 +209,17 @@ def explore_arrivals(
 
 
 @overload
-def explore_cancellations(test: Test[P], /) -> Explored[P]: ...
+def explore_cancellations(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 @overload
 def explore_cancellations(
     *, cancels: int = 2_000, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
-) -> Callable[[Test[P]], Explored[P]]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def explore_cancellations(
-    test: Test[...] | None = None,
+    test: Test | None = None,
     /,
     *,
     cancels: int = 2_000,
@@ -262,7 +268,7 @@ _CANCELLATIONS = "explore_cancellations"
 
 def _decorator(
     name: str,
-    test: Test[...] | None,
+    test: Test | None,
     schedules: int,
     seed: int,
     schedule: str | None,
@@ -281,21 +287,33 @@ def _decorator(
     return decorate if test is None else decorate(test)
 
 
-def _decorated(exploration: _Exploration, test: Test[...]) -> Explored[...]:
-    """Return the async test that explores a test."""
-    _refuse_what_is_not_async(test)
+def _decorated(exploration: _Exploration, test: Test) -> Test:
+    """Return a test that explores a test, and is async if that is."""
+    if not callable(test) or inspect.isclass(test):
+        raise TypeError(f"only functions can be explored, and {test!r} isn't one")
+    not_async = is_plain(test) and test.__name__ != "<lambda>"
+    if exploration.cancel and (exploration.backend == "threads" or not_async):
+        raise TypeError(
+            f"only async tests have tasks that can be cancelled, and {test!r} isn't one; leave out "
+            "cancel=, or explore an async function"
+        )
 
-    @functools.wraps(test)
-    async def explored(*args: Any, **kwargs: Any) -> None:
+    def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
         asked = attrs.evolve(exploration, **{**_asked_by_session(), **_override.get()})
         # Markers may stand above the decorator.
         asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
+        return functools.partial(_explore, test, args, kwargs, asked)
 
-        def explore(go_on: Callable[[], None]) -> None:
-            _explore(test, args, kwargs, asked, go_on)
+    @functools.wraps(test)
+    async def explored_async(*args: Any, **kwargs: Any) -> None:
+        await in_worker_thread(work(args, kwargs))
 
-        await in_worker_thread(explore)
+    @functools.wraps(test)
+    def explored_plain(*args: Any, **kwargs: Any) -> None:
+        in_this_thread(work(args, kwargs))
 
+    is_threaded = exploration.backend == "threads" or (exploration.backend is None and not_async)
+    explored: Test = explored_plain if is_threaded else explored_async
     explored.explores_schedules = True  # type: ignore[attr-defined]
     return explored
 
@@ -306,8 +324,8 @@ def _asked_by_session() -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if wishes.schedules is not None:
         changes["schedules"] = wishes.schedules
-    # The strings of assert_isolated first say which inputs they are about.
-    if wishes.schedule is not None and wishes.schedule.startswith(f"{VERSION}:"):
+    # The strings of assert_isolated begin otherwise: they first say which inputs they are about.
+    if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
     return changes
 
@@ -316,7 +334,7 @@ class _NotExplorableError(Exception):
     """A test of a suite can't be run under schedules; the message says why."""
 
 
-async def explore_if_possible(test: Test[...], named: Mapping[str, Any], schedules: int) -> None:
+async def explore_if_possible(test: Test, named: Mapping[str, Any], schedules: int) -> None:
     """Explore a test that doesn't ask for it; tell pytest whether, and if not, why not.
 
     Args:
@@ -355,18 +373,8 @@ def _suits(run: ScheduleRun) -> BaseException | None:
     return error
 
 
-def _refuse_what_is_not_async(test: object) -> None:
-    function = inspect.unwrap(test) if callable(test) else test
-    plain = inspect.isroutine(function) and getattr(function, "__name__", "") != "<lambda>"
-    if not callable(test) or (plain and not inspect.iscoroutinefunction(function)):
-        raise TypeError(
-            f"only async tests can be explored, and {test!r} isn't one; without a checkpoint there "
-            "is only one order"
-        )
-
-
 def _explore(
-    test: Test[...],
+    test: Test,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     asked: _Exploration,
@@ -375,10 +383,15 @@ def _explore(
     """Explore a test in this thread, and raise what was found."""
     name = getattr(test, "__qualname__", repr(test))
 
-    @functools.wraps(test)
-    async def program() -> None:
+    def called() -> Any:
         # A clock made by a fixture belongs to the loop around us.
-        await test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+        return test(*map(_own_clock, args), **{key: _own_clock(arg) for key, arg in kwargs.items()})
+
+    @functools.wraps(test)
+    async def awaited() -> None:
+        await called()
+
+    program = functools.wraps(test)(called) if is_plain(test) else awaited
 
     # Modules and classes outlive a test, and so does what a schedule leaves in them.
     state = state_of(test, [*args, *kwargs.values()])
@@ -433,13 +446,21 @@ def _explore(
             else:
                 tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
         finally:
-            state.put_back()
+            state.put_back(everything=True)
 
 
 def _own_clock(value: Any) -> Any:
-    if not isinstance(value, MockClock) or in_asyncio():
+    if not isinstance(value, MockClock) or not _in_trio():
         return value
     return trio.lowlevel.current_clock()
+
+
+def _in_trio() -> bool:
+    try:
+        trio.lowlevel.current_clock()
+    except RuntimeError:
+        return False
+    return True
 
 
 def judge(run: ScheduleRun) -> BaseException | None:
@@ -457,7 +478,7 @@ def judge(run: ScheduleRun) -> BaseException | None:
 
 
 def _replay(
-    name: str, program: Callable[[], Awaitable[None]], schedule: Schedule, backend: Kind | None
+    name: str, program: Callable[[], Any], schedule: Schedule, backend: Kind | None
 ) -> None:
     """Run one schedule."""
     run = run_schedule(program, schedule, backend=backend)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Any
 
 from harness._words import errors_in_words
 from harness.errors import CancellationError, ScheduleError
@@ -15,7 +16,7 @@ from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by
 
 def failure(
     name: str,
-    program: Callable[[], Awaitable[None]],
+    program: Callable[[], Any],
     found: Found,
     *,
     schedules: int,
@@ -99,6 +100,8 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
             f"the test is inside {run.backend} already: await the function, don't "
             f"{run.backend}.run it"
         )
+    if run.switches_in_words:
+        lines.append(run.switches_in_words)
     lines += [f"nobody waited for this error: {words}" for words in run.unheard]
     if run.uncontrolled:
         lines.append(f"not controlled by any schedule: {', '.join(sorted(run.uncontrolled))}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -18,7 +18,7 @@ _NOT_THE_TESTS_OWN = ("trio", "outcome", "pytest", "_pytest", "anyio", "asyncio"
 """Packages whose objects a fixture may hand to a test, and which nobody should put back."""
 
 
-def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> SharedState:
+def state_of(test: Callable[..., Any], arguments: Iterable[Any]) -> SharedState:
     """Return what a test shares with its other runs, as it is now.
 
     Args:
@@ -40,7 +40,9 @@ def state_of(test: Callable[..., Awaitable[None]], arguments: Iterable[Any]) -> 
         if type(value).__module__.partition(".")[0] not in _NOT_THE_TESTS_OWN:
             reached.add(Place("fixtures").item(number), value)
     reached.parts = [part for part in reached.parts if id(part.thing) not in notes]
-    return SharedState(reached)
+    state = SharedState(reached)
+    state.follow_the_rest(apart_from=notes)
+    return state
 
 
 def _notes(test: FunctionType) -> set[int]:

@@ -93,6 +93,7 @@ def run_each_alone(
                 _refuse_no_coroutine(outcome)
                 if any(width > 1 for width in run.widths):
                     how += [Probe(Uniform(Random(seed + extra))) for extra in range(OTHER_ORDERS)]
+                subject.state.look_closer()
                 for suspect in subject.state.left_behind():
                     outliving.setdefault(suspect.path)
             else:
@@ -162,8 +163,8 @@ def _refuse_no_coroutine(outcome: Outcome) -> None:
     error = outcome.error
     if isinstance(error, TypeError) and "can't be used in 'await' expression" in str(error):
         raise TypeError(
-            f"assert_isolated(agent_fn, ...) takes an async function of one argument: {error}; "
-            "define it with `async def`, or wrap it in a function that is"
+            f"assert_isolated(agent_fn, ...) was to await what the function returned: {error}; "
+            'a plain function is run in a thread, with backend="threads"'
         ) from error
 
 

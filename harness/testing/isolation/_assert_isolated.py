@@ -35,15 +35,23 @@ from harness.testing.isolation._same_run import SameRun, check_run_locals
 from harness.testing.isolation._trials import (
     INSIDE_ONE_RUN,
     AtOnce,
+    InOrder,
     Subject,
     Trial,
     Verdict,
     trial_of,
 )
 from harness.testing.isolation._watch import StepWatch
-from harness.testing.objects import SharedState, Suspect, in_a_thread_of_its_own, reach_from
+from harness.testing.objects import (
+    WHOLE,
+    MappingPart,
+    SharedState,
+    Suspect,
+    in_a_thread_of_its_own,
+    reach_from,
+)
 from harness.testing.schedules import Kind
-from harness.testing.schedules._kinds import by_names, check_kind, probable_kind
+from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
 SAME_RUN_SHARE = 5
@@ -71,6 +79,10 @@ class Isolation:
 
     uncontrolled: tuple[str, ...] = ()
     """What runs waited for that no schedule controls, such as worker threads."""
+
+    not_looked_at: tuple[str, ...] = ()
+    """Where what the function reaches was not looked at any further; what runs share there isn't
+    put back."""
 
     per_run: tuple[str, ...] = ()
     """Paths of what two calls inside one run share, mostly a `RunLocal`: isolated per run, not per
@@ -106,7 +118,8 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent.
+        partial, an agent. A plain function is run in a thread for each input, one at a time, with
+        the threads switched where others could notice.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
@@ -191,6 +204,7 @@ def _check(
     """Do all the work, in a thread that has no event loop."""
     reached = reach_from(agent_fn, inputs, caller)
     state = SharedState(reached)
+    state.follow_the_rest()
     try:
         checks = checks_of(wanted.checks, reached.namespaces())
         subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
@@ -213,7 +227,7 @@ def _check(
     except IncomparableError as error:
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
-        state.put_back()
+        state.put_back(everything=True)
 
 
 def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindings:
@@ -221,8 +235,10 @@ def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindin
     if fixed is not None:
         subject.backend = fixed
         return run_each_alone(subject, seed)
-    kind = by_names(_named_in_modules(subject)) or probable_kind(subject.agent)
-    for subject.backend in (kind, "asyncio" if kind == "trio" else "trio"):
+    loop = by_names(_named_in_modules(subject)) or probable_loop(subject.agent)
+    kind: Kind = "threads" if is_plain(subject.agent) else loop
+    kinds: tuple[Kind, ...] = (loop, "asyncio" if loop == "trio" else "trio")
+    for subject.backend in ("threads", *kinds) if kind == "threads" else kinds:
         try:
             return run_each_alone(subject, seed, may_be_another_kind=True)
         except AnotherKindError:
@@ -266,10 +282,11 @@ def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolat
     return Isolation(
         len(subject.inputs),
         schedules,
-        len(state.parts),
+        len(state.reached.parts),
         alone.outliving,
         tuple(state.not_put_back),
         alone.uncontrolled,
+        not_looked_at=tuple(state.reached.not_looked_at()),
     )
 
 
@@ -292,7 +309,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
     trial = found.trial
     if subject.same_run is not None:
         subject.same_run.add_used()
-    watch = StepWatch(subject.state.parts)
+    watch = StepWatch(subject.state)
     again = _replay_watched(subject, trial, watch)
     run_was_cancelled = subject.same_run is not None and subject.same_run.was_cancelled
     candidates = candidates_of(watch.steps)
@@ -303,6 +320,16 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         causes = Causes(tuple(candidates), proven=False)
     else:
         causes, candidates = _proof(subject, trial, candidates, seed)
+        if not causes.proven:
+            # It may be where no walk led, which is worth a look after every step now.
+            closer = StepWatch(subject.state, closely=True)
+            again = _replay_watched(subject, trial, closer)
+            found_closer = candidates_of(closer.steps)
+            if {one.path for one in found_closer} - {one.path for one in candidates}:
+                watch = closer
+                causes, candidates = _proof(subject, trial, found_closer, seed)
+    if not again.failed:  # Replays that are right without it, too, prove nothing.
+        causes = attrs.evolve(causes, proven=False)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
     if causes.proven and not raced(causes.candidates, lines.accesses):
@@ -318,8 +345,8 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             "it did not fail again when it was replayed, so it depends on something that no "
             "schedule controls: a thread, a socket, the real time"
         )
-    if subject.state.reached.cut_short:
-        notes.append("the function reaches more objects than were looked at")
+    if found.verdict.run is not None and found.verdict.run.switches_in_words:
+        notes.append(found.verdict.run.switches_in_words)
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
         names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")
@@ -334,8 +361,10 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         initial=initial,
         outliving=alone.outliving,
         not_put_back=subject.state.not_put_back,
+        not_looked_at=subject.state.reached.not_looked_at(),
         schedules_run=found.schedules_run,
         notes=notes,
+        same_keys=_same_keys(subject, trial, named[:1]),
         inside_one_run=subject.same_run is not None,
         run_was_cancelled=run_was_cancelled,
         isolated_per_run=_is_right_in_runs_of_their_own(subject, trial),
@@ -376,6 +405,21 @@ def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:
         for suspect in suspects
         if len({access.member for access in lines.accesses if access.suspect is suspect}) > 1
     ]
+
+
+def _same_keys(subject: Subject, trial: Trial, first: Sequence[Candidate]) -> list[Any]:
+    """Return the keys of a dict that more than one run writes when alone."""
+    writers: dict[Any, set[int]] = {}
+    parts = [suspect.part for one in first for suspect in one.suspects if suspect.key is WHOLE]
+    if any(isinstance(part, MappingPart) for part in parts):
+        for member in dict.fromkeys(trial.members):
+            watch = StepWatch(subject.state)
+            _replay_watched(subject, InOrder((member,)), watch)
+            for write in (write for step in watch.steps for write in step.writes):
+                if write.part in parts and write.key is not WHOLE:
+                    writers.setdefault(write.key, set()).add(member)
+        subject.state.put_back()
+    return [key for key, members in writers.items() if len(members) > 1]
 
 
 def _initial(subject: Subject, candidate: Candidate) -> Any:

@@ -34,8 +34,12 @@ class Findings:
     outliving: Sequence[str]
     """Paths of what a run alone leaves changed."""
     not_put_back: Sequence[str]
+    not_looked_at: Sequence[str]
+    """Where the walk through what the function reaches has ended."""
     schedules_run: int
     notes: Sequence[str] = ()
+    same_keys: Sequence[Any] = ()
+    """The keys that several runs write when alone, if the first cause is a dict as a whole."""
     inside_one_run: bool = False
     """Whether it was found among calls inside one run."""
     run_was_cancelled: bool = False

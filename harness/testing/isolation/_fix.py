@@ -6,20 +6,24 @@ the surrounding run only where several calls are meant to share it.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import deque
 from typing import Any
 
 from harness._words import repr_of
+from harness.testing.isolation._causes import Candidate
 from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._same_run import RunLocalPart
-from harness.testing.objects import OpaquePart
+from harness.testing.objects import WHOLE, MappingPart, OpaquePart
 
 
 def fix(findings: Findings) -> str:
     """Return what to do about it, in one sentence."""
     if not findings.causes.candidates and findings.run_was_cancelled:
         return f"give each call a run of its own, with {_decorator(findings)}"
+    if not findings.causes.candidates and findings.not_looked_at:
+        return "look first at what was not looked at here: the runs may share something in it"
     if not findings.causes.candidates:
         return "find what outside of the program the runs share, and give each its own"
     if findings.verdict.broken is not None:
@@ -55,12 +59,47 @@ def fix(findings: Findings) -> str:
             f"put {first.path} in order when a run is cancelled (try/finally), or throw it away, "
             "or give each run its own"
         )
+    shared_key = _under_a_computed_key(findings, first)
+    if shared_key is not None:
+        return (
+            f"let the key tell the runs apart: they all use {shared_key}, so add to it what else "
+            "the value depends on, such as the user, or the run's id (harness.current_run().id)"
+        )
     return (
         f"make it a local variable of the function; or open a run for each call, with "
         f"{_decorator(findings)}, and keep it there, as in {name} = harness.RunLocal("
         f"{_factory(findings.initial[first.path])}, name={name!r}); without the decorator the "
         "RunLocal is the surrounding run's, for what its calls are meant to share"
     )
+
+
+_KEY = re.compile(r"\[('[^']*'|\"[^\"]*\"|\([^]]*\)|-?\d+)\]")
+
+
+def _under_a_computed_key(findings: Findings, candidate: Candidate) -> str | None:
+    """Return the place with the key that several runs use, if code computes that key.
+
+    A key that code spells out, as in ``state["turns"]``, is a name, not meant to tell runs apart.
+    """
+    own = [access for access in findings.accesses if access.suspect in candidate.suspects]
+    spelled_out = {
+        repr_of(constant)
+        for code in {access.code for access in own if access.code is not None}
+        for constant in code.co_consts
+    }
+    if not spelled_out:
+        return None
+    text = candidate.path.partition(" (local of")[0]
+    part, key = candidate.suspects[0].part, candidate.suspects[0].key
+    if isinstance(part, MappingPart) and key is WHOLE:
+        text += "".join([f"[{repr_of(used)}]" for used in findings.same_keys[:1]])
+    for found in _KEY.finditer(text):
+        # An index says nothing of the kind, unless it is the key of a dict itself.
+        is_index = found[1].lstrip("-").isdecimal()
+        of_a_dict = isinstance(part, MappingPart) and found.end() == len(text)
+        if found[1] not in spelled_out and (of_a_dict or not is_index):
+            return text[: found.end()]
+    return None
 
 
 def _decorator(findings: Findings) -> str:

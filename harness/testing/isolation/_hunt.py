@@ -46,13 +46,21 @@ def hunt_in_order(subject: Subject) -> Caught | None:
     """
     forward = list(range(len(subject.inputs)))
     for tried, members in enumerate((forward, forward[::-1]), 1):
-        verdict = InOrder(tuple(members)).play(subject)
+        trial = InOrder(tuple(members))
+        verdict = _once_more(subject, trial, trial.play(subject))
         first = members[: verdict.position + 1]
         if verdict.failed and (
             subject.same_run is not None or last_is_wrong_in_one_loop(subject, first)
         ):
             return _shortest(subject, tuple(first), tried)
     return None
+
+
+def _once_more(subject: Subject, trial: Trial, verdict: Verdict) -> Verdict:
+    """Return the verdict on a trial that may have failed for what earlier ones left far away."""
+    if verdict.failed and subject.state.look_closer():
+        return trial.play(subject)
+    return verdict
 
 
 def _shortest(subject: Subject, members: tuple[int, ...], tried: int) -> Caught:
@@ -89,6 +97,8 @@ def hunt_at_once(
         count = 0
         for count, (trial, verdict) in enumerate(_schedules(subject, members, seed, share), 1):
             check_cancelled()
+            if verdict.failed:
+                verdict = _once_more(subject, trial, verdict)
             if verdict.failed:
                 found = Caught(trial, verdict, tried + count)
                 return _simpler(subject, found, seed)
@@ -188,4 +198,5 @@ def _shrunk(subject: Subject, trial: AtOnce) -> tuple[AtOnce, Verdict] | None:
 
     shrinking = Shrinking(run, lambda _: latest.failed, verdict.run)
     simplest = AtOnce(trial.members, shrinking.shrink().schedule)
-    return simplest, simplest.play(subject)
+    verdict = simplest.play(subject)
+    return (simplest, verdict) if verdict.failed else None

@@ -32,6 +32,9 @@ class Access:
 
     is_write: bool
 
+    code: CodeType | None = None
+    """The code that the line is in; None if that is a library's."""
+
 
 class LineWatch:
     """An observer that traces steps and collects who wrote and who read ``suspects``."""
@@ -54,7 +57,7 @@ class LineWatch:
         if self._member is not None:
             self._steps += 1
             self._last = [suspect.part.take() for suspect in self._suspects]
-            self._trace.begin()
+            self._trace.begin(task)
 
     def after_step(self, task: Strand) -> None:
         """Stop tracing."""
@@ -81,7 +84,8 @@ class LineWatch:
         where = "code of a library" if line is None else place(*line)
         member = self._member
         assert member is not None
-        self.accesses.append(Access(suspect, member, self._steps, where, is_write))
+        code = None if line is None else line[0]
+        self.accesses.append(Access(suspect, member, self._steps, where, is_write, code))
 
 
 def _is_touched(

@@ -6,8 +6,10 @@ Each input is a run of its own, in a task of its own. The program keeps how each
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import attrs
@@ -20,8 +22,10 @@ from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import member
 from harness.testing.schedules import Kind, faultable
 from harness.testing.schedules._control import controlled
+from harness.testing.schedules._strand import RETURNED_AWAITABLE, close_unawaited
 
-AgentFunction = Callable[[Any], Awaitable[Any]]
+AgentFunction = Callable[[Any], Any]
+"""An async function of one argument, or a plain one, which is run in a thread."""
 
 
 @attrs.define(eq=False)
@@ -131,7 +135,52 @@ class AsyncioProgram(Program):
             raise
 
 
-PROGRAMS: Mapping[Kind, type[Program]] = {"trio": Program, "asyncio": AsyncioProgram}
+class ThreadedProgram(Program):
+    """The same with plain functions, each in a thread of its own, where a run owns only state."""
+
+    def __call__(self) -> Any:
+        """Run it once; nothing in it waits for a loop."""
+        try:
+            super().__call__().send(None)
+        except StopIteration as stop:
+            return stop.value
+        raise AssertionError("a program of threads waited for a loop")
+
+    async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
+        threads: list[threading.Thread] = []
+        for index in group:
+            member.set(index)
+            name = self.name_of(index)
+            threads.append(threading.Thread(target=self._in_thread, args=(index, run), name=name))
+            threads[-1].start()
+        member.set(None)
+        for thread in threads:
+            thread.join()
+
+    def _in_thread(self, index: int, run: Run | None) -> None:
+        # The caller's run belongs to another program.
+        current.set(run)
+        try:
+            with nullcontext() if run is not None else open_run(run_name(index)).plainly():
+                value = self.agent(self.inputs[index])
+                if inspect.isawaitable(value):
+                    close_unawaited(value)
+                    raise TypeError(RETURNED_AWAITABLE)
+                self.outcomes[index] = returned(value)
+        except Exception as error:
+            self.outcomes[index] = Outcome("raised", error=error)
+
+    @asynccontextmanager
+    async def _in_a_run(self, name: str) -> AsyncIterator[Run]:
+        with open_run(name).plainly() as run:
+            yield run
+
+
+PROGRAMS: Mapping[Kind, type[Program]] = {
+    "trio": Program,
+    "asyncio": AsyncioProgram,
+    "threads": ThreadedProgram,
+}
 
 
 def run_name(index: int) -> str:

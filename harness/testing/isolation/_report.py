@@ -37,6 +37,9 @@ def report(findings: Findings) -> str:
     if findings.not_put_back:
         lines.append("could not be put back between the runs:")
         lines += [f"  {words}" for words in findings.not_put_back]
+    if findings.not_looked_at:
+        lines.append("not looked at:")
+        lines += [f"  {words}" for words in findings.not_looked_at]
     lines += [f"note: {note}" for note in findings.notes]
     # For a method, that is the name of its class, which isn't what was checked.
     function = findings.function if findings.function.isidentifier() else "agent_fn"
@@ -122,6 +125,11 @@ def _objects(findings: Findings) -> list[str]:
     lines: list[str] = []
     if not causes.candidates and findings.run_was_cancelled:
         return ["a call cancelled the run, which is that of the other calls too", ""]
+    if not causes.candidates and (findings.not_looked_at or findings.not_put_back):
+        return [
+            "no object that was looked at was written; the cause may be in what was not: see below",
+            "",
+        ]
     if not causes.candidates:
         return [
             "no object that the function can reach was written; the runs may share something "

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from harness.testing._outcomes import Comparison, Outcome
+from harness.testing.isolation._fresh_threads import fresh_threads
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import PROGRAMS, AgentFunction, Program, call_name, run_name
 from harness.testing.isolation._same_run import SameRun
@@ -124,14 +125,15 @@ class Subject:
         self.state.begin_run()
         watching = tuple(observers)
         most_steps = STEPS_AT_MOST * (len(members) if in_turn else 1)
-        if isinstance(how, Schedule):
-            run = run_schedule(
-                program, how, observers=watching, most_steps=most_steps, backend=self.backend
-            )
-        else:
-            run = run_probe(
-                program, how, observers=watching, most_steps=most_steps, backend=self.backend
-            )
+        with fresh_threads():
+            if isinstance(how, Schedule):
+                run = run_schedule(
+                    program, how, observers=watching, most_steps=most_steps, backend=self.backend
+                )
+            else:
+                run = run_probe(
+                    program, how, observers=watching, most_steps=most_steps, backend=self.backend
+                )
         return program, run
 
     def judge(

@@ -6,7 +6,7 @@ whose step it was. That needs no proxy and no tracing, and leaves no doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,9 +14,12 @@ import attrs
 
 from harness._words import error_in_words
 from harness.runs._frames import describe_wait
-from harness.testing.objects import Part, Suspect, suspects_of
+from harness.testing.objects import SharedState, Suspect, suspects_of
 from harness.testing.schedules import Strand
 from harness.testing.schedules._control import frames_of
+
+CLOSE_LOOKS_AT_MOST = 200
+"""After how many steps a trial is no longer looked at closely."""
 
 member: ContextVar[int | None] = ContextVar("harness.testing.isolation.member", default=None)
 """Which of the checked runs the code belongs to, as the index of its input."""
@@ -42,29 +45,43 @@ class Step:
 
 
 class StepWatch:
-    """An observer that records which step wrote what."""
+    """An observer that records which step wrote what.
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    Args:
+      state: What is watched.
+      closely: Whether to look at the rest after each step, too; see `SharedState.look_closer`.
+    """
+
+    def __init__(self, state: SharedState, *, closely: bool = False) -> None:
         self.steps: list[Step] = []
-        self._parts = list(parts)
+        self._state = state
+        self._looks = CLOSE_LOOKS_AT_MOST if closely else 0
         self._last: list[Any] = []
 
     def begin(self) -> None:
-        """Take everything as it is now, as the state before the first step."""
-        self._last = [part.take() for part in self._parts]
+        """Forget what was seen; the first step begins from what is there then."""
+        self._last = []
 
     def before_step(self, task: Strand) -> None:
-        """Do nothing."""
+        """Take everything as it is before the first step."""
+        if not self._last:
+            if self._looks:  # What the kit itself changes for the length of a trial isn't a run's.
+                self._state.look_closer()
+            self._last = [part.take() for part in self._state.parts]
 
     def after_step(self, task: Strand) -> None:
         """Compare everything with how it was after the previous step."""
-        writes = list(self._changes())
         run = member_of(task)
+        if self._looks and run is not None:
+            self._looks -= 1
+            self._state.look_closer()
+            self._last += self._state.initial[len(self._last) :]
+        writes = list(self._changes())
         if run is not None:
             self.steps.append(Step(len(self.steps) + 1, run, _halt(task), writes))
 
     def _changes(self) -> Iterable[Suspect]:
-        for index, part in enumerate(self._parts):
+        for index, part in enumerate(self._state.parts):
             now = part.take()
             yield from suspects_of(part, self._last[index], now)
             self._last[index] = now

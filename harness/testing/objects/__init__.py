@@ -6,7 +6,7 @@ steps of tasks through the lines of code that touch them.
 
 from harness.testing.objects._loads import Spot, Touch, touches
 from harness.testing.objects._locals import LocalsWatch, local_suspects
-from harness.testing.objects._parts import WHOLE, OpaquePart, Part
+from harness.testing.objects._parts import WHOLE, MappingPart, OpaquePart, Part
 from harness.testing.objects._places import Place, place_of_definition
 from harness.testing.objects._reach import Reached
 from harness.testing.objects._roots import reach_from
@@ -17,6 +17,7 @@ __all__ = [
     "WHOLE",
     "LineTrace",
     "LocalsWatch",
+    "MappingPart",
     "OpaquePart",
     "Part",
     "Place",

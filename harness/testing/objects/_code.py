@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import attrs
 
-from harness.runs._frames import is_user_code
+from harness.testing._users_code import is_users_file, is_users_module
 
 
 @attrs.frozen
@@ -97,41 +96,11 @@ def names_used(code: CodeType) -> NamesUsed:
     )
 
 
-def is_users_file(filename: str) -> bool:
-    """Return whether this file belongs to neither harness, an installed package nor Python.
-
-    Code typed into an interpreter or given as text has no file, and is the user's.
-    """
-    if filename.startswith("<"):
-        return not filename.startswith("<frozen")
-    return is_user_code(filename)
-
-
-def is_users_module(name: str | None) -> bool:
-    """Return whether the module of this name is the user's."""
-    if name is None or name == "__main__":
-        return True
-    module = sys.modules.get(name)
-    if module is None:  # Loaded by hand and never registered: no package does that.
-        return True
-    filename = getattr(module, "__file__", None)
-    # Modules written in C or built into Python have none; a namespace package has no code.
-    return isinstance(filename, str) and is_users_file(filename)
-
-
 def is_users_function(function: FunctionType) -> bool:
     """Return whether a function's code is the user's."""
     filename = function.__code__.co_filename
     if filename.startswith("<"):  # Generated, as a dataclass's __init__ is: see who asked for it.
         return is_users_module(function.__globals__.get("__name__"))
-    return is_users_file(filename)
-
-
-def is_users_frame(frame: FrameType) -> bool:
-    """Return whether a frame runs the user's code."""
-    filename = frame.f_code.co_filename
-    if filename.startswith("<"):
-        return is_users_module(frame.f_globals.get("__name__"))
     return is_users_file(filename)
 
 

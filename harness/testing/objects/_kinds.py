@@ -12,21 +12,24 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import gc
 import io
 import itertools
+import locale
 import logging
 import os
 import random
 import re
+import signal
+import socket
 import sys
 import threading
 import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
-from itertools import islice
 from operator import is_
 from typing import Any, ClassVar, Protocol
 
@@ -48,9 +51,7 @@ from harness.testing.objects._parts import (
     is_dunder,
 )
 from harness.testing.objects._places import Place, function_name, local_place, place_of_definition
-
-ITEMS_AT_MOST = 1_000
-"""How many elements of one container are looked into. All of them are compared and put back."""
+from harness.testing.schedules._thread_locks import LOCK_TYPES, ControlledLock, ControlledRLock
 
 ATOMS: frozenset[type[Any]] = frozenset(
     {
@@ -85,6 +86,9 @@ class Walker(Protocol):
 
     def hang(self, holder: KeyedPart, key: Any, value: Any, place: Place, levels: int, /) -> None:
         """Look later at what hangs from a part under a key."""
+
+    def spread(self, elements: Iterator[None], place: Place, /) -> None:
+        """Look at the first elements of a container now, and at the rest later."""
 
     def instance(self, thing: Any, place: Place, levels: int, /) -> None:
         """Look at an object of no known kind."""
@@ -244,7 +248,10 @@ class CachePart(_HungPart):
     __slots__ = ()
 
     kind_words = "functools cache"
-    advice_words = "don't cache what runs change; return a copy, or keep it in a harness.RunLocal"
+    advice_words = (
+        "don't cache what runs change, or return a copy; and give the cached function everything "
+        "that its result depends on as an argument"
+    )
 
     def take(self) -> tuple[LruCache[Any], int]:
         cache: LruCache[Any] = self._holder.take().get(self._key, self.thing)
@@ -378,13 +385,129 @@ class WarningFiltersPart(Part):
         return list(contents[1]), contents[1]
 
 
+class SysModulesPart(KeyedPart):
+    """What stands in for modules. What was really imported isn't a run's, and stays."""
+
+    __slots__ = ()
+
+    names_things = True
+    keys_are_names = False
+
+    def __init__(self) -> None:
+        super().__init__(Place("sys.modules"), "module", sys, advice=_ONE_PER_PROCESS)
+
+    def take(self) -> dict[str, Any]:
+        return sys.modules.copy()
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        keys = super().changed(before, after)
+        return tuple(
+            key
+            for key in keys
+            if key in before or getattr(after.get(key), "__spec__", None) is None
+        )
+
+    def _replace(self, contents: dict[Any, Any]) -> None:
+        self.put(contents, self.changed(contents, self.take()))
+
+    def _set(self, key: Any, value: Any) -> None:
+        sys.modules[key] = value
+
+    def _delete(self, key: Any) -> None:
+        sys.modules.pop(key, None)
+
+
+class SignalsPart(KeyedPart):
+    """The handlers of signals, which only the main thread can set."""
+
+    __slots__ = ()
+
+    names_things = True
+
+    def __init__(self) -> None:
+        super().__init__(Place("signal"), "signal handler", signal, advice=_ONE_PER_PROCESS)
+
+    def take(self) -> dict[Any, Any]:
+        return {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        return tuple(key for key in before if before[key] != after[key])
+
+    def place_of(self, key: Any) -> Place:
+        return Place(f"signal.getsignal({signal.Signals(key).name})")
+
+    def _replace(self, contents: dict[Any, Any]) -> None:
+        self.put(contents, self.changed(contents, self.take()))
+
+    def _set(self, key: Any, value: Any) -> None:
+        signal.signal(key, value)
+
+    def _delete(self, key: Any) -> None:
+        """Do nothing: there is always some handler."""
+
+
+_SIGNALS = tuple(
+    number
+    for number in signal.valid_signals()
+    if isinstance(number, signal.Signals) and signal.getsignal(number) is not None
+)
+
+
+class ThreadLocalsPart(Part):
+    """What a `threading.local` holds in threads that began after the check did."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, place: Place, local: threading.local) -> None:
+        super().__init__(
+            *(place, "thread-local in worker threads", local),
+            advice=(
+                "pass it as an argument, or keep it in a harness.RunLocal: a thread works for one "
+                "run after the other"
+            ),
+        )
+        self._before = {id(held): held for held in self._of_threads()}
+
+    def _of_threads(self) -> list[dict[str, Any]]:
+        """Return the attributes in each thread; only the garbage collector can tell."""
+        return [
+            held
+            for table in gc.get_referents(self.thing)
+            if type(table) is dict
+            for key, held in tuple(table.items())
+            if type(key) is not str and type(held) is dict
+        ]
+
+    def take(self) -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
+        own = vars(self.thing)
+        return tuple(
+            (held, dict(held))
+            for held in self._of_threads()
+            if held and held is not own and id(held) not in self._before
+        )
+
+    def changed(self, before: Any, after: Any) -> tuple[Any, ...]:
+        same = len(before) == len(after) and all(
+            one is other and was.keys() == now.keys() and all(map(is_, was.values(), now.values()))
+            for (one, was), (other, now) in zip(before, after, strict=True)
+        )
+        return () if same else (WHOLE,)
+
+    def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
+        for held, _ in self.take():
+            held.clear()
+        for held, attributes in contents:
+            held.update(attributes)
+
+
 # What hangs from them ----------------------------------------------------------------------------
 
 
 def _function(walk: Walker, function: types.FunctionType, place: Place, levels: int) -> None:
     if not is_users_function(function):
-        # A wrapper made by a library still closes over the user's function.
+        # A wrapper made by a library still closes over the user's function, and may keep notes.
         _closure(walk, function, levels, bindings=False)
+        _function_attributes(walk, function, place, levels)
         return
     place = place_of_definition(function)
     walk.in_code(function.__code__, function.__globals__)
@@ -393,8 +516,15 @@ def _function(walk: Walker, function: types.FunctionType, place: Place, levels: 
         walk.push(default, place.attribute("__defaults__").item(index), levels)
     for name, default in (function.__kwdefaults__ or {}).items():
         walk.push(default, place.attribute("__kwdefaults__").item(name), levels)
+    _function_attributes(walk, function, place, levels)
+
+
+def _function_attributes(
+    walk: Walker, function: types.FunctionType, place: Place, levels: int
+) -> None:
     attributes = vars(function)
-    walk.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
+    if attributes or is_users_function(function):
+        walk.parts.append(NamesPart(place, "function attribute", function, lambda: attributes))
     for name, value in list(attributes.items()):
         walk.push(value, place if name == "__wrapped__" else place.attribute(name), levels)
 
@@ -419,9 +549,9 @@ def _closure(walk: Walker, function: types.FunctionType, levels: int, *, binding
 
 
 def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
-    if not is_users_class(cls):
+    if not is_users_class(cls) and not _is_made_by_a_call(cls):
         return
-    place = place_of_definition(cls)
+    place = place_of_definition(cls) if is_users_class(cls) else place
     if issubclass(cls, Enum):
         for name, member in cls.__members__.items():
             walk.push(member, place.attribute(name), levels)
@@ -436,15 +566,31 @@ def _class(walk: Walker, cls: type[Any], place: Place, levels: int) -> None:
         walk.push(base, place, levels)
 
 
+def _is_made_by_a_call(cls: type[Any]) -> bool:
+    """Return whether a library made a class for whoever asked, so that no module has it by name."""
+    module = sys.modules.get(cls.__module__)
+    return module is not None and not hasattr(module, cls.__qualname__.partition(".")[0])
+
+
 def _mapping(walk: Walker, mapping: dict[Any, Any], place: Place, levels: int) -> None:
     part = MappingPart(place, mapping)
     walk.parts.append(part)
-    for key, value in islice(part.take().items(), ITEMS_AT_MOST):
-        walk.push(key, place, levels)
-        if type(value) not in ATOMS:
-            walk.hang(part, key, value, place.item(key), levels)
+
+    def entries() -> Iterator[None]:
+        for key, value in part.take().items():
+            walk.push(key, place, levels)
+            if type(value) not in ATOMS:
+                walk.hang(part, key, value, place.item(key), levels)
+                yield
+
+    walk.spread(entries(), place)
     if type(mapping) is not dict:
         walk.attributes(mapping, place, levels)
+
+
+def _thread_local(walk: Walker, local: threading.local, place: Place, levels: int) -> None:
+    walk.instance(local, place, levels)
+    walk.parts.append(ThreadLocalsPart(place, local))
 
 
 def _enum_member(walk: Walker, member: Enum, place: Place, levels: int) -> None:
@@ -468,14 +614,14 @@ def _numbers(walk: Walker, numbers: Any, place: Place, levels: int) -> None:
 
 
 def _numbered(items: Iterable[Any], place: Place) -> Held:
-    for index, value in enumerate(islice(tuple(items), ITEMS_AT_MOST)):
+    for index, value in enumerate(tuple(items)):
         if type(value) not in ATOMS:
             yield value, place.item(index)
 
 
 def _fixed(items: Iterable[Any], place: Place) -> Held:
     names = getattr(type(items), "_fields", ())  # For a named tuple.
-    for index, value in enumerate(islice(items, ITEMS_AT_MOST)):
+    for index, value in enumerate(items):
         if type(value) not in ATOMS:
             yield value, place.attribute(names[index]) if index < len(names) else place.item(index)
 
@@ -515,6 +661,33 @@ def _run_local(walk: Walker, local: Any, place: Place, levels: int) -> None:
         walk.push(held, where, levels)
 
 
+def _umask() -> int:
+    """Return the umask. It can be read only by setting it: for an instant it is a strict one."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _setting(
+    module: types.ModuleType,
+    words: str,
+    names: tuple[str, ...],
+    get: Callable[[], Any],
+    put: Callable[[Any], object],
+) -> ProcessState:
+    """Return a state of the process that two functions get and set."""
+
+    def part() -> Part:
+        return WholePart(
+            *(Place(words), "setting of the process", module),
+            *(lambda _: get(), lambda _, value: put(value)),
+            by_value=True,
+            advice=_ONE_PER_PROCESS,
+        )
+
+    return ProcessState(module=module, names=names, part=part)
+
+
 KINDS = (
     Kind((types.FunctionType,), look=_function),
     Kind((types.ModuleType,), look=lambda walk, module, *_: walk.in_module(module)),
@@ -552,7 +725,7 @@ KINDS = (
         (set,),
         part=_whole(lambda items: frozenset(set.__iter__(items)), _refill(set.clear, set.update)),
         holds=lambda items, place: (
-            (value, place) for value in islice(frozenset(set.__iter__(items)), ITEMS_AT_MOST)
+            (value, place) for value in frozenset(set.__iter__(items)) if type(value) not in ATOMS
         ),
         attributes=True,
     ),
@@ -572,13 +745,16 @@ KINDS = (
     Kind(
         (types.MappingProxyType,),
         holds=lambda proxy, place: (
-            (value, place.item(key)) for key, value in islice(proxy.items(), ITEMS_AT_MOST)
+            (value, place.item(key))
+            for key, value in tuple(proxy.items())
+            if type(value) not in ATOMS
         ),
     ),
     Kind((contextvars.ContextVar,), holds=_inherited),
     Kind((trio.lowlevel.RunVar,), part=RunVariablePart),
     Kind((RunLocal,), look=_run_local),
     Kind((Enum,), look=_enum_member),
+    Kind((threading.local,), look=_thread_local),
     Kind((memoryview,), holds=_at("obj", named=True)),
     Kind((random.SystemRandom,)),
     Kind((random.Random,), part=_random_part),
@@ -604,7 +780,7 @@ KINDS = (
     # Not looked into: what holds nothing of a run's, or would lead into the machinery.
     Kind((os.PathLike, weakref.ref, types.FrameType, types.TracebackType)),
     Kind((contextvars.Context, contextvars.Token)),
-    Kind((type(threading.Lock()), type(threading.RLock()), threading.Thread)),
+    Kind((*LOCK_TYPES, ControlledLock, ControlledRLock, threading.Thread)),
     Kind((trio.lowlevel.Task, trio.Nursery, trio.CancelScope, trio.lowlevel.TrioToken, Run)),
     Kind((asyncio.Future, asyncio.Handle, asyncio.AbstractEventLoop)),
 )
@@ -628,6 +804,34 @@ STATES = (
             *(lambda module: module.getcwd(), lambda module, path: module.chdir(path)),
             advice=_ONE_PER_PROCESS,
         ),
+    ),
+    ProcessState(module=sys, names=("modules",), part=SysModulesPart),
+    ProcessState(module=signal, names=("signal", "getsignal"), part=SignalsPart),
+    _setting(os, "os.umask()", ("umask",), _umask, os.umask),
+    _setting(
+        *(gc, "gc.isenabled()", ("enable", "disable", "isenabled"), gc.isenabled),
+        lambda enabled: gc.enable() if enabled else gc.disable(),
+    ),
+    _setting(
+        *(gc, "gc.get_threshold()", ("set_threshold", "get_threshold"), gc.get_threshold),
+        lambda threshold: gc.set_threshold(*threshold),
+    ),
+    _setting(
+        *(socket, "socket.getdefaulttimeout()", ("setdefaulttimeout", "getdefaulttimeout")),
+        *(socket.getdefaulttimeout, socket.setdefaulttimeout),
+    ),
+    _setting(
+        *(locale, "locale.setlocale(LC_ALL)", ("setlocale", "getlocale", "localeconv")),
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda name: locale.setlocale(locale.LC_ALL, name),
+    ),
+    _setting(
+        *(logging, "logging.root.manager.disable", ("disable",)),
+        *(lambda: logging.root.manager.disable, logging.disable),
+    ),
+    _setting(
+        *(sys, "sys.getrecursionlimit()", ("setrecursionlimit", "getrecursionlimit")),
+        *(sys.getrecursionlimit, sys.setrecursionlimit),
     ),
     ProcessState(
         module=warnings,

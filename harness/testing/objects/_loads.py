@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Iterator
-from types import CodeType, FrameType, MemberDescriptorType
+from types import CodeType, FrameType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import attrs
@@ -138,6 +138,9 @@ class Spot:
     offset: int
     """In the bytecode."""
 
+    so_far: bool = False
+    """Whether it is about what the line has loaded up to there, not about the rest of it."""
+
 
 def spot_of(frame: FrameType) -> Spot:
     """Return where a frame is now."""
@@ -147,11 +150,16 @@ def spot_of(frame: FrameType) -> Spot:
 def touches(frame: FrameType, spot: Spot) -> Iterator[Touch]:
     """Yield what the rest of a line loads, as far as can be told without running it.
 
+    Or what it has loaded so far, if the spot says so.
+
     Only what it loads up to its next ``await``; the rest is loaded later.
     """
     following = next((place for place in _awaits(frame.f_code) if place > spot.offset), None)
     for chain in chains_of(frame.f_code).get(spot.line, ()):
-        if chain.offset < spot.offset or (following is not None and chain.offset > following):
+        if spot.so_far:
+            if chain.offset > spot.offset:
+                continue
+        elif chain.offset < spot.offset or (following is not None and chain.offset > following):
             continue
         name = chain.variable
         owner: Any
@@ -195,7 +203,8 @@ def _attribute(thing: Any, name: str) -> tuple[Any, Any]:
                 return cls, vars(cls)[name]
         return thing, MISSING
     if isinstance(own, dict) and name in own:
-        return thing, own[name]
+        # The globals of a module belong to its code, too.
+        return own if isinstance(thing, ModuleType) else thing, own[name]
     for cls in type(thing).__mro__:
         if name in vars(cls):
             value = vars(cls)[name]

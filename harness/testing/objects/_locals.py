@@ -21,7 +21,7 @@ import trio
 
 from harness._words import repr_of
 from harness.runs._frames import place
-from harness.testing.objects._code import is_users_frame
+from harness.testing._users_code import is_users_frame
 from harness.testing.objects._loads import MISSING, Spot, touches
 from harness.testing.objects._parts import WHOLE, CellPart
 from harness.testing.objects._places import function_name, local_place
@@ -101,7 +101,7 @@ class LocalsWatch:
         if self._watching:
             self._task = self._name_of(task)
             self._walk(task)
-            self._trace.begin()
+            self._trace.begin(task)
 
     def after_step(self, task: Strand) -> None:
         """Stop tracing, and walk the variables that have appeared."""

@@ -14,10 +14,14 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from harness.testing.objects._code import Import, is_users_file, is_users_module, names_used
+from harness.testing._users_code import is_users_file, is_users_module
+from harness.testing.objects._code import Import, is_users_class, names_used
 from harness.testing.objects._kinds import BY_THING, STATES, ProcessState, Walker
-from harness.testing.objects._parts import NamesPart, is_dunder
-from harness.testing.objects._places import Place
+from harness.testing.objects._parts import ClassPart, NamesPart, Part, is_dunder
+from harness.testing.objects._places import Place, place_of_definition
+
+_OWN_GROUND = {"harness", "trio", "outcome", "attr", "attrs", "pytest"}
+"""Packages of which each run has its own part, such as a loop, or that hold nothing of it."""
 
 
 class Named:
@@ -29,10 +33,25 @@ class Named:
         self._globals: dict[int, NamesPart] = {}
         self._states: set[ProcessState] = set()
         self._modules: list[dict[str, Any]] = []
+        self._classes: dict[int, ClassPart] = {}
+        self._libraries: dict[str, None] = {}
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
         """Return the globals of the modules whose code was looked at, by name."""
         return {str(names.get("__name__", "__main__")): names for names in self._modules}
+
+    def other_states(self) -> list[Part]:
+        """Return the states of the process that no code was seen to get at by name."""
+        states = [state for state in STATES if state not in self._states]
+        return [state.part() for state in states if state.part is not None]
+
+    def followed(self) -> dict[int, set[str]]:
+        """Return the names of globals that are watched, by the id of their module's dict."""
+        return {key: part.names or set() for key, part in self._globals.items()}
+
+    def not_looked_at(self) -> list[str]:
+        """Return which libraries' own objects no walk looks at, in words."""
+        return [f"{name} (objects in its own modules)" for name in self._libraries]
 
     def in_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
         """Look at what some code names; ``names`` are the globals of its module."""
@@ -44,6 +63,7 @@ class Named:
             if name in names:
                 self._global(names, module, name)
                 self.in_module(names[name], code)
+                self._foreign_class(names[name], used.attributes_written)
         for name in used.globals_written:
             self._bindings(names, module).add(name)
         for wanted in used.imports:
@@ -114,6 +134,8 @@ class Named:
         if states:
             return
         if is_users_module(name):
+            if written:
+                self._bindings(names, name).update(written)
             for attribute in (*used, *written):
                 if attribute not in names:
                     continue
@@ -123,11 +145,25 @@ class Named:
                     self._walk.seen[id(value)] = value
                     self._module(value, used, written)
         else:
+            package = name.partition(".")[0]
+            if package not in sys.stdlib_module_names | _OWN_GROUND:
+                self._libraries[package] = None
             for attribute in used:
                 self.by_thing(names.get(attribute))
-            for attribute in written:
-                if attribute in names and not isinstance(names[attribute], types.FunctionType):
-                    self._bindings(names, name).add(attribute)
+                self._foreign_class(names.get(attribute), written)
+            if written:
+                self._bindings(names, name).update(written)
+
+    def _foreign_class(self, cls: Any, written: Iterable[str]) -> None:
+        """Look at those attributes of somebody else's class that the user's code may set."""
+        if not isinstance(cls, type) or is_users_class(cls) or not written:
+            return
+        part = self._classes.get(id(cls))
+        if part is None:
+            part = self._classes[id(cls)] = ClassPart(place_of_definition(cls), cls, set())
+            self._walk.parts.append(part)
+        assert part.names is not None
+        part.names.update(written)
 
 
 def _imported(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from enum import Enum
 from operator import is_
@@ -74,6 +74,10 @@ class Part(abc.ABC):
     def place_of(self, key: Any) -> Place:
         """Return the place of what is under ``key``."""
         return self.place
+
+    def close_up(self, contents: Any, keys: Collection[Any]) -> Iterable[tuple[Part, Any]]:
+        """Return what to follow closely once ``keys`` have changed, with what it held at first."""
+        return ((self, contents),)
 
 
 @attrs.define(eq=False, repr=False)
@@ -232,15 +236,19 @@ class SlotsPart(KeyedPart):
 class ClassPart(KeyedPart):
     """The attributes of a class, set whatever its metaclass says about that."""
 
-    __slots__ = ()
+    __slots__ = ("names",)
 
     names_things = True
 
-    def __init__(self, place: Place, cls: type[Any]) -> None:
+    def __init__(self, place: Place, cls: type[Any], names: set[str] | None = None) -> None:
         super().__init__(place, "class attribute", cls)
+        self.names = names
 
     def take(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self.thing).items() if not is_dunder(name)}
+        bound = vars(self.thing)
+        if self.names is None:
+            return {name: value for name, value in bound.items() if not is_dunder(name)}
+        return {name: bound[name] for name in self.names if name in bound}
 
     def _set(self, key: Any, value: Any) -> None:
         type.__setattr__(self.thing, key, value)

@@ -42,17 +42,17 @@ class Place:
             return self
         if self.foreign and name.startswith("_"):
             return attrs.evolve(self, sealed=True)
-        return attrs.evolve(self, text=f"{self.text}.{name}", foreign=False)
+        return Place(f"{self.text}.{name}", self.local_of)
 
     def item(self, key: Any) -> Place:
         """Return the place of what is under ``key`` in the container that hangs here."""
         if self.sealed:
             return self
-        return attrs.evolve(self, text=f"{self.text}[{repr_of(key)}]", foreign=False)
+        return Place(f"{self.text}[{repr_of(key)}]", self.local_of)
 
     def called(self) -> Place:
         """Return the place of what calling the object that hangs here returns."""
-        return self if self.sealed else attrs.evolve(self, text=f"{self.text}()", foreign=False)
+        return self if self.sealed else Place(f"{self.text}()", self.local_of)
 
     def of_foreign_object(self) -> Place:
         """Return this place, marked as holding an object of somebody else's class."""

@@ -7,25 +7,40 @@ well, because many leaks are in a shared client; somebody else's classes and mod
 for what the user's code writes there (``library.setting = ...``).
 
 The walk goes level by level, so an object that can be reached in two ways gets the shorter path.
+
+What is near is looked at first, and only `go_on` looks at the rest. Where even that ends,
+`not_looked_at` names the place.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import types
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Any
 
 from harness.runs import RunLocal
 from harness.testing.objects._code import is_users_class
-from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, HELD, Kind, kind_of
+from harness.testing.objects._everywhere import LoggersPart, ModulesPart
+from harness.testing.objects._kinds import ATOMS, HARMLESS_MODULES, HELD, Held, Kind, kind_of
 from harness.testing.objects._named import Named
 from harness.testing.objects._parts import KeyedPart, NamesPart, OpaquePart, Part, SlotsPart
 from harness.testing.objects._places import Place
 
-OBJECTS_AT_MOST = 20_000
-"""How many objects are looked at before the walk ends; the rest is reported as not seen."""
+NEAR_AT_MOST = 20_000
+"""How many objects are near; further ones are looked at by `Reached.go_on`."""
+
+ITEMS_AT_MOST = 1_000
+"""How many elements of one container are near. All of them are compared and put back."""
+
+OBJECTS_AT_MOST = 200_000
+"""How many objects are looked at in all; the rest is named as not looked at."""
+
+PLACES_AT_MOST = 10
+"""How many places where the walk ended are named one by one."""
 
 FOREIGN_LEVELS = 6
 """How deep the walk goes into an object of somebody else's class."""
@@ -46,11 +61,13 @@ class Reached:
         """What can't be looked into, so can't be put back."""
         self.run_locals: list[tuple[Place, RunLocal[Any]]] = []
         """The `RunLocal`s, whose values belong to runs."""
-        self.cut_short: bool = False
-        """Whether there was more than is looked at."""
         self.seen: dict[int, Any] = {}
         """The objects themselves, kept alive so that no other object gets their ids."""
         self._pending: deque[tuple[Any, Place, int]] = deque()
+        self._later: deque[tuple[Place, Iterator[None]]] = deque()
+        """Containers, and what looks at one more of their elements whenever it is advanced."""
+        self._too_deep: dict[str, None] = {}
+        self._at_most = NEAR_AT_MOST
         self._kinds: dict[type[Any], Kind | None] = {}
         self._named = Named(self, may_import=may_import)
 
@@ -64,6 +81,47 @@ class Reached:
         self.in_code(code, names)
         self._walk()
 
+    def go_on(self) -> None:
+        """Look at what was left for later: the rest of large containers, and what is far away."""
+        self._at_most = OBJECTS_AT_MOST
+        self._walk()
+        while self._later and not self._pending:
+            _, elements = self._later[0]
+            if sum(1 for _ in islice(elements, ITEMS_AT_MOST)) < ITEMS_AT_MOST:
+                self._later.popleft()
+            self._walk()
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there was more than has been looked at."""
+        return bool(self._pending or self._later)
+
+    def not_looked_at(self) -> list[str]:
+        """Return where the walk ended, in words."""
+        ends = [f"{place} (the last of its elements)" for place, _ in self._later]
+        ends += [str(place) for thing, place, _ in self._pending if id(thing) not in self.seen]
+        ends += [f"{path} (deeper than {FOREIGN_LEVELS} objects)" for path in self._too_deep]
+        ends = list(dict.fromkeys(ends))
+        if len(ends) > PLACES_AT_MOST:
+            ends[PLACES_AT_MOST:] = [f"{len(ends) - PLACES_AT_MOST} more places"]
+        return ends + self._named.not_looked_at()
+
+    def everywhere_else(self) -> list[Part]:
+        """Return parts for what runs may change though no code was seen to lead there."""
+        loggers = {key for key, thing in self.seen.items() if isinstance(thing, logging.Logger)}
+        modules = ModulesPart(self._named.followed())
+        return [*self._named.other_states(), modules, LoggersPart(loggers)]
+
+    def spread(self, elements: Iterator[None], place: Place) -> None:
+        """Look at the first elements of a container now, and at the rest if the walk goes on.
+
+        Args:
+          elements: Pushes one more element whenever it is advanced.
+          place: Where the container hangs.
+        """
+        if sum(1 for _ in islice(elements, ITEMS_AT_MOST)) == ITEMS_AT_MOST:
+            self._later.append((place, elements))
+
     def namespaces(self) -> dict[str, dict[str, Any]]:
         """Return the globals of the modules whose code was walked through, by name."""
         return self._named.namespaces()
@@ -75,13 +133,12 @@ class Reached:
 
     def _walk(self) -> None:
         while self._pending:
-            thing, place, levels = self._pending.popleft()
+            thing, place, levels = self._pending[0]
+            if id(thing) not in self.seen and len(self.seen) >= min(self._at_most, OBJECTS_AT_MOST):
+                return
+            self._pending.popleft()
             if id(thing) in self.seen:
                 continue
-            if len(self.seen) >= OBJECTS_AT_MOST:
-                self.cut_short = True
-                self._pending.clear()
-                return
             self.seen[id(thing)] = thing
             try:
                 self._look_at(thing, place, levels)
@@ -99,10 +156,14 @@ class Reached:
         else:
             if kind.part is not None:
                 self.parts.append(kind.part(place, thing))
-            for held, where in kind.holds(thing, place):
-                self.push(held, where, levels)
+            self.spread(self._each(kind.holds(thing, place), levels), place)
             if kind.attributes and type(thing) not in kind.types:
                 self.attributes(thing, place, levels)
+
+    def _each(self, held: Held, levels: int) -> Iterator[None]:
+        for thing, where in held:
+            self.push(thing, where, levels)
+            yield
 
     def _kind(self, cls: type[Any]) -> Kind | None:
         if cls not in self._kinds:
@@ -137,6 +198,7 @@ class Reached:
         if not users:
             levels += 1
             if levels > FOREIGN_LEVELS:
+                self._too_deep.setdefault(str(place))
                 return
             place = place.of_foreign_object()
         has_attributes = self.attributes(thing, place, levels)

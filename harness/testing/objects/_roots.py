@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
-from harness.testing.objects._code import is_users_module
+from harness.testing._users_code import is_users_module
 from harness.testing.objects._places import (
     Place,
     function_name,

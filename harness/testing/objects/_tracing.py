@@ -24,8 +24,10 @@ from typing import Any, TypeVar
 import attrs
 import outcome
 
-from harness.testing.objects._code import is_users_frame
+from harness.testing._users_code import is_users_frame
 from harness.testing.objects._loads import Spot, is_at_await, spot_of
+from harness.testing.schedules import Strand
+from harness.testing.schedules._control import thread_of
 
 T = TypeVar("T")
 
@@ -68,19 +70,35 @@ class LineTrace:
     """The line of the user's code that is being run; None before the first."""
     _resumed: tuple[FrameType, Spot] | None = attrs.field(default=None, init=False)
     """The innermost frame that was entered again, and has not got anywhere yet."""
+    _traces: bool = attrs.field(default=True, init=False)
     _outer: Any = attrs.field(default=None, init=False)
     """The trace function that was there before: a debugger's, or one that measures coverage."""
 
-    def begin(self) -> None:
-        """Start tracing."""
+    def begin(self, strand: Strand) -> None:
+        """Start tracing a step.
+
+        A thread's step ends before anything else that others could notice, so it is known to be
+        where it begins, and nothing need be traced.
+        """
         self.line = None
         self._resumed = None
+        thread = thread_of(strand)
+        self._traces = thread is None
+        if thread is not None:
+            frame = thread.users_frame()
+            if frame is not None:
+                self.line = (frame.f_code, frame.f_lineno)
+                if self._enter is not None:
+                    self._enter(frame)
+                self._read(frame, Spot(frame.f_lineno, frame.f_lasti, so_far=True))
+            return
         self._outer = sys.gettrace()
         sys.settrace(self._on_call)
 
     def end(self) -> None:
         """Stop tracing, and compare for the last line."""
-        sys.settrace(self._outer)
+        if self._traces:
+            sys.settrace(self._outer)
         self._compare()
         self._resumed = None
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from harness.models import Finish
+from harness.models import File, Finish
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -40,6 +40,10 @@ class ProviderRequest(Mapping[str, Any]):
 
     prompt: str
     """The text of the last message that isn't the assistant's."""
+
+    files: tuple[File, ...] = ()
+    """The images, recordings and documents in the messages, in order. Of one elsewhere only the
+    address is known, so its media type may be another."""
 
     def __getitem__(self, key: str) -> Any:
         return self.body[key]

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from harness.models import File
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._dialect import (
     Completion,
@@ -20,6 +21,7 @@ from harness.testing.provider._dialect import (
     split_arguments,
     split_text,
 )
+from harness.testing.provider._files import document, files_in, image
 from harness.testing.provider._limits import LimitState
 from harness.testing.provider._rounding import whole_seconds, whole_units
 
@@ -60,9 +62,14 @@ class AnthropicMessages(Dialect):
 
     name = "anthropic-messages"
     counts_maximum = False
+    provider = "anthropic"
     tool_call_prefix = "toolu"
     maxima = ("max_tokens",)
     instructions = "system"
+
+    def read_files(self, body: JSONObject) -> list[File]:
+        """Return the files in ``body``, or raise `UnreadableRequest`."""
+        return files_in(body["messages"], {"image": image, "document": document})
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""

@@ -171,6 +171,7 @@ class Core:
             dialect=dialect.name,
             number=number,
             prompt=ask.prompt,
+            files=ask.files,
         )
         result = self.answer(request)
         if inspect.isawaitable(result):
@@ -257,6 +258,7 @@ class Core:
             dialect=dialect.name,
             number=number,
             prompt=ask.prompt,
+            files=ask.files,
         )
         result = self.answer(request)
         if inspect.isawaitable(result):

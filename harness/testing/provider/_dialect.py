@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import attrs
 
-from harness.models import Finish
+from harness.models import File, Finish
+from harness.models._file_sizes import file_tokens
 from harness.testing.provider._answers import AnswerToolCall
 from harness.testing.provider._limits import LimitState, Refused
 from harness.testing.provider._tokens import count_characters, count_tokens
@@ -51,6 +52,7 @@ class Ask:
     maximum_output_tokens: int | None
     """The largest of the maxima that the request names."""
     streaming: bool
+    files: tuple[File, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -87,6 +89,8 @@ class Dialect(ABC):
     """The dialect's name, as a test sees it."""
     counts_maximum: ClassVar[bool]
     """Whether the requested maximum is charged in place of a shorter answer."""
+    provider: ClassVar[str]
+    """Whose rule counts the tokens of files."""
     tool_call_prefix: ClassVar[str]
     """How the ids of tool calls begin."""
     messages: ClassVar[str] = "messages"
@@ -99,20 +103,27 @@ class Dialect(ABC):
     def read(self, body: JSONObject) -> Ask:
         """Return what ``body`` asks for, or raise `UnreadableRequest`."""
         prompt = self.read_prompt(body)
+        files = self.read_files(body)
         instructions = self.instructions and body.get(self.instructions)
         characters = count_characters(body[self.messages], instructions, body.get("tools"))
         return Ask(
             body=body,
             model=_read_model(body),
             prompt=prompt,
-            input_tokens=count_tokens(characters),
+            input_tokens=count_tokens(characters)
+            + sum(file_tokens(file, self.provider) for file in files),
             maximum_output_tokens=_read_maximum(body, self.maxima),
             streaming=_read_flag(body, "stream"),
+            files=tuple(files),
         )
 
     def read_prompt(self, body: JSONObject) -> str:
         """Return the text of the last message that isn't the assistant's."""
         return _last_prompt(_read_messages(body, self.messages))
+
+    @abstractmethod
+    def read_files(self, body: JSONObject) -> Sequence[File]:
+        """Return the files in ``body``, or raise `UnreadableRequest`."""
 
     @abstractmethod
     def whole(self, completion: Completion) -> JSONObject:

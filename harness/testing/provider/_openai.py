@@ -22,6 +22,7 @@ class OpenAI(Dialect):
     """What the dialects of both have in common."""
 
     counts_maximum = True
+    provider = "openai"
     tool_call_prefix = "call"
 
     def failure(self, failure: Failure) -> JSONObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.models import File
 from harness.testing.provider._dialect import (
     Completion,
     JSONObject,
@@ -12,6 +13,7 @@ from harness.testing.provider._dialect import (
     split_text,
     unreadable,
 )
+from harness.testing.provider._files import chat_file, files_in, image_url, input_audio
 from harness.testing.provider._openai import OpenAI
 
 
@@ -30,6 +32,11 @@ class OpenAIChat(OpenAI):
         if options is not None and not isinstance(options, dict):
             unreadable("stream_options", options, "an object")
         return prompt
+
+    def read_files(self, body: JSONObject) -> list[File]:
+        """Return the files in ``body``, or raise `UnreadableRequest`."""
+        readers = {"image_url": image_url, "input_audio": input_audio, "file": chat_file}
+        return files_in(body["messages"], readers)
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""

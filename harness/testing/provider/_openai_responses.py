@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.models import File
 from harness.testing.provider._dialect import (
     Completion,
     JSONObject,
@@ -11,6 +12,7 @@ from harness.testing.provider._dialect import (
     split_arguments,
     split_text,
 )
+from harness.testing.provider._files import files_in, input_file, input_image
 from harness.testing.provider._openai import OpenAI
 
 
@@ -26,6 +28,11 @@ class OpenAIResponses(OpenAI):
         """Return the text of the last message that isn't the assistant's; one text is it all."""
         asked = body.get("input")
         return asked if isinstance(asked, str) else super().read_prompt(body)
+
+    def read_files(self, body: JSONObject) -> list[File]:
+        """Return the files in ``body``, or raise `UnreadableRequest`."""
+        readers = {"input_image": input_image, "input_file": input_file}
+        return files_in(body["input"], readers)
 
     def whole(self, completion: Completion) -> JSONObject:
         """Return the answer as one JSON object."""

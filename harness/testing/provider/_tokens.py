@@ -1,7 +1,8 @@
 """Count tokens without a tokenizer, the same on every machine.
 
 One token per four characters of text, rounded up. The text of a request is every string in its
-messages, instructions and tools, but not roles, types, ids or the contents of images and files.
+messages, instructions and tools, but not roles, types and ids. Images, recordings and documents
+count by the public rule of whoever serves the API, in `harness.models._file_sizes`.
 Real tokenizers come close to this for English; what matters here is that a test can compute the
 number by hand.
 """

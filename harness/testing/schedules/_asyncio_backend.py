@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -19,13 +19,14 @@ import outcome
 from harness.testing.schedules._asyncio_loop import AsyncioStrand, ControlledLoop
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
-from harness.testing.schedules._strand import Observer, Strand, Watchers, await_frames
+from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers, await_frames
+from harness.testing.schedules._thread_patches import placed
 
 
 class AsyncioBackend:
     """Runs each program in an event loop of its own, without asking the policy for one."""
 
-    kind: Final = "asyncio"
+    kind: Kind = "asyncio"
 
     def run(
         self,
@@ -38,7 +39,7 @@ class AsyncioBackend:
         """Run a program once; see `Backend.run`."""
         loop = ControlledLoop(control, ending, Watchers(observers, ending.for_error))
         ending.cancel = loop.cancel_all
-        with _replacements.placed():
+        with placed(), _replacements.placed():
             return context.run(loop.run_program, program)
 
     def code_name(self, strand: Strand) -> str:
@@ -47,7 +48,9 @@ class AsyncioBackend:
 
     def is_live(self, strand: Strand) -> bool:
         """Tell whether it is a task that hasn't ended; a callback ends with its only step."""
-        task = _own(strand).task
+        task, thread = _own(strand).task, _own(strand).thread
+        if thread is not None:
+            return not thread.done
         return task is not None and not task.done()
 
     def frames(self, strand: Strand) -> list[tuple[FrameType, int]]:
@@ -75,6 +78,10 @@ class AsyncioBackend:
                 lock = frame.f_locals.get("self")
                 if isinstance(lock, asyncio.Lock) and lock.locked():
                     return _replacements.lock_holders.get(lock)
+        return None
+
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return None: nobody keeps that."""
         return None
 
     def current(self) -> AsyncioStrand:
@@ -158,6 +165,8 @@ class _Replacements:
 
     def __init__(self) -> None:
         self.lock_holders: WeakKeyDictionary[asyncio.Lock, AsyncioStrand] = WeakKeyDictionary()
+        self.acquire: Any = None
+        """What `asyncio.Lock.acquire` was."""
         self._guard = threading.Lock()  # harness: shared (what it counts is of the whole process)
         self._users = 0
         self._placed: list[tuple[Any, str, Any, Any]] = []
@@ -168,7 +177,8 @@ class _Replacements:
         """Have them there as long as the block lasts."""
         with self._guard:
             if self._users == 0:
-                self._place(asyncio.Lock, "acquire", self._notes_holder)
+                self.acquire = asyncio.Lock.acquire
+                self._place(asyncio.Lock, "acquire", lambda _: _acquire)
                 self._place(time, "monotonic", partial(_shown_by_loop, ControlledLoop.time))
                 self._place(time, "time", partial(_shown_by_loop, ControlledLoop.wall_clock))
                 self._place(asyncio.tasks, "set", lambda _: _InOrder)
@@ -192,15 +202,14 @@ class _Replacements:
         self._placed.append((where, name, original, make(original)))
         setattr(where, name, self._placed[-1][-1])
 
-    def _notes_holder(self, original: Any) -> Any:
-        async def acquire(lock: asyncio.Lock) -> Any:
-            got = await original(lock)
-            loop = asyncio.get_running_loop()
-            if isinstance(loop, ControlledLoop) and loop.stepping is not None:
-                self.lock_holders[lock] = loop.stepping
-            return got
 
-        return acquire
+async def _acquire(lock: asyncio.Lock) -> Any:
+    # Closes over nothing, since locks lead searches for shared state here.
+    got = await _replacements.acquire(lock)
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, ControlledLoop) and loop.stepping is not None:
+        _replacements.lock_holders[lock] = loop.stepping
+    return got
 
 
 def _shown_by_loop(

@@ -8,9 +8,10 @@ What is ready in asyncio's own queue becomes strands, and `Control.pick` says wh
 - *A callback* may come after what was queued before it, and before what was queued after it never
   goes on: asyncio promises to call callbacks in order, and before whoever awaits the same future.
 - *A timer* that is due may be late: two deadlines at the same moment strike in either order.
-- *A function for an executor*, such as that of ``to_thread``, runs in a thread while the loop looks
-  on, at any time after it was asked for. One that can't end without the loop, or takes longer than
-  `THREAD_MAX_SECONDS`, is left alone with a thread of its own, which no schedule controls.
+- *A function for an executor*, such as that of ``to_thread``, runs in a thread of its own, up to
+  its next point each time it is picked (see `_threads`), while the loop looks on. Of a pool, no
+  more run at once than it has workers. One that is blocked elsewhere is left alone until it comes
+  back.
 
 What asyncio does only to pass on a result (waking a sleeper, telling `gather`) isn't a step: it
 happens at once, since delaying it is the same as delaying the task that it wakes.
@@ -30,11 +31,10 @@ import inspect
 import math
 import selectors
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context, copy_context
-from time import monotonic as _monotonic
-from time import time as _wall_clock
 from typing import Any, Literal
 
 import attrs
@@ -44,12 +44,8 @@ from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._outside import OutsideWaits
 from harness.testing.schedules._strand import Watchers, await_frames
-
-THREAD_MAX_SECONDS = 1.0
-"""Real seconds that the loop waits for a function in a thread, with nothing else going on."""
-
-_THREAD_AFTER_A_CALL_SECONDS = 0.05
-"""The same once the thread has called into the loop: it may be waiting for an answer."""
+from harness.testing.schedules._thread_patches import start_daemon
+from harness.testing.schedules._threads import ThreadStrand, crew_of
 
 _GLANCE_SECONDS = 0.002
 _STEPS_BETWEEN_GLANCES = 64
@@ -94,6 +90,9 @@ class AsyncioStrand:
     begun: bool = False
     """Whether a task has made its first step."""
 
+    thread: ThreadStrand | None = None
+    """What runs a function in a thread, once it has begun."""
+
     @property
     def name(self) -> str:
         """The name that a task was given, or that of its function."""
@@ -102,18 +101,19 @@ class AsyncioStrand:
         return self.code_name if name.startswith("Task-") and name[5:].isdecimal() else name
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _ThreadWork:
-    """A function for an executor that hasn't begun."""
+    """A function for an executor."""
 
     executor: concurrent.futures.Executor | None
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[[], Any]
     future: asyncio.Future[Any]
+    thread: ThreadStrand | None = attrs.field(default=None, init=False)
+    """What runs it; None before it has begun."""
 
     @property
     def _cancelled(self) -> bool:
-        return self.future.cancelled()
+        return self.thread is None and self.future.cancelled()
 
 
 class ControlledLoop(asyncio.SelectorEventLoop):
@@ -134,8 +134,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """What makes the step that is being made."""
         self._ending = ending
         self._watchers = watchers
-        self._began_at = self._now = math.ceil(_monotonic() / _BEGIN_SECONDS) * _BEGIN_SECONDS
-        self._began_at_wall_clock = _wall_clock()
+        self._began_at = self._now = math.ceil(time.monotonic() / _BEGIN_SECONDS) * _BEGIN_SECONDS
+        self._began_at_wall_clock = time.time()
         self._pending: dict[AsyncioStrand, Any] = {}
         """What could go on, in the order of the queue, each with its handle."""
         self._not_tasks = 0
@@ -147,10 +147,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """The tasks. Held here, as asyncio itself holds tasks only weakly."""
         self._live_tasks: dict[AsyncioStrand, None] = {}
         self._main: asyncio.Task[Any] | None = None
-        self._threads = 0
-        """How many functions were left alone in a thread."""
-        self._from_thread = threading.Event()
-        self._thread_pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._working: dict[concurrent.futures.Executor | None, int] = {}
+        """How many functions of an executor have begun, and not ended."""
         self._threads_before = set(threading.enumerate())
         self._outside_waits = OutsideWaits()
         self._cancels = 0
@@ -176,8 +174,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             self._abandon()
             return outcome.Error(error)
         finally:
-            if self._thread_pool is not None:
-                self._thread_pool.shutdown(wait=not self._threads)
+            if self.control.crew is not None:
+                self.control.crew.close()
             self.close()
 
     def cancel_all(self) -> None:
@@ -213,14 +211,6 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._strand_of_task(task)
         return task
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Any = None
-    ) -> asyncio.Handle:
-        """Take a callback from another thread."""
-        handle = super().call_soon_threadsafe(callback, *args, context=context)
-        self._from_thread.set()
-        return handle
-
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
@@ -228,7 +218,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         future = self.create_future()
         name = _name_of(args[0] if args and _is_context_run(func) else func)
         strand = AsyncioStrand("thread", name, copy_context(), self.stepping)
-        self._add(strand, _ThreadWork(executor, func, args, future))
+        self._add(strand, _ThreadWork(executor, functools.partial(func, *args), future))
         return future
 
     async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
@@ -253,10 +243,12 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                 self._idle()
             return
         control = self.control
-        if self._threads or control.steps % _STEPS_BETWEEN_GLANCES == 0:
+        if control.steps % _STEPS_BETWEEN_GLANCES == 0:
             self._glance(0)
         ready = self._pending if not self._not_tasks and not self._not_begun else self._eligible()
         if not ready:
+            if self._pending and not self._stopping:
+                self._idle()
             return
         if control.giving_up:
             if control.hopeless:
@@ -273,7 +265,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         if watchers.observers:
             watchers.before(strand)
         if strand.kind == "thread":
-            self._run_in_thread(handle)
+            self._run_in_thread(strand, handle)
         else:
             handle._run()
         self.stepping = None
@@ -295,9 +287,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     def _end(self) -> None:
         """Stop the loop, once it has called back whoever waits for the tasks that ended."""
         self._sort_in()
-        for strand in [strand for strand in self._pending if strand.kind == "callback"]:
-            self.control.pick((strand,))
-            self._step(strand)
+        for strand, handle in list(self._pending.items()):
+            if strand.kind == "callback" and not handle._cancelled:
+                self.control.pick((strand,))
+                self._step(strand)
         if not self._live_tasks:  # A generator that was let go has one that closes it.
             self.stop()
 
@@ -312,6 +305,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     def _eligible(self) -> Iterable[AsyncioStrand]:
         """Return what could make a step without breaking a promise of asyncio's."""
         found: list[AsyncioStrand] = []
+        full: set[Any] = set()
+        """The executors that begin nothing more for now."""
         after_a_callback = False
         for strand, handle in list(self._pending.items()):
             kind = strand.kind
@@ -322,6 +317,9 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                     continue
                 found.append(strand)
                 after_a_callback = kind == "callback"
+            elif kind == "thread":
+                if self._could_go_on(handle, full):
+                    found.append(strand)
             else:
                 found.append(strand)
         return found
@@ -402,31 +400,36 @@ class ControlledLoop(asyncio.SelectorEventLoop):
 
     # Threads ------------------------------------------------------------------------------------
 
-    def _run_in_thread(self, work: _ThreadWork) -> None:
-        executor = work.executor
-        if executor is None:
-            if self._thread_pool is None:
-                self._thread_pool = concurrent.futures.ThreadPoolExecutor()
-            executor = self._thread_pool
-        self._from_thread.clear()
-        running = executor.submit(work.function, *work.arguments)
-        running.add_done_callback(lambda _: self._from_thread.set())
-        if self._from_thread.wait(THREAD_MAX_SECONDS) and not running.done():
-            concurrent.futures.wait([running], _THREAD_AFTER_A_CALL_SECONDS)
-        if running.done():
-            _hand_over(running, work.future)
-            return
-        self._ending.outside.add("worker threads")
-        self._threads += 1
-        running.add_done_callback(
-            lambda _: self.call_soon_threadsafe(self._thread_ended, running, work.future)
-        )
+    def _could_go_on(self, work: _ThreadWork, full: set[Any]) -> bool:
+        """Tell whether a function in a thread could make a step."""
+        if work.thread is not None:
+            return work.thread.done or work.thread.could_go_on(self._now)
+        if work.executor in full:
+            return False
+        most = getattr(work.executor, "_max_workers", math.inf)
+        if self._working.get(work.executor, 0) >= most:
+            full.add(work.executor)  # The next one comes after this one.
+            return False
+        return True
 
-    def _thread_ended(
-        self, running: concurrent.futures.Future[Any], future: asyncio.Future[Any]
-    ) -> None:
-        self._threads -= 1
-        _hand_over(running, future)
+    def _run_in_thread(self, strand: AsyncioStrand, work: _ThreadWork) -> None:
+        """Let a function run up to its next point."""
+        crew = crew_of(self.control, self.time)
+        thread = work.thread
+        if thread is None:
+            thread = work.thread = crew.begin(strand.code_name, strand.code_name, strand.context)
+            self.control.threads[strand] = strand.thread = thread
+            self._working[work.executor] = self._working.get(work.executor, 0) + 1
+            start_daemon(crew, thread, work.function)
+        if not thread.done:
+            crew.let_go_on(thread)
+        if not thread.done:
+            self._pending[strand] = work
+            self._not_tasks += 1
+            return
+        self._working[work.executor] -= 1
+        assert thread.result is not None
+        _hand_over(thread.result, work.future)
 
     # When nothing can go on ---------------------------------------------------------------------
 
@@ -435,18 +438,22 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
-        outside = self._outside(clock_could_move=bool(scheduled))
+        crew = self.control.crew
+        deadlines = [scheduled[0]._when] if scheduled else []
+        if crew is not None and (next_of_threads := crew.next_deadline()) is not None:
+            deadlines.append(next_of_threads)
+        outside = self._outside(clock_could_move=bool(deadlines))
         if outside and self._outside_waits.may_wait(
-            self.control, outside, clock_could_move=bool(scheduled)
+            self.control, outside, clock_could_move=bool(deadlines)
         ):
             self._ending.outside |= outside - {"threads of its own"}
             self._glance(_GLANCE_SECONDS)
             if self._ready and "threads of its own" in outside:
                 self._ending.outside.add("worker threads")
-        elif self.control.deliver_one(time_could_pass=bool(scheduled)):
+        elif self.control.deliver_one(time_could_pass=bool(deadlines)):
             pass
-        elif scheduled:
-            self._now = max(self._now, scheduled[0]._when)
+        elif deadlines:
+            self._now = max(self._now, min(deadlines))
         elif not self._ending.for_deadlock(self.control):
             # Already cancelled, and everything waits again: somebody swallows the cancel.
             self._cancels += 1
@@ -457,19 +464,25 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     def _outside(self, *, clock_could_move: bool) -> set[str]:
         """Return what the program may be waiting for that no schedule controls."""
         found: set[str] = set()
-        if self._threads or any(map(_waits_for_thread, self._live_tasks)):
+        if self._is_in_threads() or any(map(_waits_for_thread, self._live_tasks)):
             found.add("worker threads")
         if len(self._selector.get_map() or ()) > 1:
             found.add("sockets")  # The other one is how threads wake the loop.
         if not clock_could_move and not found and not self.control.pending:
-            pool = getattr(self._thread_pool, "_threads", ())
-            if set(threading.enumerate()) - self._threads_before - set(pool):
+            crew = self.control.crew
+            own = () if crew is None else crew.by_thread
+            if set(threading.enumerate()) - self._threads_before - set(own):
                 found.add("threads of its own")
         return found
 
+    def _is_in_threads(self) -> bool:
+        """Tell whether a thread is blocked in something that no schedule controls."""
+        crew = self.control.crew
+        return crew is not None and any(strand.outside for strand in crew.strands)
+
     def _glance(self, seconds: float) -> None:
         """See what has come from outside."""
-        if seconds or len(self._selector.get_map() or ()) > 1 or self._threads:
+        if seconds or len(self._selector.get_map() or ()) > 1:
             self._process_events(self._selector.select(seconds))
 
 
@@ -494,19 +507,17 @@ def _waits_for_thread(strand: AsyncioStrand) -> bool:
     )
 
 
-def _hand_over(running: concurrent.futures.Future[Any], future: asyncio.Future[Any]) -> None:
+def _hand_over(result: outcome.Outcome[Any], future: asyncio.Future[Any]) -> None:
     if future.done():
         return
-    if running.cancelled():
-        future.cancel()
+    if isinstance(result, outcome.Value):
+        future.set_result(result.value)
         return
-    error = running.exception()
+    assert isinstance(result, outcome.Error)
+    error = result.error
     if isinstance(error, StopIteration):
         error = RuntimeError("a function in a thread raised StopIteration")
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(running.result())
+    future.set_exception(error)
 
 
 def _is_context_run(function: Any) -> bool:

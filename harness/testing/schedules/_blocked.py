@@ -25,11 +25,21 @@ class BlockedTask:
     """The innermost function of the user's code, with file and line."""
 
     holder: str | None = None
-    """The task that holds the lock it is waiting for, if trio knows."""
+    """The task that holds the lock it is waiting for, if that is known."""
+
+    taken_at: str | None = None
+    """The line that took that lock, if that is known."""
+
+    kind: str = "task"
 
     def __str__(self) -> str:
-        what = f", for a lock that task {self.holder!r} holds" if self.holder is not None else ""
-        return f"task {self.name!r} waits in {self.place}{what}"
+        what = ""
+        if self.holder is not None:
+            itself = self.holder == self.name
+            who = "it" if itself else f"{self.kind} {self.holder!r}"
+            since = f" since {self.taken_at}" if self.taken_at is not None else ""
+            what = f", for a lock that {who} holds{' itself' if itself else ''}{since}"
+        return f"{self.kind} {self.name!r} waits in {self.place}{what}"
 
 
 def blocked_tasks(control: Control) -> list[BlockedTask]:
@@ -45,9 +55,18 @@ def blocked_tasks(control: Control) -> list[BlockedTask]:
         frames = control.frames(strand)
         if not frames or control.backend.only_joins(strand, frames):
             continue
+        thread = control.threads.get(strand)
         owner = control.backend.holder(strand, frames)
+        taken_at = control.backend.taken_at(strand, frames)
+        if thread is not None and thread is not strand:
+            held_by, taken_at = thread.holder(), thread.taken_at()
+            owner = next((one for one, its in control.threads.items() if its is held_by), owner)
         holder = None if owner is None else names.get(owner) or task_name(owner)
-        found.append(BlockedTask(names[strand], describe_wait(frames), holder))
+        where = describe_wait(frames)
+        if thread is not None and thread.outside:
+            where += ", for something that no schedule controls"
+        kind = "thread" if control.backend.kind == "threads" else "task"
+        found.append(BlockedTask(names[strand], where, holder, taken_at, kind))
     return found
 
 

@@ -85,6 +85,15 @@ class Control:
     relieve: Callable[[], bool] = attrs.field(default=lambda: False, init=False)
     """Asked before the program is cut short: whether something was done to make it go on."""
 
+    threads: dict[Strand, Any] = attrs.field(factory=dict, init=False)
+    """By strand, the thread that makes its steps, if that isn't the loop's."""
+
+    ending: Any = attrs.field(default=None, init=False)
+    """How the program ends other than by itself."""
+
+    crew: Any = attrs.field(default=None, init=False)
+    """The threads that a loop's program works in; None before the first."""
+
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
 
@@ -140,6 +149,13 @@ class Control:
 
     def frames(self, strand: Strand) -> Sequence[tuple[FrameType, int]]:
         """Return the frames of a suspended strand with their lines, outermost first."""
+        thread = self.threads.get(strand)
+        if thread is None or thread is strand:
+            return self.loop_frames(strand)
+        return [*self.loop_frames(strand), *thread.frames()]
+
+    def loop_frames(self, strand: Strand) -> Sequence[tuple[FrameType, int]]:
+        """Return the same without those of a thread that it waits for."""
         coro = self.coroutines.get(strand)
         return self.backend.frames(strand) if coro is None else list(await_frames(coro))
 
@@ -304,6 +320,12 @@ def frames_of(strand: Strand) -> Sequence[tuple[FrameType, int]]:
     if control is None or not control.backend.is_live(strand):
         return []
     return control.frames(strand)
+
+
+def thread_of(strand: Strand) -> Any:
+    """Return the thread that makes a strand's next step; None if that is its loop's."""
+    control = strand.context.get(controlled)
+    return None if control is None else control.threads.get(strand)
 
 
 def parent_of(strand: Strand) -> Strand | None:

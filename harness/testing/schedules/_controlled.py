@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -16,7 +17,7 @@ from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._schedule import Fault, Schedule
-from harness.testing.schedules._strand import Kind, Observer
+from harness.testing.schedules._strand import RETURNED_AWAITABLE, Kind, Observer, close_unawaited
 from harness.testing.schedules._targets import Targets, Wait
 
 
@@ -76,10 +77,27 @@ class ScheduleRun:
     """What the program waited for that no schedule controls: worker threads, sockets."""
 
     backend: Kind
-    """What kind of program it is: ``"trio"`` or ``"asyncio"``."""
+    """What kind of program it is: ``"trio"``, ``"asyncio"`` or ``"threads"``."""
 
     unheard: tuple[str, ...]
-    """Under asyncio: errors that nobody waited for, which it would only have logged."""
+    """Errors that nobody waited for: asyncio would only have logged them, a thread printed them."""
+
+    unswitchable: tuple[str, ...] = ()
+    """Where a thread was left for another although this build of Python doesn't do that there.
+
+    Others do, such as free-threaded ones."""
+
+    @property
+    def switches_in_words(self) -> str:
+        """Whether this build of Python could do what a run of threads did; empty for others."""
+        if self.backend != "threads" or not self.schedule.switches:
+            return ""
+        if not self.unswitchable:
+            return "this build of Python can switch threads at each of these places"
+        return (
+            "this build of Python doesn't switch threads right there, but free-threaded builds do, "
+            f"and other versions may: {', '.join(self.unswitchable)}"
+        )
 
     @property
     def error(self) -> BaseException | None:
@@ -88,7 +106,7 @@ class ScheduleRun:
 
 
 def run_controlled(
-    async_fn: Callable[[], Awaitable[Any]],
+    target: Callable[[], Any],
     chooser: Chooser,
     *,
     backend: Backend,
@@ -101,7 +119,7 @@ def run_controlled(
     """Run a program once, in this thread, which must have no event loop.
 
     Args:
-      async_fn: The program.
+      target: The program: an async function, or a plain one for threads.
       chooser: Makes the decisions.
       backend: What runs programs of this kind, and enforces the decisions.
       faults: What goes wrong.
@@ -113,17 +131,25 @@ def run_controlled(
     ending = Ending(most_steps)
     control = Control(backend, chooser, most_steps, ending.for_steps, Targets(faults), plan)
 
+    control.ending = ending
+
     async def program() -> Any:
         token = controlled.set(control)
         held = held_blocks.set(HeldBlocks())
         try:
-            return await async_fn()
+            returned = target()
+            if backend.kind != "threads":
+                return await returned
+            if inspect.isawaitable(returned):
+                close_unawaited(returned)
+                raise TypeError(RETURNED_AWAITABLE)
+            return returned
         finally:
             held_blocks.reset(held)
             controlled.reset(token)
 
-    program.__module__ = getattr(async_fn, "__module__", None) or program.__module__
-    program.__qualname__ = getattr(async_fn, "__qualname__", None) or type(async_fn).__qualname__
+    program.__module__ = getattr(target, "__module__", None) or program.__module__
+    program.__qualname__ = getattr(target, "__qualname__", None) or type(target).__qualname__
     result = backend.run(program, control, ending, observers, context or copy_context())
     targets = control.targets.by_number
     struck_tasks = control.targets.struck_tasks
@@ -147,4 +173,5 @@ def run_controlled(
         uncontrolled=frozenset(ending.outside),
         backend=backend.kind,
         unheard=tuple(dict.fromkeys(ending.unheard)),
+        unswitchable=tuple(dict.fromkeys(ending.unswitchable)),
     )

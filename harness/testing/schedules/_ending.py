@@ -38,6 +38,9 @@ class Ending:
     unheard: list[str] = attrs.field(factory=list[str], init=False)
     """Errors that nobody waited for, which a loop would only log."""
 
+    unswitchable: list[str] = attrs.field(factory=list[str], init=False)
+    """Where a thread was left for another although this build of Python doesn't do that there."""
+
     def for_steps(self, control: Control) -> None:
         """Cut short a program that has made too many steps."""
         if not self.too_many_steps and not control.relieve():
@@ -77,7 +80,11 @@ class Ending:
         error: DeadlockError | LivelockError
         if self.deadlocked is not None:
             error = DeadlockError(
-                _in_lines("every task waits, and nothing can wake any", self.deadlocked)
+                _in_lines(
+                    f"every {self.deadlocked[0].kind if self.deadlocked else 'task'} waits, and "
+                    "nothing can wake any",
+                    self.deadlocked,
+                )
             )
         elif self.too_many_steps:
             error = LivelockError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,14 @@ from harness.testing.schedules._run_schedule import (
     refuse_inside_a_loop,
     run_probe,
 )
+from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
 from harness.testing.schedules._strand import Kind, Observer
+from harness.testing.schedules._thread_patches import adopting
+
+LATER_AT_MOST = 4
+"""How many decisions later a thread is left, to see whether this build of Python can do that."""
 
 LEAST_STEPS = 10_000
 """The fewest steps that count as a livelock, however short the plain run was."""
@@ -50,14 +55,15 @@ class NotFound:
     """How many schedules were run."""
 
     exhausted: bool
-    """Whether every order of the program's steps was run, leaving faults aside."""
+    """Whether every order of the program's steps was run, leaving faults aside. Never if a run
+    waited for something that no schedule controls."""
 
     plain: ScheduleRun
     """The run without a switch."""
 
 
 def find_schedule(
-    async_fn: Callable[[], Awaitable[Any]],
+    target: Callable[[], Any],
     *,
     schedules: int = 500,
     seed: int = 0,
@@ -76,7 +82,7 @@ def find_schedule(
     Blocks its thread, which must have no event loop.
 
     Args:
-      async_fn: The program: an async function without arguments.
+      target: The program: an async function without arguments, or a plain one with threads.
       schedules: How many schedules to run at most.
       seed: The seed of everything that the search draws.
       judge: Says what is wrong with a run, if anything is; by default what the program raised.
@@ -104,7 +110,7 @@ def find_schedule(
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
 
-    kind = fixed or probable_kind(async_fn)
+    kind: Kind = fixed or probable_kind(target)
 
     def run(probe: Probe) -> ScheduleRun:
         return run_as(kind, probe)
@@ -112,35 +118,62 @@ def find_schedule(
     def run_as(kind: Kind, probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
-        return run_probe(async_fn, probe, observers=observers, most_steps=most_steps, backend=kind)
+        return run_probe(target, probe, observers=observers, most_steps=most_steps, backend=kind)
 
-    search = Search(seed, cancels, task_cancels, arrivals_only)
-    plain: ScheduleRun | None = None
-    schedules_run = 0
-    for probe in search.probes():
-        if schedules_run >= schedules:
-            break
-        if go_on is not None:
-            go_on()
-        if schedules_run or fixed:
-            made = run(probe)
-        else:
-            made = of_its_kind(kind, partial(run_as, probe=Probe(Planned({}))))
-            kind = made.backend
-        schedules_run += 1
-        error = judged(made)
-        if error is not None:
-            simplest = made
-            if shrink:
-                simplest = Shrinking(run, _fails_like(error, judged), made).shrink()
-            return Found(simplest, judged(simplest) or error, schedules_run, made)
-        if plain is None:
-            plain = made
-            # With far more steps than the plain run made, the program is assumed to go on forever.
-            most_steps = max(LEAST_STEPS, 20 * made.steps)
-        search.learn(probe, made)
+    with adopting(target):
+        search = Search(seed, cancels, task_cancels, arrivals_only)
+        plain: ScheduleRun | None = None
+        schedules_run = 0
+        uncontrolled = False
+        for probe in search.probes():
+            if schedules_run >= schedules:
+                break
+            if go_on is not None:
+                go_on()
+            if schedules_run or fixed:
+                made = run(probe)
+            else:
+                made = of_its_kind(kind, partial(run_as, probe=Probe(Planned({}))))
+                kind = made.backend
+            schedules_run += 1
+            error = judged(made)
+            if error is not None:
+                simplest = made
+                if shrink:
+                    fails = _fails_like(error, judged)
+                    simplest = Shrinking(run, fails, made).shrink()
+                    simplest = _where_this_build_switches(run, fails, simplest)
+                return Found(simplest, judged(simplest) or error, schedules_run, made)
+            if plain is None:
+                plain = made
+                # With far more steps than the plain run, a program is assumed to go on forever.
+                most_steps = max(LEAST_STEPS, 20 * made.steps)
+            uncontrolled |= bool(made.uncontrolled)
+            search.learn(probe, made)
     assert plain is not None
-    return NotFound(schedules_run, search.exhausted, plain)
+    return NotFound(schedules_run, search.exhausted and not uncontrolled, plain)
+
+
+def _where_this_build_switches(
+    run: Callable[[Probe], ScheduleRun], fails: Callable[[ScheduleRun], bool], simplest: ScheduleRun
+) -> ScheduleRun:
+    """Return a failure of threads that this build of Python could show, if there is one nearby.
+
+    A thread may be left a little later, after a call, and the others do just the same.
+    """
+    for number in range(simplest.schedule.switches):
+        for later in range(1, LATER_AT_MOST + 1):
+            if not simplest.unswitchable:
+                return simplest
+            deviations = list(simplest.schedule.deviations)
+            gap, choice = deviations[number]
+            deviations[number] = (gap + later, choice)
+            schedule = Schedule(tuple(deviations), simplest.schedule.faults)
+            made = run(Probe(Planned(schedule.choices()), schedule.faults))
+            if fails(made) and len(made.unswitchable) < len(simplest.unswitchable):
+                simplest = made
+                break
+    return simplest
 
 
 def _fails_like(

@@ -15,6 +15,7 @@ from harness.testing.schedules._schedule import Fault
 from harness.testing.schedules._search import Probe
 from harness.testing.schedules._strand import Kind
 from harness.testing.schedules._task_cancels import Usual
+from harness.testing.schedules._thread_patches import adopting
 
 
 def find_cancel(
@@ -53,21 +54,22 @@ def find_cancel(
         probe = Probe(Planned({}), faults)
         return run_probe(program, probe, most_steps=most_steps, backend=kind)
 
-    plain = run_as(backend) if backend else of_its_kind(probable_kind(program), run_as)
-    error = judge(plain)
-    if error is not None:
-        return Found(plain, error, 0, plain)
-    kind = plain.backend
-    most_steps = max(LEAST_STEPS, 20 * plain.steps)
-    faults = list(_cancels(usual, kind))
-    everything = len(faults) <= cancels
-    if not everything:
-        faults = Random(seed).sample(faults, cancels)
-    for count, fault in enumerate(faults, 1):
-        made = run_as(kind, (fault,))
-        error = judge(made)
+    with adopting(program):
+        plain = run_as(backend) if backend else of_its_kind(probable_kind(program), run_as)
+        error = judge(plain)
         if error is not None:
-            return Found(made, error, count, made)
+            return Found(plain, error, 0, plain)
+        kind = plain.backend
+        most_steps = max(LEAST_STEPS, 20 * plain.steps)
+        faults = list(_cancels(usual, kind))
+        everything = len(faults) <= cancels
+        if not everything:
+            faults = Random(seed).sample(faults, cancels)
+        for count, fault in enumerate(faults, 1):
+            made = run_as(kind, (fault,))
+            error = judge(made)
+            if error is not None:
+                return Found(made, error, count, made)
     return NotFound(len(faults), everything, plain)
 
 

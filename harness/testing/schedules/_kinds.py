@@ -1,4 +1,6 @@
-"""Tell what kind of program a target is: one for trio or one for asyncio.
+"""Tell what kind of program a target is: one for trio, one for asyncio, or one of threads.
+
+A plain function is one of threads, unless what it returns has to be awaited.
 
 What a test says in a marker or as ``backend=`` counts. Else its code may name one of the two, and
 not the other. Else it is taken for what its surroundings are, which is right for code that works in
@@ -17,11 +19,13 @@ from typing import Any
 from harness.testing.schedules import _step_backends
 from harness.testing.schedules._asyncio_backend import AsyncioBackend
 from harness.testing.schedules._backend import Backend
-from harness.testing.schedules._strand import Kind
+from harness.testing.schedules._strand import RETURNED_AWAITABLE, Kind
+from harness.testing.schedules._thread_backend import ThreadBackend
 
 BACKENDS: Mapping[Kind, Callable[[], Backend]] = {
     "trio": lambda: _step_backends.backend(),
     "asyncio": AsyncioBackend,
+    "threads": ThreadBackend,
 }
 
 _FOREIGN: Mapping[Kind, tuple[str, ...]] = {
@@ -63,7 +67,22 @@ def check_kind(where: str, kind: str | None) -> Kind | None:
 
 def probable_kind(target: object) -> Kind:
     """Return what kind a target seems to be."""
-    return kind_by_marker(target) or by_names(globals_used(target)) or surroundings.get()
+    if (marked := kind_by_marker(target)) is not None:
+        return marked
+    return "threads" if is_plain(target) else probable_loop(target)
+
+
+def probable_loop(target: object) -> Kind:
+    """Return which loop a target seems to be for."""
+    return by_names(globals_used(target)) or surroundings.get()
+
+
+def is_plain(target: object) -> bool:
+    """Tell whether a target looks like a plain function, which nobody awaits."""
+    function = _function_of(target)
+    return inspect.isfunction(function) and not (
+        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    )
 
 
 def kind_by_marker(target: object) -> Kind | None:
@@ -75,6 +94,9 @@ def kind_by_marker(target: object) -> Kind | None:
 
 def other_kind(kind: Kind, errors: Iterable[BaseException | None]) -> Kind | None:
     """Return the kind that code is, if errors show that it isn't of the kind it was taken for."""
+    if kind == "threads":
+        returned = [error for error in errors if RETURNED_AWAITABLE in str(error)]
+        return surroundings.get() if returned else None
     for other, words in _FOREIGN.items():
         if other != kind:
             for error in errors:
@@ -98,12 +120,7 @@ def by_names(things: Iterable[Any]) -> Kind | None:
 
 def globals_used(target: object) -> Iterator[Any]:
     """Yield what a function's code names in its module, and in what it closes over."""
-    function: Any = inspect.unwrap(target) if callable(target) else target
-    while isinstance(function, partial):
-        function = inspect.unwrap(function.func)
-    function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function):
-        function = getattr(type(function).__call__, "__func__", type(function).__call__)
+    function = _function_of(target)
     if not inspect.isfunction(function):
         return
     pending: list[CodeType] = [function.__code__]
@@ -113,6 +130,18 @@ def globals_used(target: object) -> Iterator[Any]:
         for name in code.co_names:
             if name in function.__globals__:
                 yield function.__globals__[name]
+
+
+def _function_of(target: object) -> Any:
+    """Return the function that is called in the end."""
+    function: Any = inspect.unwrap(target) if callable(target) else target
+    while isinstance(function, partial):
+        function = inspect.unwrap(function.func)
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function) and callable(function):
+        call = type(function).__call__
+        function = inspect.unwrap(getattr(call, "__func__", call))
+    return function
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

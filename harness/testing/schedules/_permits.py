@@ -190,8 +190,11 @@ def _begin(owner: Any, held: Callable[[Any], float], *, takes: bool) -> Callable
     control = controlled.get()
     if notes is None or control is None:
         return None
+    try:
+        strand = control.backend.current()
+    except RuntimeError:
+        return None  # A callback of the loop.
     thing = notes.thing(owner, held)
-    strand = control.backend.current()
     mine = [one for one in thing.by if one[0] is strand]
     if not takes:
         return functools.partial(_gave, thing, mine)

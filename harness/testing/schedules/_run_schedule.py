@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
@@ -20,13 +20,14 @@ from harness.testing.schedules._kinds import (
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe
 from harness.testing.schedules._strand import Kind, Observer
+from harness.testing.schedules._thread_patches import adopting
 
 MOST_STEPS = 100_000
 """How many steps make a livelock, by default."""
 
 
 def run_schedule(
-    async_fn: Callable[[], Awaitable[Any]],
+    target: Callable[[], Any],
     schedule: Schedule | str = Schedule(),  # noqa: B008 - frozen
     *,
     observers: tuple[Observer, ...] = (),
@@ -40,7 +41,7 @@ def run_schedule(
     ``await trio.to_thread.run_sync(run_schedule, program)``.
 
     Args:
-      async_fn: The program: an async function without arguments.
+      target: The program: an async function without arguments, or a plain one with threads.
       schedule: The schedule or its replay string; by default the plain one, without a switch.
       observers: Look on between the steps.
       most_steps: After how many steps to cut the program short and call it a livelock.
@@ -65,7 +66,7 @@ def run_schedule(
 
     def run(kind: Kind) -> ScheduleRun:
         return run_controlled(
-            async_fn,
+            target,
             Planned(schedule.choices()),
             backend=BACKENDS[kind](),
             faults=schedule.faults,
@@ -75,7 +76,8 @@ def run_schedule(
             context=context,
         )
 
-    return run(fixed) if fixed else of_its_kind(probable_kind(async_fn), run)
+    with adopting(target):
+        return run(fixed) if fixed else of_its_kind(probable_kind(target), run)
 
 
 def of_its_kind(kind: Kind, run: Callable[[Kind], ScheduleRun]) -> ScheduleRun:
@@ -84,12 +86,14 @@ def of_its_kind(kind: Kind, run: Callable[[Kind], ScheduleRun]) -> ScheduleRun:
     other = other_kind(kind, [made.error])
     if other is None:
         return made
+    if kind == "threads":
+        return of_its_kind(other, run)
     again = run(other)
     return made if other_kind(other, [again.error]) else again
 
 
 def run_probe(
-    async_fn: Callable[[], Awaitable[Any]],
+    target: Callable[[], Any],
     probe: Probe,
     *,
     observers: tuple[Observer, ...] = (),
@@ -98,7 +102,7 @@ def run_probe(
 ) -> ScheduleRun:
     """Run a program the way a search asks for; otherwise like `run_schedule`."""
     return run_controlled(
-        async_fn,
+        target,
         probe.chooser,
         backend=BACKENDS[backend](),
         faults=probe.faults,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from contextvars import Context
 from functools import partial
 from types import FrameType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 import outcome
@@ -23,7 +23,9 @@ from trio.testing import MockClock
 from harness.testing.schedules._control import Control
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._idle import Idle
-from harness.testing.schedules._strand import Observer, Strand, Watchers
+from harness.testing.schedules._strand import Kind, Observer, Strand, Watchers
+from harness.testing.schedules._thread_patches import placed
+from harness.testing.schedules._worker_threads import in_trio
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class Session(trio.abc.Instrument):
 class StepBackend:
     """A way to control the steps of trio's tasks."""
 
-    kind: Final = "trio"
+    kind: Kind = "trio"
     name: ClassVar[str]
     session_class: ClassVar[type[Session]]
 
@@ -134,11 +136,14 @@ class StepBackend:
         # trio names the main task after the function it is given.
         main.__module__, main.__qualname__ = program.__module__, program.__qualname__
         try:
-            with session():
+            with placed(), in_trio.placed(), session():
                 context.run(partial(trio.run, main, clock=clock, instruments=session.instruments()))
         except trio.TrioInternalError as exc:
             # A system task of the program failed, or was made to because it ignored its cancel.
             return outcome.Error(exc)
+        finally:
+            if control.crew is not None:
+                control.crew.close()
         return result[0]
 
     def code_name(self, strand: Strand) -> str:
@@ -180,6 +185,10 @@ class StepBackend:
                 ):
                     found = owner
         return found
+
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return None: nobody keeps that."""
+        return None
 
     def current(self) -> trio.lowlevel.Task:
         """Return the calling task."""

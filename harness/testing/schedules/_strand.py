@@ -5,6 +5,7 @@ Whatever makes steps one after the other is a *strand*: a task, a callback of a 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context
@@ -13,8 +14,17 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-Kind = Literal["trio", "asyncio"]
+Kind = Literal["trio", "asyncio", "threads"]
 """What runs a program, as users write it: ``backend="asyncio"``."""
+
+RETURNED_AWAITABLE = "what the plain function returned has to be awaited"
+"""What the error says that a function gives which was taken for one of threads."""
+
+
+def close_unawaited(awaitable: Any) -> None:
+    """Let go of a coroutine that nobody is going to await."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
 
 
 class Strand(Protocol):
@@ -74,6 +84,11 @@ class Signal(Protocol):
 class Strands(Protocol):
     """What a `Control` asks about the strands of its program, and what their code can await."""
 
+    @property
+    def kind(self) -> Kind:
+        """What it runs."""
+        ...
+
     # What it knows of a strand -------------------------------------------------------------------
 
     def code_name(self, strand: Strand) -> str:
@@ -101,6 +116,10 @@ class Strands(Protocol):
 
     def holder(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> Strand | None:
         """Return who holds the lock that a strand, with these frames, waits for."""
+        ...
+
+    def taken_at(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> str | None:
+        """Return in words which line took that lock, if it is known."""
         ...
 
     # What code in a program of its kind can await ------------------------------------------------

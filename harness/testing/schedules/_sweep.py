@@ -58,7 +58,7 @@ class Sweep:
         if self._untried:
             return (self._untried.pop(),)
         first, second = self.random.choices(self._known, k=2)
-        # Only one task is cancelled: what two cancels at once leave behind is hardly anybody's doing.
+        # Only one task is cancelled: two cancels at once are hardly anybody's doing.
         if self.random.random() < 0.5 or (first.cancels_task and second.cancels_task):
             return (first,)
         return (first, second)

@@ -282,6 +282,8 @@ class TaskCancels:
         if fault.kind == "cancel_task_waking" and fault.at == 1:
             return  # It hasn't come to a checkpoint yet.
         watch = self._watches.get(target)
+        if watch is None and getattr(target, "task", None) is None:
+            return  # A thread, or a callback.
         if target is not strand:
             words += f", from {self._name(target)}"
         self.control.most_steps = self.control.steps + self._steps_to_spread
@@ -431,6 +433,8 @@ class TaskCancels:
             task = getattr(strand, "task", None)
             if strand is self._main or task in self._shielded:
                 continue
+            if task is None and not isinstance(strand, trio.lowlevel.Task):
+                continue  # A thread can't be cancelled.
             if task is not None and task.cancelling():
                 continue  # It is about to end.
             if counts(strand):

@@ -16,6 +16,7 @@ import trio
 
 from harness._clock_hold import ClockHold
 from harness.testing.schedules._kinds import surroundings
+from harness.testing.schedules._thread_patches import adopting
 
 T = TypeVar("T")
 
@@ -74,14 +75,21 @@ async def _from_asyncio(work: Callable[[Callable[[], None]], T]) -> T:
         raise
 
 
+def in_this_thread(work: Callable[[Callable[[], None]], T]) -> T:
+    """Do such work for a caller that has no loop."""
+    return _in_turn(work, lambda: None)
+
+
 def _in_turn(work: Callable[[Callable[[], None]], T], go_on: Callable[[], None]) -> T:
     if _has_turn.get():
-        return work(go_on)
+        with adopting(work):
+            return work(go_on)
     while not _turn.acquire(timeout=_LOOK_SECONDS):
         go_on()
     token = _has_turn.set(True)
     try:
-        return work(go_on)
+        with adopting(work):
+            return work(go_on)
     finally:
         _has_turn.reset(token)
         _turn.release()

@@ -4,6 +4,113 @@ Many are a wrong one put right, in a way that users would choose.
 """
 
 RIGHT = {
+    "a lock of the class": """\
+        import threading
+        class Agent:
+            counts = {}
+            lock = threading.Lock()
+            def __new__(cls, name):
+                with cls.lock:
+                    cls.counts[name] = 1
+                return super().__new__(cls)
+        """,
+    "a lock that the caller holds": """\
+        import trio
+        class Page:
+            def __init__(self):
+                self.lock = trio.Lock()
+                self.page = None
+            async def ensure(self):
+                async with self.lock:
+                    await self._open()
+            async def _open(self):
+                if self.page is None:
+                    await trio.sleep(1)
+                    self.page = 1
+        """,
+    "private attributes of a model below a model": """\
+        import pydantic
+        class Base(pydantic.BaseModel):
+            name: str
+        class Middle(Base):
+            pass
+        class Agent(Middle):
+            _messages = []
+            async def run(self, text):
+                self._messages.append(text)
+        """,
+    "a constructor that fills a list of the instance": """\
+        class Agent:
+            tools = []
+            def __init__(self, tool):
+                self.tools = [tool]
+        async def agent(text):
+            return Agent(text).tools
+        """,
+    "a list of the module filled by constructors at import": """\
+        PARTS = []
+        class Part:
+            def __init__(self, name):
+                PARTS.append(name)
+        WHEEL = Part("wheel")
+        """,
+    "a default that is an object without state": """\
+        class Clock:
+            def now(self):
+                return 1
+        class Memory:
+            def __init__(self, clock=Clock()):
+                self.clock = clock
+        """,
+    "a cancel scope kept in a local variable": """\
+        import trio
+        class Agent:
+            async def run(self, text):
+                with trio.CancelScope() as scope:
+                    await trio.sleep(1)
+        AGENT = Agent()
+        """,
+    "a value of a cached function that is only read, or copied": """\
+        import functools
+        @functools.cache
+        def settings():
+            return {}
+        async def agent(text):
+            mine = dict(settings())
+            mine["text"] = text
+            return settings()["text"]
+        """,
+    "a RunLocal of calls that have a run each": """\
+        import harness
+        notes = harness.RunLocal(list)
+        @harness.open_run("call")
+        async def call(text):
+            notes.get().append(text)
+        async def both(text):
+            await call(text)
+            await call(text)
+        """,
+    "a RunLocal of the items of a fan-out, and of runs in a loop": """\
+        import harness
+        notes = harness.RunLocal(list)
+        async def call(text):
+            notes.get().append(text)
+        async def batch(texts):
+            await harness.fan_out(call, texts)
+        async def one_by_one(texts):
+            for text in texts:
+                async with harness.open_run("call"):
+                    await call(text)
+        """,
+    "a RunLocal that one call changes": """\
+        import harness
+        notes = harness.RunLocal(list)
+        async def call(text):
+            notes.get().append(text)
+        async def once(text):
+            await call(text)
+            return notes.get()
+        """,
     "a class below has a list of its own": """\
         class Agent:
             messages = []

@@ -102,7 +102,7 @@ async def handler(question):
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_each_field_that_calls_of_one_object_share_is_named(use: str) -> None:
-    found = [one for one in audit(RFC + use) if one.rule == "shared-instance-state"]
+    found = audit(RFC + use)
     owner = "agent" if use else "BaseAgent"
     fields = ("_cancelled", "_current_stream_task", "_event_queue", "_injection_manager")
     assert sorted(one.symbol for one in found) == [f"{owner}.{field}" for field in fields]
@@ -120,6 +120,32 @@ def test_two_attributes_that_one_statement_sets_are_two_findings() -> None:
         """
     )
     assert [one.symbol for one in found] == ["AGENT.user", "AGENT.text"]
+
+
+def test_a_model_of_another_file_copies_private_attributes_for_classes_below(
+    tmp_path: Path,
+) -> None:
+    """With the base class in another file, the copies weren't known, and this was a finding."""
+    (tmp_path / "base.py").write_text("import pydantic\nclass Base(pydantic.BaseModel): ...\n")
+    below = """\
+        from base import {base}
+        class Agent({base}):
+            _messages = []
+            async def run(self, text):
+                self._messages.append(text)
+        """
+    (tmp_path / "agent.py").write_text(textwrap.dedent(below.format(base="Base")))
+    assert audit_paths([tmp_path]) == []
+    (tmp_path / "agent.py").write_text(textwrap.dedent(below.format(base="Other")))
+    assert [one.symbol for one in audit_paths([tmp_path])] == ["Agent._messages"]
+
+
+def test_an_audit_tells_how_far_it_has_come(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    told: list[tuple[int, int]] = []
+    audit_paths([tmp_path], tell=lambda done, steps: told.append((done, steps)))
+    assert told == [(step, 6) for step in range(6)]
 
 
 def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:

@@ -16,6 +16,147 @@ class Wrong:
 
 
 WRONG = {
+    "a list of the class body filled in the constructor": Wrong(
+        "mutable-class-attribute",
+        "Agent.tools",
+        2,
+        """\
+        class Agent:
+            tools = []
+            def __init__(self, tool):
+                self.tools.append(tool)
+        """,
+    ),
+    "a dict of the class body filled by the constructor of a class that a run makes": Wrong(
+        "mutable-class-attribute",
+        "Agent.headers",
+        2,
+        """\
+        class Agent:
+            headers = {}
+            def __init__(self):
+                self.headers["id"] = draw()
+        class Support(Agent):
+            pass
+        async def agent(text):
+            return Support().headers
+        """,
+    ),
+    "a list of the module filled by a constructor": Wrong(
+        "module-global",
+        "callbacks",
+        4,
+        """\
+        callbacks = []
+        class Router:
+            def __init__(self, log):
+                callbacks.append(log)
+        async def agent(text):
+            Router(text)
+            return callbacks
+        """,
+    ),
+    "a default that is an object with a list": Wrong(
+        "mutable-default",
+        "Memory.__init__(state=)",
+        5,
+        """\
+        class State:
+            def __init__(self):
+                self.history = []
+        class Memory:
+            def __init__(self, state=State()):
+                self.state = state
+        """,
+    ),
+    "a dataclass's default that is an object with a list": Wrong(
+        "mutable-default",
+        "Memory.state",
+        8,
+        """\
+        import dataclasses
+        from dataclasses import field
+        @dataclasses.dataclass(eq=False)
+        class State:
+            history: list[str] = field(default_factory=list)
+        @dataclasses.dataclass
+        class Memory:
+            state: State = State()
+        """,
+    ),
+    "a cancel scope of a call on an object for all": Wrong(
+        "shared-instance-state",
+        "AGENT.scope",
+        4,
+        """\
+        import trio
+        class Agent:
+            async def run(self):
+                with trio.CancelScope() as self.scope:
+                    await trio.sleep(1)
+        AGENT = Agent()
+        """,
+    ),
+    "a nursery of a call, with no object in sight": Wrong(
+        "shared-instance-state",
+        "Agent.nursery",
+        4,
+        """\
+        import trio
+        class Agent:
+            async def run(self, text):
+                async with trio.open_nursery() as self.nursery:
+                    self.nursery.start_soon(ask, text)
+        """,
+    ),
+    "a value of a cached function that a caller changes": Wrong(
+        "cached-value",
+        "settings",
+        8,
+        """\
+        import functools
+        @functools.cache
+        def settings():
+            found = {}
+            return found
+        async def agent(text):
+            mine = settings()
+            mine["text"] = text
+        """,
+    ),
+    "a RunLocal of one run that two calls change": Wrong(
+        "run-local-of-several-calls",
+        "messages",
+        9,
+        """\
+        import harness
+        class Desk:
+            messages = harness.RunLocal(list)
+            async def answer(self, ticket):
+                messages = self.messages.get()
+                messages.append(ticket)
+        DESK = Desk()
+        async def both(record):
+            return [await DESK.answer(record["a"]), await DESK.answer(record["b"])]
+        """,
+    ),
+    "a RunLocal of one run that the tasks of a nursery change": Wrong(
+        "run-local-of-several-calls",
+        "notes",
+        10,
+        """\
+        import harness, trio
+        notes = harness.RunLocal(list)
+        async def call(text):
+            notes.get().append(text)
+        async def orchestrate(texts):
+            async def one(text):
+                await call(text)
+            async with trio.open_nursery() as nursery:
+                for text in texts:
+                    nursery.start_soon(one, text)
+        """,
+    ),
     "a class attribute changed by a class below": Wrong(
         "mutable-class-attribute",
         "Agent.messages",

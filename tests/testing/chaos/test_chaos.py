@@ -188,7 +188,7 @@ async def test_a_lambda_that_gives_an_awaitable(
 
 
 async def test_a_model_is_wrapped_as_a_model(autojump_clock: MockClock) -> None:
-    model = FunctionModel(lambda request: request.messages[-1].content.upper())
+    model = FunctionModel(lambda request: request.messages[-1].text.upper())
     kind: Any = Chaos(0, delay=5, rate=1).wrap(model)
     assert (await kind.complete(REQUEST)).content == "HELLO"
     async with kind.stream(REQUEST) as pieces:

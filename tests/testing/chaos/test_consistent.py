@@ -109,12 +109,12 @@ async def test_a_function_of_its_item_holds_under_load(autojump_clock: MockClock
 
 async def test_an_agent_is_stable_under_load(autojump_clock: MockClock) -> None:
     """It was refused: no two replies have the same run."""
-    agent = Agent("a", model=FunctionModel(lambda request: request.messages[-1].content))
+    agent = Agent("a", model=FunctionModel(lambda request: request.messages[-1].text))
     assert (await assert_stable_under_load(agent, ["1", "2"], expected=2, rounds=1)).runs == 30
     seen: list[str] = []
 
     def leaky(request: ModelRequest) -> str:
-        seen.append(request.messages[-1].content)
+        seen.append(request.messages[-1].text)
         return seen[-1] if len(seen) <= 4 else seen[0]
 
     with pytest.raises(AssertionError, match="with 10 in flight"):

@@ -17,7 +17,7 @@ from harness.fanout import fan_out
 from harness.runs import current_run, open_run
 from harness.shared import open_cache
 from harness.testing import after_cancel, explore_cancellations, explore_schedules
-from harness.testing.schedules import _step_backends
+from harness.testing.schedules import Kind, _step_backends
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from tests.testing.exploration.cancels import asyncio_programs, trio_programs
 
@@ -191,7 +191,7 @@ def test_bad_settings_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="cancels"):
         explore_cancellations(cancels=0)
     with pytest.raises(TypeError, match="async"):
-        explore_cancellations(not_async)  # type: ignore[arg-type]
+        explore_cancellations(not_async)
 
 
 def test_fan_outs_budgets_and_shared_things_of_harness_give_no_alarm() -> None:
@@ -208,7 +208,8 @@ def test_fan_outs_budgets_and_shared_things_of_harness_give_no_alarm() -> None:
                 async with open_run("inner"):
                     assert current_run().name == "inner"
                     await trio.sleep(0.1)
-                    return item + await cache.get("key", fetch)
+                    found = await cache.get("key", fetch)
+                return item + found
 
             results = await fan_out(agent, [1, 2, 3], limit=2)
             assert [result.value for result in results] == [8, 9, 10]
@@ -229,9 +230,10 @@ def test_anyio_programs_are_struck_under_either_loop() -> None:
             group.start_soon(work)
             after_cancel(lambda: not lock.locked())
 
-    for kind in ("trio", "asyncio"):
+    kinds: tuple[Kind, ...] = ("trio", "asyncio")
+    for kind in kinds:
         with pytest.raises(ScheduleError) as caught:
-            trio.run(explore_cancellations(backend=kind)(test))  # type: ignore[call-overload]
+            trio.run(explore_cancellations(backend=kind)(test))
         assert "returned False" in str(caught.value)
 
 

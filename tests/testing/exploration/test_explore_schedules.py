@@ -114,9 +114,9 @@ async def test_a_cancel_ends_the_search() -> None:
     assert 0 < counted < 100_000
 
 
-def test_what_is_no_async_test_is_refused() -> None:
-    with pytest.raises(TypeError, match="only async tests"):
-        explore_schedules(print)  # type: ignore[arg-type]
+def test_what_is_no_test_is_refused() -> None:
+    with pytest.raises(TypeError, match="only functions can be explored"):
+        explore_schedules("test")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="from 1 upwards"):
         explore_schedules(schedules=0)
     with pytest.raises(TypeError, match="takes a whole number"):

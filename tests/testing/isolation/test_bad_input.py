@@ -41,7 +41,9 @@ def plain(value: int) -> int:
 @pytest.mark.parametrize(
     ("agent", "inputs", "options", "error", "message"),
     [
-        pytest.param(plain, [1], {}, TypeError, "takes an async function", id="a sync function"),
+        pytest.param(
+            plain, [1], {"backend": "trio"}, TypeError, "was to await", id="a sync function"
+        ),
         pytest.param(3, [1], {}, TypeError, "takes an async function, not 3", id="no function"),
         pytest.param(echo, [], {}, ValueError, "got no inputs", id="no inputs"),
         pytest.param(echo, "ab", {}, TypeError, "takes a list of inputs", id="a string"),

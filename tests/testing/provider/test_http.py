@@ -175,7 +175,7 @@ async def test_odd_bodies_that_are_fine() -> None:
     bodies: list[dict[str, Any]] = [
         ask(CHAT, model="\ud800 and \u2028", tools=[{"type": "function", "a": [[[1]]]}]),
         ask(CHAT, "\ud83d and \x00"),
-        {"messages": [{"role": "user", "content": [{"type": "image_url"}, 5, None]}]},
+        {"messages": [{"role": "user", "content": [{"type": "unheard_of"}, 5, None]}]},
         {"messages": [{"role": "assistant", "content": None}]},
         {"messages": [{"content": {"text": 5}}], "stream": None, "max_tokens": None},
     ]

@@ -362,14 +362,10 @@ def test_a_function_in_a_thread_sees_its_context_fails_and_may_call_back() -> No
 
     made = run(program)
     assert made.outcome.unwrap() == ("no", True, 42)
-    assert made.uncontrolled == {"worker threads"}
+    assert made.uncontrolled == frozenset()
 
 
-def test_a_thread_that_waits_for_the_loop_is_left_alone_and_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("harness.testing.schedules._asyncio_loop.THREAD_MAX_SECONDS", 0.02)
-
+def test_a_thread_may_wait_for_the_loop() -> None:
     async def program() -> str:
         go = threading.Event()
 
@@ -379,13 +375,12 @@ def test_a_thread_that_waits_for_the_loop_is_left_alone_and_named(
 
         async with asyncio.TaskGroup() as group:
             group.create_task(let_it())
-            waits = group.create_task(asyncio.to_thread(go.wait, 0.5))
+            waits = group.create_task(asyncio.to_thread(go.wait, 1.5))
         return "set" if waits.result() else "not set"
 
     made = run(program)
-    assert made.uncontrolled == {"worker threads"}
-    # Time stands still while the thread is at work, so nobody sets it.
-    assert made.outcome.unwrap() == "not set"
+    assert made.uncontrolled == frozenset()
+    assert made.outcome.unwrap() == "set"
 
 
 def test_sockets_are_waited_for_in_real_time_while_the_clock_stands_still() -> None:
@@ -407,6 +402,20 @@ def test_sockets_are_waited_for_in_real_time_while_the_clock_stands_still() -> N
     made = run(program)
     assert made.outcome.unwrap() == b"hello\n"
     assert made.uncontrolled == {"sockets"}
+
+
+def test_what_waits_for_the_outside_is_never_said_to_be_tried_in_every_order() -> None:
+    async def program(*, outside: bool) -> None:
+        if outside:
+            loop = asyncio.get_running_loop()
+            called = asyncio.Event()
+            threading.Timer(0.001, loop.call_soon_threadsafe, [called.set]).start()
+            await called.wait()
+
+    for outside in (False, True):
+        found = find_schedule(partial(program, outside=outside), schedules=20, backend="asyncio")
+        assert isinstance(found, NotFound)
+        assert found.exhausted is not outside
 
 
 def test_a_subprocess_is_refused_by_name() -> None:
@@ -639,7 +648,7 @@ def test_an_error_of_both_kinds_is_that_of_the_first() -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     for function in (run_schedule, find_schedule):
-        with pytest.raises(ValueError, match="takes one of 'trio', 'asyncio', not 'curio'"):
+        with pytest.raises(ValueError, match="'threads', not 'curio'"):
             function(in_asyncio, backend="curio")  # type: ignore[arg-type]
 
 

@@ -20,6 +20,7 @@ from harness.testing.audit._source_file import (
     INITIALISERS,
     FunctionNode,
     Source,
+    bindings_of,
     first_parameter,
     parameters,
 )
@@ -28,10 +29,14 @@ from harness.testing.audit._walk import ONE_WAY
 
 LIFE_CYCLE = re.compile(
     r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
-    r"|set_up|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
+    r"|set_up|init|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
 )
 _ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase|Connection|Protocol)$")
 _WHO_CALLS = re.compile(r"(^|\.)current_(task|run|run_or_none|effective_deadline)$")
+_SCOPE = re.compile(
+    r"(^|\.)(CancelScope|(move_on|fail)_(after|at)|open_nursery|create_task_group|TaskGroup"
+    r"|timeout(_at)?|open_run)$"
+)
 _HOLDS_STATE = re.compile(r"(Queue|Manager|Buffer|State|History|Inbox)$")
 """Names of classes in other files that usually keep something."""
 
@@ -47,7 +52,13 @@ def call_state(
         if not isinstance(method, ast.AsyncFunctionDef) or _is_no_call(method):
             continue
         for node in source.own_nodes(method):
-            if not isinstance(node, ast.Assign | ast.AnnAssign) or is_locked(node, source):
+            if is_locked(node, source):
+                continue
+            for attribute in scopes_kept(node, source, first_parameter(method)):
+                if attribute not in seen and isinstance(node, ast.stmt):
+                    seen.add(attribute)
+                    yield attribute, node, "keeps a scope of the call as", method
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
                 continue
             for attribute in _own_attributes_set(node, first_parameter(method)):
                 if attribute in seen or is_cache(attribute):
@@ -87,6 +98,19 @@ def _own_attributes_set(node: ast.Assign | ast.AnnAssign, itself: str) -> Iterat
         for one in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
             if isinstance(one, ast.Attribute) and ast.unparse(one.value) == itself:
                 yield one.attr
+
+
+def scopes_kept(node: ast.AST, source: Source, itself: str) -> Iterator[str]:
+    """Yield the attributes that a ``with`` binds to a scope or a group of tasks of this call."""
+    if isinstance(node, ast.With | ast.AsyncWith):
+        for item in node.items:
+            target = item.optional_vars
+            if (
+                isinstance(target, ast.Attribute)
+                and ast.unparse(target.value) == itself
+                and _SCOPE.search(source.called(item.context_expr))
+            ):
+                yield target.attr
 
 
 def _is_the_caller(value: ast.expr | None, source: Source) -> bool:
@@ -135,21 +159,37 @@ def _waits(node: ast.AST) -> bool:
 
 
 def _keeps_state(value: ast.expr | None, source: Source, program: Sources) -> bool:
+    if keeps_state(value, source, program):
+        return True
     if not isinstance(value, ast.Call):
         return False
-    if isinstance(value.func, ast.Name):
-        found = program.class_named(value.func.id, source)
-        if found is not None:
-            return _makes_containers(*found)
-    return _HOLDS_STATE.search(ast.unparse(value.func)) is not None
+    known = isinstance(value.func, ast.Name) and program.class_named(value.func.id, source)
+    return not known and _HOLDS_STATE.search(ast.unparse(value.func)) is not None
+
+
+def keeps_state(value: ast.expr | None, source: Source, program: Sources) -> bool:
+    """Return whether this makes an object of a class of the program that has containers."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return False
+    found = program.class_named(value.func.id, source)
+    return found is not None and _makes_containers(*found)
 
 
 def _makes_containers(source: Source, owner: ast.ClassDef) -> bool:
-    return any(
+    in_methods = any(
         isinstance(node, ast.Assign | ast.AnnAssign)
         and is_container(node.value, source)
         and any(True for _ in _own_attributes_set(node, first_parameter(method)))
         for method in owner.body
         if isinstance(method, FUNCTIONS) and method.name in INITIALISERS
         for node in source.own_nodes(method)
+    )
+    return in_methods or any(
+        isinstance(binding.value, ast.Call)
+        and any(
+            keyword.arg in ("default_factory", "factory")
+            and ast.unparse(keyword.value) in ("list", "dict", "set", "deque")
+            for keyword in binding.value.keywords
+        )
+        for binding in bindings_of(owner.body)
     )

@@ -60,6 +60,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if _has_one_caller(function, source) or _serves_one_task(function, source):
             continue
+        if function.name in program.called_under_locks:
+            continue
         walk = AwaitWalk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
         if not walk.found:

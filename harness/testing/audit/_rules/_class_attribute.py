@@ -14,6 +14,7 @@ from harness.testing.audit._changes import (
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_said_once, is_set_up
 from harness.testing.audit._source_file import (
+    CONSTRUCTORS,
     FUNCTIONS,
     INITIALISERS,
     Binding,
@@ -22,6 +23,7 @@ from harness.testing.audit._source_file import (
     decorator_names,
     first_parameter,
     own_nodes,
+    uses_argument,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -40,18 +42,24 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each class attribute that is changed by code that runs."""
     changes = list(changes_in(source.nodes))
     for owner in source.classes:
-        copied = _copies_defaults(owner, source)
+        copied, is_model = _copies_defaults(owner, source, program)
         own = _given_to_each_instance(owner)
         for binding in bindings_of(owner.body):
             if not is_container(binding.value, source) or is_cache(binding.name):
                 continue
             if binding.name in own or (copied and _is_field(binding)):
                 continue
+            if is_model and binding.name.startswith("_"):
+                continue  # A private attribute: pydantic copies its default, annotated or not.
             for change in changes:
                 if not _is_of(change.target, binding.name, owner, source):
                     continue
                 function = source.method_of(change.node)
-                if function is None or is_set_up(function, source, program):
+                if function is None or program.is_locked(change.node, source):
+                    continue
+                if is_set_up(function, source, program) and not (
+                    function.name in CONSTRUCTORS and uses_argument(change.node, function, 1)
+                ):
                     continue
                 if is_undone(change, source) or is_memo(change, function, source):
                     continue
@@ -114,15 +122,26 @@ def _given_to_each_instance(owner: ast.ClassDef) -> set[str]:
     return names
 
 
-def _copies_defaults(owner: ast.ClassDef, source: Source) -> bool:
-    names = [source.dotted(base).rpartition(".")[2] for base in owner.bases]
-    for name in names:
-        if name.endswith(_COPIED_FOR_EACH_INSTANCE):
-            return True
-        inner = source.top_classes.get(name)
-        if inner is not None and inner is not owner and _copies_defaults(inner, source):
-            return True
-    return any(name.endswith("dataclass") for name in decorator_names(owner, source))
+def _copies_defaults(owner: ast.ClassDef, source: Source, program: Sources) -> tuple[bool, bool]:
+    """Return whether instances get copies of annotated defaults, and of private ones, too."""
+    copied = any(name.endswith("dataclass") for name in decorator_names(owner, source))
+    is_model = False
+    pending = [(source, owner)]
+    seen: set[ast.ClassDef] = set()
+    while pending:
+        home, cls = pending.pop()
+        seen.add(cls)
+        for base in cls.bases:
+            if isinstance(base, ast.Subscript):  # Page[Item]
+                base = base.value
+            name = home.dotted(base).rpartition(".")[2]
+            copied = copied or name.endswith(_COPIED_FOR_EACH_INSTANCE)
+            is_model = is_model or name.endswith(("BaseModel", "BaseSettings"))
+            above = program.class_named(home.dotted(base).partition(".")[0], home)
+            above = above or program.class_named(ast.unparse(base).partition(".")[0], home)
+            if above is not None and above[1] not in seen:
+                pending.append(above)
+    return copied, is_model
 
 
 def _is_field(binding: Binding) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
-from harness.testing.audit._locks import is_locked
 from harness.testing.audit._rules._set_up import (
     is_cache,
     is_filled_once,
@@ -42,7 +41,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         declared = _declared_global(function, source)
         for node in source.own_nodes(function):
             for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
-                if name in seen or name in flags or is_locked(node, source):
+                if name in seen or name in flags or program.is_locked(node, source):
                     continue
                 if how == "binds" and _is_made_once(name, node, function, source):
                     continue

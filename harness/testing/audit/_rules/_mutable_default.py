@@ -7,9 +7,16 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import changes_in, is_container
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._rules._call_state import keeps_state
 from harness.testing.audit._rules._names import assigned_name, qualified_name
 from harness.testing.audit._rules._set_up import is_cache
-from harness.testing.audit._source_file import FunctionNode, Source, defaults
+from harness.testing.audit._source_file import (
+    FunctionNode,
+    Source,
+    bindings_of,
+    decorator_names,
+    defaults,
+)
 from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
@@ -20,6 +27,7 @@ RULE = Rule(
     fix="let the default be None and make a new one inside, or give a factory",
 )
 
+_CLASSES_WITH_FIELDS = frozenset(("dataclass", "define", "mutable", "frozen", "attrs", "s"))
 _FIELDS = ("attr.ib", "attr.attrib", "attrs.field", "attr.field")
 
 
@@ -27,7 +35,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield defaults of parameters, of attrs' fields and of context variables."""
     for function in source.functions:
         for name, default in defaults(function):
-            if is_container(default, source) and not is_cache(name):
+            keeps = is_container(default, source) or keeps_state(default, source, program)
+            if keeps and not is_cache(name):
                 fate = _fate(function, name, source)
                 if fate:
                     symbol = f"{qualified_name(function, source)}({name}=)"
@@ -37,6 +46,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                         message=f"the default {ast.unparse(default)} of {symbol} is {fate}",
                         defined_at=function.lineno,
                     )
+    yield from _objects_of_dataclasses(source, program)
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
@@ -44,7 +54,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         given = next((one.value for one in node.keywords if one.arg == "default"), None)
         if called in _FIELDS and given is None and node.args:
             given = node.args[0]
-        if not is_container(given, source):
+        if not is_container(given, source) and not keeps_state(given, source, program):
             continue
         symbol = assigned_name(node, source, "default")
         if called == "contextvars.ContextVar" and _is_changed_when_got(symbol, source):
@@ -53,6 +63,26 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         elif called in _FIELDS:
             message = f"every instance without a {symbol} of its own gets one and the same default"
             yield Hit(node=node, symbol=symbol, message=message)
+
+
+def _objects_of_dataclasses(source: Source, program: Sources) -> Iterator[Hit]:
+    """Yield fields whose default is an object with state: ``state: State = State()``."""
+    for owner in source.classes:
+        names = {name.rpartition(".")[2] for name in decorator_names(owner, source)}
+        if not names & _CLASSES_WITH_FIELDS:
+            continue
+        for binding in bindings_of(owner.body):
+            annotation = "" if binding.annotation is None else ast.unparse(binding.annotation)
+            if "ClassVar" in annotation or not annotation or is_cache(binding.name):
+                continue
+            if binding.value is not None and keeps_state(binding.value, source, program):
+                symbol = f"{owner.name}.{binding.name}"
+                yield Hit(
+                    node=binding.value,
+                    symbol=symbol,
+                    message=f"every instance without a {symbol} of its own gets one and the same "
+                    "default",
+                )
 
 
 def _is_changed_when_got(variable: str, source: Source) -> bool:

@@ -10,7 +10,6 @@ import ast
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
-from harness.testing.audit._locks import is_locked
 from harness.testing.audit._rules._call_state import LIFE_CYCLE
 from harness.testing.audit._rules._class_attribute import RULE as CLASS_RULE
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
@@ -65,7 +64,7 @@ def _written(
         if is_set_up(function, source, program):
             continue
         for node in source.own_nodes(function):
-            if is_locked(node, source):
+            if program.is_locked(node, source):
                 continue
             value = getattr(node, "value", None)
             empties = isinstance(value, ast.Constant) and value.value is None

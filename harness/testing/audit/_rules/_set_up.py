@@ -12,6 +12,7 @@ import re
 
 from harness.testing.audit._changes import Change, is_container, returns_a_callable
 from harness.testing.audit._source_file import (
+    CONSTRUCTORS,
     FUNCTIONS,
     FunctionNode,
     Source,
@@ -47,11 +48,13 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
         return False
     if function.name in _FILLED_AT_IMPORT:
         return True
+    owner = source.parents.get(function)
+    if function.name in CONSTRUCTORS and isinstance(owner, ast.ClassDef):
+        return not program.is_made_in_async(owner)
     if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
         return True
     if function.name in source.python_hooks:
         return True
-    owner = source.parents.get(function)
     if isinstance(owner, ast.ClassDef) and any(
         source.dotted(base).endswith(("type", "Meta")) for base in owner.bases
     ):

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import Change, changes_by, is_undone
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
-from harness.testing.audit._locks import is_locked
-from harness.testing.audit._rules._call_state import LIFE_CYCLE, call_state, made_for_all
+from harness.testing.audit._rules._call_state import (
+    LIFE_CYCLE,
+    call_state,
+    made_for_all,
+    scopes_kept,
+)
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -49,7 +53,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     seen: set[tuple[str, str]] = set()
     for name, line, home, owner in _shared_objects(source, program):
         used = _used_on(name, source, program)
-        kept = [*_kept(home, owner, used), *call_state(home, owner)]
+        kept = [*_kept(home, owner, used, program), *call_state(home, owner)]
         if any(True for _ in call_state(home, owner)):
             kept += made_for_all(home, owner, program)
         for attribute, node, how, method in kept:
@@ -257,7 +261,7 @@ def _used_on(name: str, source: Source, program: Sources) -> set[str]:
 
 
 def _kept(
-    source: Source, owner: ast.ClassDef, used: set[str]
+    source: Source, owner: ast.ClassDef, used: set[str], program: Sources
 ) -> Iterator[tuple[str, ast.stmt | ast.expr, str, FunctionNode]]:
     """Yield the attributes that belong to one run: attribute, place, verb and method."""
     methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
@@ -273,12 +277,17 @@ def _kept(
             for attribute, how, change in _changed_attributes(node, itself):
                 if attribute not in read or is_cache(attribute) or attribute in methods:
                     continue
-                if is_locked(node, source) or (change is not None and is_undone(change, source)):
+                if program.is_locked(node, source) or (
+                    change is not None and is_undone(change, source)
+                ):
                     continue
                 if change is None and not suspends and not _depends_on_call(node, method, itself):
                     continue
                 if isinstance(node, ast.expr | ast.stmt):
                     yield attribute, node, how, method
+            for attribute in scopes_kept(node, source, itself):
+                if isinstance(node, ast.stmt) and not program.is_locked(node, source):
+                    yield attribute, node, "keeps a scope of the call as", method
 
 
 def _run_methods(

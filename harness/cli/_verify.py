@@ -1,0 +1,278 @@
+"""``harness verify``: run a sample of a finished batch again, each item alone, and compare.
+
+The results are read first, and a sample is drawn from them; then the input, for the records of the
+sample and to see which are missing. So both may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+import attrs
+import click
+
+from harness._progress import progress
+from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._files import open_input
+from harness.cli._journal import content_of
+from harness.cli._json_value import encode_value
+from harness.cli._later import named
+from harness.cli._limits import limiter_of
+from harness.cli._lines import LineReader
+from harness.cli._log import logging_to_stderr
+from harness.cli._option_table import Facts, fields_of, refuse
+from harness.cli._options import VerifyOptions
+from harness.cli._record_fields import PROMPT, RecordField, with_fields
+from harness.cli._records import Record, parse_records
+from harness.cli._run import is_worth_another_attempt, tokens_of
+from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
+from harness.errors import JournalError
+from harness.journal import JournalItem, read_journal
+from harness.policies import Attempt, Retry
+from harness.testing.verification import Drawn, Recorded, Sample, Verification, verify_sample
+
+_JOURNAL = b"SQLite format 3\x00"
+_NAMED = 3
+"""How many keys a sentence names."""
+
+
+def run(options: VerifyOptions) -> int:
+    """Run the command as the command line says, and return the exit status."""
+    refuse(options, Facts(form=options.form))
+    # What the user's code prints must not be taken for the report.
+    # harness: shared (it is the process's own, and this command is the whole process)
+    with redirect_stdout(sys.stderr), logging_to_stderr("warning"):
+        target = load_target(options.target)
+        is_agent = agent_in(target) is not None
+        if not is_agent:
+            check_values(target, options.target)
+        refuse(options, Facts(form=options.form, is_agent=is_agent))
+        equal = None if options.compare is None else load_comparer(options.compare)
+        fields = fields_of(options)
+        if is_agent and options.prompt is None:
+            fields.append(RecordField(PROMPT, None))
+        finding = _Finding(options, fields)
+        drawn = finding.draw()
+        try:
+            found = verify_sample(
+                partial(_value_of, options, target),
+                drawn,
+                equal=equal,
+                repeats=options.repeats,
+                limit=options.limit,
+                each=_attempt(options),
+                showing=nullcontext if options.quiet else progress,
+            )
+        except RuntimeError as error:  # No fork.
+            raise InputError(str(error)) from error
+    found = attrs.evolve(found, notes=(*found.notes, *finding.notes))
+    return _tell(found, as_json=options.json)
+
+
+def _tell(found: Verification, *, as_json: bool) -> int:
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else str(found))
+    if found.ran:
+        return EXIT_FAILED if found.differing else EXIT_OK
+    vary = (
+        "; for a model that varies, compare with --compare module:function, or run it and verify "
+        "it with recorded replies (RecordedModel)"
+    )
+    click.echo(
+        f"Error: nothing could be compared: no item of the sample came to the same end twice, or "
+        f"all of them failed alone{vary if found.varying else ''}",
+        err=True,
+    )
+    return EXIT_USAGE
+
+
+def _attempt(options: VerifyOptions) -> Attempt:
+    limiter = limiter_of(options)
+    tokens = tokens_of if isinstance(options.tokens, str) else options.tokens
+    return Attempt(
+        timeout=options.timeout,
+        retry=Retry(options.retry, on=is_worth_another_attempt),
+        limiter=limiter,
+        tokens=tokens,
+    )
+
+
+async def _value_of(options: VerifyOptions, target: Target, record: Record) -> Any:
+    """Return a record's value, as the output of a batch would have it."""
+    opened = nullcontext(target)
+    if (agent := agent_in(target)) is not None:
+        opened = named("harness.cli._agents:open_agent")(options, agent, None)
+    async with opened as function:
+        return json.loads(encode_value(await function(record.value)))
+
+
+# What is compared with what ---------------------------------------------------------------------
+
+
+class _Finding:
+    """Finds a sample of results, and the records that they are of."""
+
+    def __init__(self, options: VerifyOptions, fields: list[RecordField]) -> None:
+        self._options = options
+        self._fields = fields
+        self.notes: list[str] = []
+        """What was found on the way, a sentence each."""
+
+    def draw(self) -> Drawn:
+        """Return the sample, with the records.
+
+        Raises:
+          InputError: if the results or the input can't be read, or have nothing in common.
+        """
+        options = self._options
+        sample = Sample(options.sample, seed=options.seed, stratify=options.stratify)
+        with _told():
+            for recorded in self._recorded():
+                sample.add(recorded)
+        drawn = sample.draw()
+        if not drawn.recorded:
+            other = ", ".join(f"{count:,} {status}" for status, count in drawn.left_out.items())
+            raise InputError(
+                f"{options.results!r} has no result to verify{f' ({other})' if other else ''}; "
+                "--stratify verifies what failed, too"
+            )
+        return self._with_records(drawn, sample)
+
+    def _recorded(self) -> Iterator[Recorded]:
+        path = self._options.results
+        if path.startswith(("postgresql://", "postgres://")) or _is_journal(path):
+            yield from self._of_journal(path)
+        else:
+            yield from self._of_output(path)
+
+    def _of_output(self, path: str) -> Iterator[Recorded]:
+        unreadable = 0
+        with open_input(path) as output:
+            lines = parse_records(LineReader(output.source), "jsonl", source=output.name)
+            for line in lines:
+                value = line.value
+                if line.problem is not None or not isinstance(value, dict) or "status" not in value:
+                    raise InputError(
+                        f"{path}, line {line.line}, is not a result of harness batch; name its "
+                        "output, or its journal"
+                    )
+                if value.get("key") is None:
+                    unreadable += 1
+                    continue
+                yield Recorded(
+                    key=value["key"],
+                    status=value["status"],
+                    value=value.get("value"),
+                    error=value.get("error"),
+                )
+            self._note(unreadable, "records that couldn't be read, so have no key: {}")
+            self._note_changes(output.status)
+
+    def _note_changes(self, output: os.stat_result | None) -> None:
+        try:
+            changed_at = os.stat(self._options.input).st_mtime
+        except OSError:
+            return
+        if output is not None and changed_at > output.st_mtime:
+            self.notes.append(
+                "the input was changed after the results were written, and these don't tell of "
+                "which records they are; a journal does"
+            )
+
+    def _of_journal(self, path: str) -> Iterator[Recorded]:
+        with read_journal(path) as reader:
+            batches = [
+                one.name for one in reader.batches() if self._options.batch in (None, one.name)
+            ]
+            if len(batches) != 1:
+                names = ", ".join(repr(one.name) for one in reader.batches()) or "none"
+                raise InputError(f"the journal has the batches {names}; say which with --batch")
+            for item in reader.items(batches[0]):
+                error = f"{item.error_type}: {item.error_message or ''}"
+                # The item stands for its record until that is found.
+                yield Recorded(
+                    key=str(item.key),
+                    item=item,
+                    status=item.status,
+                    value=item.plain_value() if item.status == "ok" else None,
+                    error=None if item.error_type is None else error,
+                )
+
+    def _with_records(self, drawn: Drawn, sample: Sample) -> Drawn:
+        wanted = {one.key: one for one in drawn.recorded}
+        found: dict[Any, Record] = {}
+        changed: list[Any] = []
+        missing: list[str | None] = []
+        counts: Counter[str] = Counter()
+        for record in self._records():
+            status = None if record.problem is not None else sample.status_of(record.key)
+            if status is None:
+                if record.problem is None:
+                    missing.append(record.key)
+                continue
+            counts[status] += 1
+            if record.key in wanted:
+                item = wanted[record.key].item
+                if isinstance(item, JournalItem) and not item.is_of(content_of(record)):
+                    changed.append(record.key)
+                else:
+                    found[record.key] = record
+        if not counts:
+            raise InputError(
+                f"no record of {self._options.input!r} has the key of a result in "
+                f"{self._options.results!r}; give the --key and the --input of the batch"
+            )
+        self._note(len(missing), "records without a result, so not verified: {}", missing)
+        self._note(len(sample) - counts.total(), "results without a record, so not verified: {}")
+        self._note(
+            len(changed), "records of the sample that have changed, so not compared: {}", changed
+        )
+        if not found:
+            raise InputError("no result of the sample has a record that is as it was")
+        return attrs.evolve(
+            drawn,
+            recorded=tuple(attrs.evolve(wanted[key], item=record) for key, record in found.items()),
+            population={status: counts[status] for status in drawn.population if counts[status]},
+        )
+
+    def _records(self) -> Iterator[Record]:
+        options = self._options
+        with open_input(options.input) as input_:
+            records = parse_records(
+                LineReader(input_.source),
+                options.form,
+                source=input_.name,
+                delimiter=options.given_delimiter,
+            )
+            if self._fields:
+                records = with_fields(records, self._fields, source=input_.name)
+            yield from records
+
+    def _note(self, count: int, words: str, keys: list[Any] | None = None) -> None:
+        if count:
+            shown = ", ".join(map(str, (keys or ())[:_NAMED]))
+            more = ", ..." if keys and len(keys) > _NAMED else ""
+            self.notes.append(words.format(f"{count:,}" + (f" ({shown}{more})" if shown else "")))
+
+
+def _is_journal(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return cast(BinaryIO, file).read(len(_JOURNAL)) == _JOURNAL
+    except OSError:
+        return False  # `open_input` says what is wrong with it.
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn a journal's errors into errors of the command line."""
+    try:
+        yield
+    except JournalError as error:
+        raise InputError(str(error)) from error
