@@ -386,6 +386,36 @@ def test_plain_tests_of_threads_are_explored_too(run_pytest: RunPytest) -> None:
     assert again.text.count("explored 1") == 1
 
 
+CANCELS = """\
+import trio
+from harness.testing import explore_cancellations
+
+@explore_cancellations
+async def test_right():
+    async with trio.Lock():
+        await trio.sleep(1)
+
+@explore_cancellations
+async def test_wrong():
+    lock = trio.Lock()
+    await lock.acquire()
+    await trio.sleep(1)
+    lock.release()
+"""
+
+
+@pytest.mark.slow
+def test_cancels_are_counted_reported_and_replayed(run_pytest: RunPytest) -> None:
+    ran = run_pytest(CANCELS, ini=TRIO_MODE)
+    assert ran.outcomes == {"test_right": "PASSED", "test_wrong": "FAILED"}, ran.text
+    assert "1 test passed with tasks cancelled at their checkpoints: 2 cancels" in ran.text
+    assert "a trio.Lock is still held: the test took it in test_wrong" in ran.text
+    found = re.search(r'schedule="(h1:[^"]+)"', ran.text)
+    assert found is not None
+    again = run_pytest(CANCELS, f"--schedule={found[1]}", "-k wrong", ini=TRIO_MODE)
+    assert "under the schedule that was given" in again.text
+
+
 @pytest.mark.slow
 def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
     ran = run_pytest(OPTIONS, "--schedule=h1:0x1:-:-", "-s", "-k not isolated", ini=TRIO_MODE)
