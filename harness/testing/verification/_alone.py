@@ -86,18 +86,15 @@ class Keepers:
 
 async def _call(keeper: _Keeper, number: int) -> Any:
     os.write(keeper.orders, _ORDER.pack(number))
-    with trio.CancelScope(shield=True):
-        (pid,) = _ORDER.unpack(await _read(keeper.answers, _ORDER.size))
+    (pid,) = _ORDER.unpack(await _read(keeper.answers, _ORDER.size, shielded=True))
     try:
         status, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size))
     except trio.Cancelled:
         os.killpg(pid, signal.SIGKILL)
-        with trio.CancelScope(shield=True):
-            _, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size))
-            await _read(keeper.answers, size)
+        _, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size, shielded=True))
+        await _read(keeper.answers, size, shielded=True)
         raise
-    with trio.CancelScope(shield=True):
-        pickled = await _read(keeper.answers, size)
+    pickled = await _read(keeper.answers, size, shielded=True)
     if status or not pickled:
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         raise RuntimeError(f"the process that ran it was ended {how}")
@@ -110,15 +107,16 @@ async def _call(keeper: _Keeper, number: int) -> Any:
     raise RuntimeError(f"it raised {error_in_words(ended.error)}")
 
 
-async def _read(file: int, size: int) -> bytes:
+async def _read(file: int, size: int, *, shielded: bool = False) -> bytes:
     """Read exactly so much from a pipe."""
     parts: list[bytes] = []
-    while size:
-        await trio.lowlevel.wait_readable(file)
-        parts.append(os.read(file, size))
-        if not parts[-1]:
-            raise RuntimeError("the process that runs the items one by one has gone")
-        size -= len(parts[-1])
+    with trio.CancelScope(shield=shielded):
+        while size:
+            await trio.lowlevel.wait_readable(file)
+            parts.append(os.read(file, size))
+            if not parts[-1]:
+                raise RuntimeError("the process that runs the items one by one has gone")
+            size -= len(parts[-1])
     return b"".join(parts)
 
 
