@@ -284,6 +284,10 @@ class DeadlockError(HarnessError, AssertionError):
     """Under some schedule every task of a program is waiting, and nothing can wake any of them."""
 
 
+class CancellationError(HarnessError, AssertionError):
+    """A cancelled task left something behind, or went on as if it had not been cancelled."""
+
+
 class LivelockError(HarnessError, AssertionError):
     """Under some schedule a program goes on forever."""
 

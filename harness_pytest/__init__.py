@@ -182,6 +182,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.section(about)
             for line in [*lines, advice]:
                 terminalreporter.line(line)
+    cancels = [int(words.rpartition(" ")[2]) for name, words in told if name == "cancelled"]
+    if cancels:
+        terminalreporter.line(
+            f"{len(cancels)} test{'s'[: len(cancels) != 1]} passed with tasks cancelled at their "
+            f"checkpoints: {sum(cancels):,} cancels"
+        )
     whole = [name for name, _ in told].count("explored in every order")
     explored = [name for name, _ in told].count("explored") + whole
     if explored:

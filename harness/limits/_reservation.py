@@ -84,7 +84,11 @@ class Reservation(Claim, AsyncWithOnly):
         # checkpoint.
         admitted = False
         if stage is _CHARGED:
-            await checkpoint()
+            try:
+                await checkpoint()
+            except BaseException:
+                self.refund()  # Nobody will enter it, nor leave it.
+                raise
             admitted = True
         elif not self._issuer.line.count:
             await checkpoint()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from harness.testing.exploration import (
         explore_arrivals,
+        explore_cancellations,
         explore_schedules,
         exploring_with,
     )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         Schedule,
         ScheduleRun,
         Strand,
+        after_cancel,
         arriving,
         faultable,
         faulty,
@@ -62,12 +64,14 @@ __all__ = [
     "StressReport",
     "ThreadsHoldClock",
     "Verification",
+    "after_cancel",
     "all_failure_combinations",
     "arriving",
     "assert_consistent",
     "assert_isolated",
     "assert_stable_under_load",
     "explore_arrivals",
+    "explore_cancellations",
     "explore_schedules",
     "exploring_with",
     "faultable",

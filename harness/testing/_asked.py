@@ -28,6 +28,7 @@ class Wishes:
 PER_RUN = "isolated per run, not per call"
 EXPLORED = "explored"
 IN_EVERY_ORDER = "explored in every order"
+CANCELLED = "cancelled"
 NOT_EXPLORED = "not explored"
 
 _asked = Wishes()  # harness: shared (one command line per process, read before the first test)

@@ -186,6 +186,18 @@ async def test_nowait_is_charged_and_left_like_any_other(autojump_clock: MockClo
     assert_nothing_held(limiter)
 
 
+async def test_nowait_that_is_cancelled_as_it_is_entered_gives_its_place_back() -> None:
+    """Nobody had entered it, so nobody left it, and the place was gone for good."""
+    limiter = Limiter("model", requests_per_minute=600, concurrent=1)
+    reservation = limiter.reserve_nowait()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with reservation:
+            raise AssertionError("entered")
+    assert used(limiter) == 0
+    assert_nothing_held(limiter)
+
+
 async def test_nowait_never_overtakes_the_line(autojump_clock: MockClock) -> None:
     limiter = Limiter("model", tokens=Rate(100, 60), burst_seconds=60)
     async with limiter.reserve(tokens=90):

@@ -2,9 +2,16 @@
 
 from harness.testing.exploration._explore import (
     explore_arrivals,
+    explore_cancellations,
     explore_if_possible,
     explore_schedules,
     exploring_with,
 )
 
-__all__ = ["explore_arrivals", "explore_if_possible", "explore_schedules", "exploring_with"]
+__all__ = [
+    "explore_arrivals",
+    "explore_cancellations",
+    "explore_if_possible",
+    "explore_schedules",
+    "exploring_with",
+]

@@ -7,7 +7,7 @@ import inspect
 import sys
 import unittest
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from harness._arguments import check_count
 from harness.errors import ScheduleError
-from harness.testing._asked import EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
+from harness.testing._asked import CANCELLED, EXPLORED, IN_EVERY_ORDER, NOT_EXPLORED, tell
 from harness.testing._asked import asked as asked_of_session
 from harness.testing.exploration._failure import failure, what_went_wrong
 from harness.testing.exploration._state import state_of
@@ -30,6 +30,7 @@ from harness.testing.schedules import (
     find_schedule,
     run_schedule,
 )
+from harness.testing.schedules._find_cancel import find_cancel
 from harness.testing.schedules._kinds import (
     check_kind,
     globals_used,
@@ -37,6 +38,8 @@ from harness.testing.schedules._kinds import (
     kind_by_marker,
 )
 from harness.testing.schedules._other_loops import was_refused_by_loop
+from harness.testing.schedules._permits import noted
+from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 
 P = ParamSpec("P")
@@ -56,6 +59,8 @@ class _Exploration:
     seed: int = attrs.field(kw_only=True)
     schedule: Schedule | None = attrs.field(kw_only=True)
     backend: Kind | None = attrs.field(kw_only=True)
+    cancel: bool = attrs.field(default=False, kw_only=True)
+    """Whether tasks are cancelled."""
     judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
         default=lambda run: judge(run), kw_only=True
     )
@@ -99,7 +104,12 @@ def explore_schedules(test: Callable[P, R], /) -> Callable[P, R]: ...
 
 @overload
 def explore_schedules(
-    *, schedules: int = 500, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
+    *,
+    schedules: int = 500,
+    seed: int = 0,
+    schedule: str | None = None,
+    backend: Kind | None = None,
+    cancel: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -111,6 +121,7 @@ def explore_schedules(
     seed: int = 0,
     schedule: str | None = None,
     backend: Kind | None = None,
+    cancel: bool = False,
 ) -> Callable[..., Any]:
     """Run a test under many schedules, until it fails under one.
 
@@ -135,6 +146,8 @@ def explore_schedules(
       seed: The seed of the search. The same seed runs the same schedules.
       schedule: The replay string of a failure: only that schedule is run.
       backend: ``"trio"``, ``"asyncio"`` or ``"threads"``; by default it is told from the test.
+      cancel: Whether in half of the schedules a task is cancelled at one of its checkpoints, as by
+        `explore_cancellations`, which see for what must hold then. For async tests only.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
@@ -147,7 +160,7 @@ def explore_schedules(
     Cancellation: the running schedule is finished first; then no other is started.
     """
     check_count("explore_schedules(schedules=...)", schedules, advice="leave it out for 500")
-    return _decorator("explore_schedules", test, schedules, seed, schedule, backend)
+    return _decorator("explore_schedules", test, schedules, seed, schedule, backend, cancel)
 
 
 @overload
@@ -195,6 +208,64 @@ def explore_arrivals(
     return _decorator("explore_arrivals", test, orders, seed, schedule, backend)
 
 
+@overload
+def explore_cancellations(test: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def explore_cancellations(
+    *, cancels: int = 2_000, seed: int = 0, schedule: str | None = None, backend: Kind | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def explore_cancellations(
+    test: Test | None = None,
+    /,
+    *,
+    cancels: int = 2_000,
+    seed: int = 0,
+    schedule: str | None = None,
+    backend: Kind | None = None,
+) -> Callable[..., Any]:
+    """Run an async test again for each of its tasks and checkpoints, with the task cancelled there.
+
+    The test needn't be edited. First it runs as it is, and must pass. Then, once for every
+    checkpoint that one of its tasks came to, it runs the same way up to there, and the task is
+    cancelled, as by a scope around all of it. What the test itself asserts doesn't count then,
+    since it is about what happens without a cancel. This must hold:
+
+    - The cancelled task raises nothing else, and doesn't go on as if nothing had happened.
+    - In the end no task is alive, and no lock, semaphore, capacity limiter or reservation of a
+      `harness.limits.Limiter` is held.
+    - What the test gave to `after_cancel`.
+
+    What is so without a cancel, too, is excused. If the rest of the test waits forever for
+    something the cancelled task would have done, the cancel spreads to the whole test.
+
+    Args:
+      test: The test, when the decorator is used without arguments.
+      cancels: How many cancels to try at most. Of a test with more checkpoints, so many are drawn.
+      seed: The seed of the draw.
+      schedule: The replay string of a failure: only that cancel is tried.
+      backend: ``"trio"`` or ``"asyncio"``, as for `explore_schedules`.
+
+    Raises:
+      ScheduleError: when something doesn't hold, with what was cancelled where, and the replay
+        string; from a `harness.errors.CancellationError` if something was left behind.
+      TypeError: at once, if what is decorated is no async function.
+      ValueError: at once, if ``cancels`` is less than 1, or ``schedule`` is no replay string.
+
+    Checkpoint: always.
+
+    Cancellation: the running cancel is finished first; then no other is tried.
+    """
+    check_count("explore_cancellations(cancels=...)", cancels, advice="leave it out for 2,000")
+    return _decorator(_CANCELLATIONS, test, cancels, seed, schedule, backend, cancel=True)
+
+
+_CANCELLATIONS = "explore_cancellations"
+
+
 def _decorator(
     name: str,
     test: Test | None,
@@ -202,6 +273,7 @@ def _decorator(
     seed: int,
     schedule: str | None,
     backend: Kind | None,
+    cancel: bool = False,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
@@ -209,7 +281,7 @@ def _decorator(
     replayed = None if schedule is None else Schedule.parse(schedule)
     kind = check_kind(f"{name}(backend=...)", backend)
     exploration = _Exploration(
-        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind
+        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind, cancel=cancel
     )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
@@ -219,6 +291,12 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
     """Return a test that explores a test, and is async if that is."""
     if not callable(test) or inspect.isclass(test):
         raise TypeError(f"only functions can be explored, and {test!r} isn't one")
+    not_async = is_plain(test) and test.__name__ != "<lambda>"
+    if exploration.cancel and (exploration.backend == "threads" or not_async):
+        raise TypeError(
+            f"only async tests have tasks that can be cancelled, and {test!r} isn't one; leave out "
+            "cancel=, or explore an async function"
+        )
 
     def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
         asked = attrs.evolve(exploration, **{**_asked_by_session(), **_override.get()})
@@ -234,9 +312,7 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
     def explored_plain(*args: Any, **kwargs: Any) -> None:
         in_this_thread(work(args, kwargs))
 
-    is_threaded = exploration.backend == "threads" or (
-        exploration.backend is None and is_plain(test) and test.__name__ != "<lambda>"
-    )
+    is_threaded = exploration.backend == "threads" or (exploration.backend is None and not_async)
     explored: Test = explored_plain if is_threaded else explored_async
     explored.explores_schedules = True  # type: ignore[attr-defined]
     return explored
@@ -319,33 +395,58 @@ def _explore(
 
     # Modules and classes outlive a test, and so does what a schedule leaves in them.
     state = state_of(test, [*args, *kwargs.values()])
-    try:
-        if asked.schedule is not None:
-            _replay(name, program, asked.schedule, asked.backend)
-            return
-        found = find_schedule(
-            program,
-            schedules=asked.schedules,
-            seed=asked.seed,
-            judge=asked.judge,
-            prepare=state.put_back,
-            go_on=go_on,
-            arrivals_only=asked.decorator == "explore_arrivals",
-            backend=asked.backend,
-        )
-        if isinstance(found, Found):
-            state.put_back()
-            raise failure(
-                name,
-                program,
-                found,
-                schedules=asked.schedules,
-                seed=asked.seed,
-                decorator=asked.decorator,
-            ) from found.error
-        tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
-    finally:
-        state.put_back(everything=True)
+    faults = asked.schedule.faults if asked.schedule is not None else ()
+    cancel = asked.cancel or any(fault.cancels_task for fault in faults)
+    usual = Usual()
+    run = with_cancels(program, usual) if cancel else program
+    with noted() if cancel else nullcontext():
+        try:
+            if asked.schedule is not None:
+                if cancel:
+                    # What it does without a cancel is no fault of one.
+                    run_schedule(run, backend=asked.backend)
+                    state.put_back()
+                _replay(name, run, asked.schedule, asked.backend)
+                return
+            if asked.decorator == _CANCELLATIONS:
+                found = find_cancel(
+                    run,
+                    usual,
+                    cancels=asked.schedules,
+                    seed=asked.seed,
+                    judge=asked.judge,
+                    prepare=state.put_back,
+                    go_on=go_on,
+                    backend=asked.backend,
+                )
+            else:
+                found = find_schedule(
+                    run,
+                    schedules=asked.schedules,
+                    seed=asked.seed,
+                    judge=asked.judge,
+                    prepare=state.put_back,
+                    go_on=go_on,
+                    task_cancels=cancel,
+                    arrivals_only=asked.decorator == "explore_arrivals",
+                    backend=asked.backend,
+                )
+            if isinstance(found, Found):
+                state.put_back()
+                raise failure(
+                    name,
+                    run,
+                    found,
+                    schedules=asked.schedules,
+                    seed=asked.seed,
+                    decorator=asked.decorator,
+                ) from found.error
+            if asked.decorator == _CANCELLATIONS:
+                tell(CANCELLED, str(found.schedules_run))
+            else:
+                tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
+        finally:
+            state.put_back(everything=True)
 
 
 def _own_clock(value: Any) -> Any:

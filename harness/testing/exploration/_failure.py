@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness._words import errors_in_words
-from harness.errors import ScheduleError
+from harness.errors import CancellationError, ScheduleError
 from harness.testing._outcomes import ERROR_WORDS_AT_MOST
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_suspects
@@ -44,7 +44,9 @@ def failure(
     )
     suspects = local_suspects(locals_watch.accesses, [task.place for task in again.blocked])
     lines: list[str] = []
-    if schedule.size[0]:
+    if decorator == "explore_cancellations" and schedule.faults:
+        lines.append(f"{name} fails under cancel {found.schedules_run}")
+    elif schedule.size[0]:
         lines.append(
             f"{name} fails under schedule {found.schedules_run} of at most {schedules} "
             f"(seed {seed})"
@@ -78,9 +80,11 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     """Return the lines about what a run failed with."""
     words = errors_in_words(error, at_most=ERROR_WORDS_AT_MOST)
     lines = [f"  {line}" for line in words.splitlines()]
-    if run.schedule.faults:
+    of_runs = [fault.in_words() for fault in run.schedule.faults if not fault.cancels_task]
+    of_tasks = () if isinstance(error, CancellationError) else run.cancels  # It says so itself.
+    if of_runs or of_tasks:
         lines += ["what was made to go wrong:"]
-        lines += [f"  {fault.in_words()}" for fault in run.schedule.faults]
+        lines += [f"  {words}" for words in (*of_runs, *of_tasks)]
     for task in run.strangers:
         lines.append(
             f"task {task!r} mixes two event loops: something that was made outside the test "

@@ -18,6 +18,7 @@ from harness.testing.schedules._find import Found, NotFound, find_schedule
 from harness.testing.schedules._run_schedule import run_schedule
 from harness.testing.schedules._schedule import Fault, Schedule
 from harness.testing.schedules._strand import Kind, Observer, Strand
+from harness.testing.schedules._task_cancels import after_cancel
 
 __all__ = [
     "BlockedTask",
@@ -29,6 +30,7 @@ __all__ = [
     "Schedule",
     "ScheduleRun",
     "Strand",
+    "after_cancel",
     "arriving",
     "faultable",
     "faulty",

@@ -65,6 +65,7 @@ class HookSession(Session):
         """Take control of the tasks started from now on, and run the main function."""
         self.guests.begin()
         self.control.steps += 1  # The nursery being made.
+        self.control.targets.begin_task_step(0, trio.lowlevel.current_task())
         return await async_fn()
 
     async def drive(self, idle: Callable[[], Awaitable[None]]) -> None:

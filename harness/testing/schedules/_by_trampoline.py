@@ -81,7 +81,7 @@ class TrampolineSession(Session):
     ) -> Generator[Any, Any, Any]:
         value: Any = None
         error: BaseException | None = None
-        self.control.coroutines[task] = coro
+        self.control.coroutines.setdefault(task, coro)
         try:
             yield from self._park(task, for_quiet=False)
             while True:
@@ -106,7 +106,9 @@ class TrampolineSession(Session):
                     raise
                 except BaseException as exc:
                     error = exc
-                yield from self._park(task, for_quiet=_waits_for_quiet(coro))
+                yield from self._park(
+                    task, for_quiet=_waits_for_quiet(self.control.coroutines[task])
+                )
         finally:
             coro.close()
             error = None  # It holds this frame, which holds it.

@@ -82,6 +82,9 @@ class Control:
     coroutines: dict[Strand, Any] = attrs.field(factory=dict, init=False)
     """What the strands run, if that isn't what their loop thinks they run."""
 
+    relieve: Callable[[], bool] = attrs.field(default=lambda: False, init=False)
+    """Asked before the program is cut short: whether something was done to make it go on."""
+
     threads: dict[Strand, Any] = attrs.field(factory=dict, init=False)
     """By strand, the thread that makes its steps, if that isn't the loop's."""
 
@@ -110,6 +113,9 @@ class Control:
     arrivals: set[int] = attrs.field(factory=set[int], init=False)
     """The decisions about which reply arrives."""
 
+    started_by: list[int] = attrs.field(factory=list[int], init=False)
+    """For each task, by number, the one whose step started it; the main one for itself."""
+
     _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
@@ -133,6 +139,7 @@ class Control:
     def admit(self, strand: Strand) -> None:
         """Give a strand its number. From now on it is under control."""
         self.numbers[strand] = len(self._codes)
+        self.started_by.append(max(self._last, 0))
         # A hash that is the same in every process, unlike a str's.
         self._codes.append(crc32(self.backend.code_name(strand).encode()) | 1)
 
@@ -192,6 +199,8 @@ class Control:
             self.on_too_many_steps(self)
         if len(self.targets.by_number) > 1:
             self.targets.count_step(strand)
+        if self.targets.strikes_tasks:
+            self.targets.begin_task_step(number, strand)
         return strand
 
     def _decide(self, tasks: list[int]) -> int:

@@ -61,6 +61,9 @@ class ScheduleRun:
     target_calls: dict[int, int] = attrs.field(repr=False)
     """The calls of each run that can be made to go wrong, by its number."""
 
+    cancels: tuple[str, ...] = attrs.field(repr=False)
+    """In words, which tasks were cancelled, and where (see `explore_cancellations`)."""
+
     waits: tuple[Wait, ...] = attrs.field(repr=False)
     """The steps after which these runs had to wait for others."""
 
@@ -149,6 +152,7 @@ def run_controlled(
     program.__qualname__ = getattr(target, "__qualname__", None) or type(target).__qualname__
     result = backend.run(program, control, ending, observers, context or copy_context())
     targets = control.targets.by_number
+    struck_tasks = control.targets.struck_tasks
     return ScheduleRun(
         outcome=ending.judge(result),
         schedule=control.schedule(),
@@ -162,6 +166,7 @@ def run_controlled(
         diverged_at=control.divergence(),
         target_steps={number: target.steps for number, target in targets.items()},
         target_calls={number: target.calls for number, target in targets.items()},
+        cancels=tuple(struck_tasks.in_words() if struck_tasks is not None else ()),
         waits=tuple(control.targets.waits),
         blocked=tuple(ending.deadlocked or ending.busy),
         strangers=tuple(dict.fromkeys(ending.strangers)),

@@ -43,7 +43,7 @@ class Ending:
 
     def for_steps(self, control: Control) -> None:
         """Cut short a program that has made too many steps."""
-        if not self.too_many_steps:
+        if not self.too_many_steps and not control.relieve():
             self.too_many_steps = True
             self.busy = blocked_tasks(control)
             control.cut_short = True
@@ -57,6 +57,8 @@ class Ending:
         """
         if self.deadlocked is not None:
             return False
+        if control.relieve():
+            return True
         self.deadlocked = blocked_tasks(control)
         control.cut_short = True
         self.cancel()

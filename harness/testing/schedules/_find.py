@@ -71,6 +71,7 @@ def find_schedule(
     prepare: Callable[[], None] | None = None,
     go_on: Callable[[], None] | None = None,
     cancels: bool = True,
+    task_cancels: bool = False,
     arrivals_only: bool = False,
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
@@ -88,6 +89,7 @@ def find_schedule(
       prepare: Called before every run, even when shrinking: puts back what runs share.
       go_on: Called before every run of the search; raises to end it.
       cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
+      task_cancels: Whether single tasks are; the program must be one of `with_cancels`.
       arrivals_only: Whether to vary only the order in which replies arrive (see `arriving`).
       observers: Look on between the steps.
       shrink: Whether to shrink the failing schedule.
@@ -119,7 +121,7 @@ def find_schedule(
         return run_probe(target, probe, observers=observers, most_steps=most_steps, backend=kind)
 
     with adopting(target):
-        search = Search(seed, cancels, arrivals_only)
+        search = Search(seed, cancels, task_cancels, arrivals_only)
         plain: ScheduleRun | None = None
         schedules_run = 0
         uncontrolled = False

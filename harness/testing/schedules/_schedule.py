@@ -27,18 +27,20 @@ import attrs
 VERSION = "h1"
 """What every replay string begins with. It changes when old strings would mean something else."""
 
-FaultKind = Literal["cancel", "cancel_waking", "fail", "delay"]
+FaultKind = Literal["cancel", "cancel_waking", "cancel_task", "cancel_task_waking", "fail", "delay"]
 
 _LETTERS: dict[str, FaultKind] = {
     "c": "cancel",
     "w": "cancel_waking",
+    "t": "cancel_task",
+    "u": "cancel_task_waking",
     "f": "fail",
     "d": "delay",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
 
 _DEVIATION = re.compile(r"(\d{1,9})x(\d{1,9})(?:~([0-9a-f]{4}))?")
-_FAULT = re.compile(r"([cwfd])(\d{1,9})@(\d{1,9})")
+_FAULT = re.compile(r"([cwtufd])(\d{1,9})@(\d{1,9})")
 _END = re.compile(r"(\d{1,9})~([0-9a-f]{4})")
 
 
@@ -64,23 +66,34 @@ class Fault:
     """Something made to go wrong in one of a program's runs."""
 
     run: int = attrs.field(validator=_at_least(0))
-    """Which run, as numbered by `faultable`."""
+    """Which run, as numbered by `faultable`; for a cancel of a task, which task, in the order of
+    starting, from 0."""
 
     at: int = attrs.field(validator=_at_least(1))
-    """When, counting from 1: for a cancel, the run's step; for ``"fail"`` and ``"delay"``, its call
-    of functions wrapped by `faulty`."""
+    """When, counting from 1: for a cancel, the run's or task's step; for ``"fail"`` and
+    ``"delay"``, its call of functions wrapped by `faulty`."""
 
     kind: FaultKind = attrs.field(default="cancel", validator=_is_known)
     """``"cancel"``: the run is cancelled right after the step, so the wait that follows is cut
     short. ``"cancel_waking"``: right before it, when the wait is over but the task hasn't resumed,
-    so the next checkpoint meets the cancel. ``"fail"``: the call raises instead. ``"delay"``: the
-    call takes longer."""
+    so the next checkpoint meets the cancel. ``"cancel_task"`` and ``"cancel_task_waking"``: the
+    same for a single task. ``"fail"``: the call raises instead. ``"delay"``: the call takes
+    longer."""
 
     def __str__(self) -> str:
         return f"{_LETTER_OF[self.kind]}{self.run}@{self.at}"
 
+    @property
+    def cancels_task(self) -> bool:
+        """Whether it cancels a task, rather than something in a run."""
+        return self.kind in ("cancel_task", "cancel_task_waking")
+
     def in_words(self) -> str:
         """Return what it does, as a sentence for a report."""
+        if self.kind == "cancel_task":
+            return f"task {self.run} is cancelled while it waits after its step {self.at}"
+        if self.kind == "cancel_task_waking":
+            return f"task {self.run} is cancelled as it wakes for its step {self.at}"
         if self.kind == "cancel":
             return f"run {self.run} is cancelled while it waits after its step {self.at}"
         if self.kind == "cancel_waking":

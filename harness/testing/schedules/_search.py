@@ -9,6 +9,7 @@ Everything is drawn from the seed: the same search of the same program makes the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -51,6 +52,9 @@ class Search:
     seed: int
     cancels: bool = True
     """Whether runs that faults can strike are cancelled."""
+
+    task_cancels: bool = False
+    """Whether single tasks are."""
 
     arrivals_only: bool = False
     """Whether only the order of replies is varied, not that of steps."""
@@ -104,7 +108,8 @@ class Search:
                     for decision, width in enumerate(run.widths)
                 )
             self._systematic.learn(probe.deviations, widths)
-        self._sweep.learn(run.target_steps, run.target_calls)
+        task_steps = Counter(run.order) if self.task_cancels else {}
+        self._sweep.learn(run.target_steps, run.target_calls, task_steps)
         if self.cancels:
             self._waiting += [(run.schedule, wait) for wait in run.waits if wait.run]
             if len(self._waiting) > MOST_WAITS:

@@ -62,6 +62,9 @@ class Guests:
             # Started here in a nursery of another `trio.run`.
             self.ending.strangers.append(task.name)
         self.control.admit(task)
+        struck_tasks = self.control.targets.struck_tasks
+        if struck_tasks is not None:
+            task.coro = struck_tasks.watched(task, task.coro)
         return True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from random import Random
+from types import MappingProxyType
 
 import attrs
 
@@ -25,11 +26,20 @@ class Sweep:
     _known: list[Fault] = attrs.field(factory=list[Fault], init=False)
     _untried: list[Fault] = attrs.field(factory=list[Fault], init=False)
     _steps: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _task_steps: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
 
-    def learn(self, steps: Mapping[int, int], calls: Mapping[int, int]) -> None:
-        """Learn the steps and calls that each run made, by its number."""
+    def learn(
+        self,
+        steps: Mapping[int, int],
+        calls: Mapping[int, int],
+        task_steps: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Learn the steps and calls of each run, by its number, and the steps of each task."""
         new: list[Fault] = []
+        # After its last step a task has ended.
+        waits = {number: made - 1 for number, made in task_steps.items()}
+        new += _unknown(self._task_steps, waits, "cancel_task", "cancel_task_waking")
         if self.cancels:
             of_runs = {number: made for number, made in steps.items() if number}
             new += _unknown(self._steps, of_runs, "cancel", "cancel_waking")
@@ -47,7 +57,11 @@ class Sweep:
         """Return what goes wrong in the next run."""
         if self._untried:
             return (self._untried.pop(),)
-        return tuple(self.random.choices(self._known, k=1 + (self.random.random() < 0.5)))
+        first, second = self.random.choices(self._known, k=2)
+        # Only one task is cancelled: two cancels at once are hardly anybody's doing.
+        if self.random.random() < 0.5 or (first.cancels_task and second.cancels_task):
+            return (first,)
+        return (first, second)
 
 
 def _unknown(known: dict[int, int], made: Mapping[int, int], *kinds: FaultKind) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""Count the steps and the calls of each run that faults can strike, and strike in time.
+"""Count the steps and the calls of each run and task that faults can strike, and strike in time.
 
 A run is known by a number; 0 is the program itself, outside all runs. Steps after which a run had
 to wait are also recorded: there a cancel is most likely to hurt.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import partial
+from typing import Any, Protocol
 
 import attrs
 
@@ -45,6 +47,26 @@ class Wait:
     """How many decisions had been made by then."""
 
 
+class StruckTasks(Protocol):
+    """Cancels tasks of a controlled program, and watches what comes of it."""
+
+    def cancel(self, strand: Strand, fault: Fault) -> None:
+        """Cancel a task, or whoever such a cancel must come from."""
+        ...
+
+    def watched(self, strand: Strand, coro: Any) -> Any:
+        """Return the coroutine for a task that has just been started, so that it can be struck."""
+        ...
+
+    def step_ended(self) -> None:
+        """Look at what the last step made of a cancel."""
+        ...
+
+    def in_words(self) -> list[str]:
+        """Return what was cancelled, and where."""
+        ...
+
+
 target_of_task: ContextVar[Target | None] = ContextVar("harness.testing.target", default=None)
 """The run that the current code belongs to, for faults. Set by `faultable`."""
 
@@ -59,11 +81,19 @@ class Targets:
         """The steps of targets after which they had to wait for others."""
         self.stepped: tuple[Target, Strand] | None = None
         """The target that made the last step, until it is known whether it has to wait now."""
+        self.struck_tasks: StruckTasks | None = None
+        """What cancels tasks; set by the program, before it starts any."""
+        self._task_steps: dict[int, int] = {}
+        self._struck_tasks_by: list[Fault] = []
         self._by_step: dict[tuple[int, int], list[Fault]] = {}
+        self._by_task_step: dict[tuple[int, int], list[Fault]] = {}
         self._by_call: dict[tuple[int, int], list[Fault]] = {}
-        self._after_step: list[Target] = []
+        self._after_step: list[Callable[[], None]] = []
         for fault in self.faults:
-            table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
+            if fault.cancels_task:
+                table = self._by_task_step
+            else:
+                table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
             table.setdefault((fault.run, fault.at), []).append(fault)
 
     def count_step(self, strand: Strand) -> None:
@@ -78,7 +108,27 @@ class Targets:
             if fault.kind == "cancel_waking":
                 target.cancel()
             else:
-                self._after_step.append(target)
+                self._after_step.append(target.cancel)
+
+    @property
+    def strikes_tasks(self) -> bool:
+        """Whether any task is to be cancelled."""
+        return bool(self._by_task_step)
+
+    def begin_task_step(self, number: int, strand: Strand) -> None:
+        """Count a step of a task, and cancel the task if it is time."""
+        self._task_steps[number] = step = self._task_steps.get(number, 0) + 1
+        for fault in self._by_task_step.get((number, step), ()):
+            strike = partial(self._strike_task, strand, fault)
+            if fault.kind == "cancel_task_waking":
+                strike()
+            else:
+                self._after_step.append(strike)
+
+    def _strike_task(self, strand: Strand, fault: Fault) -> None:
+        if self.struck_tasks is not None:
+            self._struck_tasks_by.append(fault)
+            self.struck_tasks.cancel(strand, fault)
 
     def note_wait(self, *, goes_on: bool, is_live: bool, decisions: int) -> None:
         """Record whether the target that made the last step has to wait now.
@@ -96,8 +146,10 @@ class Targets:
 
     def step_ended(self) -> None:
         """Do what was waiting for the last picked step to end."""
+        if self.struck_tasks is not None:
+            self.struck_tasks.step_ended()
         while self._after_step:
-            self._after_step.pop().cancel()
+            self._after_step.pop()()
 
     def call(self, target: Target) -> Sequence[Fault]:
         """Count a call to a function that can be made to go wrong; return what should go wrong."""
@@ -109,4 +161,5 @@ class Targets:
     @property
     def struck(self) -> tuple[Fault, ...]:
         """All the faults that struck."""
-        return tuple(fault for target in self.by_number.values() for fault in target.struck)
+        of_runs = [fault for target in self.by_number.values() for fault in target.struck]
+        return (*of_runs, *self._struck_tasks_by)

@@ -355,6 +355,67 @@ def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None
     assert re.search(r"isolated [1-7]\n", ran.text)
 
 
+THREADED = """
+import threading
+from harness.testing import explore_schedules
+
+@explore_schedules
+def test_counts():
+    print("explored", 1)
+    counts = {"a": 0}
+
+    def count():
+        counts["a"] += 1
+
+    threads = [threading.Thread(target=count) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts["a"] == 2
+"""
+
+
+@pytest.mark.slow
+def test_plain_tests_of_threads_are_explored_too(run_pytest: RunPytest) -> None:
+    ran = run_pytest(THREADED)
+    assert set(ran.outcomes.values()) == {"FAILED"}, ran.text
+    schedule = ran.text.partition('schedule="')[2].partition('"')[0]
+    again = run_pytest(THREADED, f"--schedule={schedule}", "-s")
+    assert "test_counts fails under the schedule that was given" in again.text
+    assert again.text.count("explored 1") == 1
+
+
+CANCELS = """\
+import trio
+from harness.testing import explore_cancellations
+
+@explore_cancellations
+async def test_right():
+    async with trio.Lock():
+        await trio.sleep(1)
+
+@explore_cancellations
+async def test_wrong():
+    lock = trio.Lock()
+    await lock.acquire()
+    await trio.sleep(1)
+    lock.release()
+"""
+
+
+@pytest.mark.slow
+def test_cancels_are_counted_reported_and_replayed(run_pytest: RunPytest) -> None:
+    ran = run_pytest(CANCELS, ini=TRIO_MODE)
+    assert ran.outcomes == {"test_right": "PASSED", "test_wrong": "FAILED"}, ran.text
+    assert "1 test passed with tasks cancelled at their checkpoints: 2 cancels" in ran.text
+    assert "a trio.Lock is still held: the test took it in test_wrong" in ran.text
+    found = re.search(r'schedule="(h1:[^"]+)"', ran.text)
+    assert found is not None
+    again = run_pytest(CANCELS, f"--schedule={found[1]}", "-k wrong", ini=TRIO_MODE)
+    assert "under the schedule that was given" in again.text
+
+
 @pytest.mark.slow
 def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
     ran = run_pytest(OPTIONS, "--schedule=h1:0x1:-:-", "-s", "-k not isolated", ini=TRIO_MODE)
