@@ -355,6 +355,10 @@ async def works_in_threads(user: str) -> str:
     return await trio.to_thread.run_sync(_tool, user)
 
 
+@pytest.mark.xfail(
+    reason="a controlled thread works for one call and ends, so schedules never reuse one",
+    strict=True,
+)
 async def test_the_thread_locals_of_worker_threads_are_each_trials_own() -> None:
     """A thread kept what a trial before had left, so runs were judged by the wrong alone."""
     error = await leak(works_in_threads, ["ann", "bob"], schedules=200)
@@ -364,6 +368,28 @@ async def test_the_thread_locals_of_worker_threads_are_each_trials_own() -> None
     for given, line in pairwise(said):
         if line.startswith("    alone:"):
             assert given.partition("(")[2].rstrip(")") == line.partition("alone:")[2].strip()
+
+
+def test_what_a_thread_keeps_is_seen_from_another_and_cleared() -> None:
+    reached = Reached()
+    reached.add(Place("KEPT"), KEPT)
+    state = SharedState(reached)
+    tell, end, said = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        said.append(_tool("ann"))
+        tell.set()
+        end.wait(10)
+        said.append(_tool("bob"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    tell.wait(10)
+    assert [suspect.path for suspect in state.left_behind()] == ["KEPT"]
+    state.put_back()
+    end.set()
+    thread.join(10)
+    assert said == ["ann", "bob"]
 
 
 async def test_threads_that_were_there_before_keep_what_they_hold() -> None:
@@ -379,7 +405,7 @@ async def test_threads_that_were_there_before_keep_what_they_hold() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ask.wait(10)
-    await leak(works_in_threads, ["ann", "bob"], schedules=200)
+    await assert_isolated(works_in_threads, ["ann", "bob"], schedules=20)
     end.set()
     thread.join(10)
     assert held == ["mine"]
