@@ -259,7 +259,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._task_cancels"): (
         "an exploration makes its test a program whose tasks can be cancelled"
     ),
-    ("testing.schedules", "harness.limits._reservation"): (
+    ("testing", "harness.limits._reservation"): (
         "the places that reservations hold are told apart from those of other programs by the "
         "reservation; a limiter's statistics only say how many there are"
     ),
