@@ -174,7 +174,9 @@ CALLS |= {
 NEED_NO_WORDS = {
     "harness.asyncio_bridge.AsyncioLoop.run": "needs the block of open_asyncio()",
     "harness.asyncio_bridge.call_trio": "is for asyncio, and says so",
+    "harness.agents.Agent.resume": "needs what a run raised, in trio",
     "harness.agents.FunctionTool.invoke": "is called by agents",
+    "harness.agents.HistoryView.ask": "is for a history processor, which a run calls",
     "harness.agents.Tool.invoke": "is called by agents",
     "harness.fanin.Fold.run": "reads a stream, whose block needs trio",
     "harness.journal.IdentifiedJournal.open_batch": "a protocol",

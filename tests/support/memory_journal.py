@@ -17,6 +17,7 @@ from typing import Any, Literal
 import attrs
 import trio
 
+from harness._approvals import Parked
 from harness.errors import JournalError, JournalKeyError, JournalMismatchError, JournalValueError
 from harness.fanout._journal import (
     Acknowledge,
@@ -200,6 +201,10 @@ class MemoryBatch:
                 )
             )
         return found
+
+    async def parked(self, entry: Entry) -> Parked:
+        await trio.lowlevel.checkpoint()
+        return {}
 
     async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
         done = trio.Event()

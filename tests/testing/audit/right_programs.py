@@ -28,6 +28,16 @@ RIGHT = {
                     await trio.sleep(1)
                     self.page = 1
         """,
+    "a lock that all callers of what changes the module hold": """\
+        import threading
+        COUNTS = {}
+        LOCK = threading.Lock()
+        async def get(name):
+            with LOCK:
+                note(name)
+        def note(name):
+            COUNTS[name] = 1
+        """,
     "private attributes of a model below a model": """\
         import pydantic
         class Base(pydantic.BaseModel):

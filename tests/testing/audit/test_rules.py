@@ -49,6 +49,31 @@ def test_one_decision_about_several_things_is_one_finding() -> None:
     assert "also self.count" in found.message
 
 
+def test_an_attribute_of_a_class_is_found_once_and_not_also_as_a_check_then_act() -> None:
+    """To keep it per call mends both, and the second finding only asked for a lock."""
+    found = audit(
+        """\
+        import asyncio
+        class Agent:
+            async def stream(self, prompts):
+                self.cancelled = False
+                for prompt in prompts:
+                    if self.cancelled:
+                        break
+                    await asyncio.sleep(0)
+            async def run(self, prompts):
+                for prompt in prompts:
+                    if self.cancelled:
+                        break
+                    await asyncio.sleep(0)
+                self.cancelled = True
+        """
+    )
+    assert [(one.rule, one.symbol) for one in found] == [
+        ("shared-instance-state", "Agent.cancelled")
+    ]
+
+
 RFC = """\
 import asyncio
 import trio

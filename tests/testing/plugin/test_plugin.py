@@ -355,6 +355,37 @@ def test_the_command_line_says_how_many_schedules(run_pytest: RunPytest) -> None
     assert re.search(r"isolated [1-7]\n", ran.text)
 
 
+THREADED = """
+import threading
+from harness.testing import explore_schedules
+
+@explore_schedules
+def test_counts():
+    print("explored", 1)
+    counts = {"a": 0}
+
+    def count():
+        counts["a"] += 1
+
+    threads = [threading.Thread(target=count) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts["a"] == 2
+"""
+
+
+@pytest.mark.slow
+def test_plain_tests_of_threads_are_explored_too(run_pytest: RunPytest) -> None:
+    ran = run_pytest(THREADED)
+    assert set(ran.outcomes.values()) == {"FAILED"}, ran.text
+    schedule = ran.text.partition('schedule="')[2].partition('"')[0]
+    again = run_pytest(THREADED, f"--schedule={schedule}", "-s")
+    assert "test_counts fails under the schedule that was given" in again.text
+    assert again.text.count("explored 1") == 1
+
+
 CANCELS = """\
 import trio
 from harness.testing import explore_cancellations
