@@ -250,6 +250,19 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._control"): (
         "the frames of a task are read as the control of its steps reads them"
     ),
+    ("testing.exploration", "harness.testing.schedules._find_cancel"): (
+        "cancels are found for a decorator; a user's own check of one is `after_cancel`"
+    ),
+    ("testing.exploration", "harness.testing.schedules._permits"): (
+        "what a program takes is noted as long as an exploration lasts; nobody else looks at it"
+    ),
+    ("testing.exploration", "harness.testing.schedules._task_cancels"): (
+        "an exploration makes its test a program whose tasks can be cancelled"
+    ),
+    ("testing", "harness.limits._reservation"): (
+        "the places that reservations hold are told apart from those of other programs by the "
+        "reservation; a limiter's statistics only say how many there are"
+    ),
     ("testing.exploration", "harness.testing.schedules._kinds"): (
         "a test's marker says what kind it is, and what is given as backend= is checked"
     ),

@@ -37,7 +37,9 @@ class ModulesPart(Part):
         super().__init__(Place("sys.modules"), "modules", sys)
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         for name, module in list(sys.modules.items()):
-            if isinstance(module, ModuleType) and name.partition(".")[0] not in _NOT_A_RUNS:
+            # By type: cffi's libraries say that they are modules, and have no names.
+            is_module = issubclass(type(module), ModuleType)
+            if is_module and name.partition(".")[0] not in _NOT_A_RUNS:
                 # Not by vars(), which would make a lazy module load.
                 names = object.__getattribute__(module, "__dict__")
                 if getattr(names.get("__spec__"), "_initializing", False):
