@@ -266,6 +266,7 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "limits": None,
         "from_journal": 0,
         "failed_in_earlier_sessions": 0,
+        "waiting": 0,
         "totals": None,
         "interrupted": False,
         "input_error": None,

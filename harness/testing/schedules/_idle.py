@@ -89,7 +89,7 @@ def _waits_outside(control: Control) -> set[str]:
     found: set[str] = set()
     for task in control.live():
         # The functions of trio that wait are within a few frames of the end.
-        for frame, _ in control.loop_frames(task)[-4:]:
+        for frame, _ in control.loop_frames(task)[-6:]:
             if frame.f_code.co_name in _OUTSIDE:
                 found.add(_OUTSIDE[frame.f_code.co_name])
             elif frame.f_code.co_filename.startswith(_BRIDGE):

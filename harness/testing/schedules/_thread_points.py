@@ -148,7 +148,7 @@ class Tables:
 
 
 _tables = Tables()  # harness: shared (what it holds of code never changes)
-_here = threading.local()
+_here = threading.local()  # harness: shared (each thread follows its own frames)
 
 
 class ByTrace:
