@@ -44,6 +44,7 @@ from harness.limits import Feasible, Limiter, Rate
         ),
     ],
 )
+@pytest.mark.slow
 async def test_what_the_limits_come_to_is_what_gets_through(
     limits: dict[str, object],
     request_: dict[str, float],

@@ -38,6 +38,8 @@ from harness.testing.provider import (
 from tests.models.batch_session import BOUNDARIES, ITEMS
 from tests.models.providers import WAYS, ask, make_model, open_model
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -287,7 +289,6 @@ async def test_what_failed_in_an_earlier_session_is_sent_again(
         assert provider.statistics().batches == 2
 
 
-@pytest.mark.slow
 @pytest.mark.real_clock
 @pytest.mark.parametrize("way", ["chat", "messages"])
 async def test_sessions_killed_at_every_boundary_send_nothing_twice(

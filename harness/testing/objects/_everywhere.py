@@ -50,6 +50,10 @@ class ModulesPart(Part):
     def take(self) -> tuple[dict[str, Any], ...]:
         return tuple(names.copy() for _, names in self._modules.values())
 
+    def changed_since(self, before: Any) -> tuple[Any, ...]:
+        # Thousands of modules are compared as they are: copying them takes twice as long as that.
+        return self.changed(before, [names for _, names in self._modules.values()])
+
     def put(self, contents: Any, keys: Collection[Any] | None = None) -> None:
         """Do nothing: what has changed is put back by what follows it closely."""
 

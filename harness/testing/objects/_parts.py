@@ -67,6 +67,10 @@ class Part(abc.ABC):
         """Return the keys under which two takes differ, or `WHOLE`, or nothing."""
         return () if before == after else (WHOLE,)
 
+    def changed_since(self, before: Any) -> tuple[Any, ...]:
+        """Return what `changed` returns of an earlier take and of what the part holds now."""
+        return self.changed(before, self.take())
+
     def fresh(self, contents: Any) -> Any:
         """Return contents like ``contents`` for a run that should have the part to itself."""
         return contents

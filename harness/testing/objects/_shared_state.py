@@ -78,7 +78,7 @@ class SharedState:
         rest, self._rest = self._rest, []
         followed = len(self.parts)
         for part, initial in rest:
-            keys = part.changed(initial, part.take())
+            keys = part.changed_since(initial)
             closer = tuple(part.close_up(initial, keys)) if keys else ()
             for one, contents in closer:
                 self._follow(one, contents)

@@ -10,6 +10,8 @@ from harness.errors import ScheduleError
 from harness.testing import Found, NotFound, explore_schedules, find_schedule, run_schedule
 from tests.testing.exploration.asyncio_races import RACES, Race
 
+pytestmark = pytest.mark.slow
+
 NAMES = {
     "check_then_act": "left",
     "lost_update": "count",

@@ -21,6 +21,8 @@ from harness.testing.schedules import Kind, _step_backends
 from harness.testing.schedules._by_trampoline import TrampolineBackend
 from tests.testing.exploration.cancels import asyncio_programs, trio_programs
 
+pytestmark = pytest.mark.slow
+
 Test = Callable[[], Awaitable[None]]
 
 

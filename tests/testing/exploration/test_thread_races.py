@@ -8,6 +8,8 @@ import pytest
 from harness.testing import Found, NotFound, Schedule, find_schedule, run_schedule
 from tests.testing.exploration.thread_races import RACES, Race
 
+pytestmark = pytest.mark.slow
+
 FULL = bool(os.environ.get("HARNESS_FULL"))
 SEEDS = range(30 if FULL else 3)
 REPLAYS = 1_000 if FULL else 100

@@ -17,6 +17,8 @@ from tests.scale import scaled
 from tests.testing.isolation import hidden_kinds, kinds
 from tests.testing.isolation.test_kinds import KINDS
 
+pytestmark = pytest.mark.slow
+
 OF_TRIO = {
     *("foreign_client", "lost_slot", "unread_reply", "two_locks", "lost_wakeup", "cancel_flag"),
     *("shared_channel", "two_refreshes", "variable_of_the_loop"),
@@ -46,7 +48,6 @@ def leak(agent: Callable[[Any], Awaitable[Any]], **settings: Any) -> ScheduleErr
     return caught.value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in OF_TRIO])
 def test_each_kind_of_shared_state_is_named_and_proven(name: str) -> None:
     for seed in range(scaled(1, full=30)):

@@ -14,6 +14,8 @@ import harness
 from harness.errors import ScheduleError
 from harness.testing import Isolation, assert_isolated
 
+pytestmark = pytest.mark.slow
+
 HERE = "tests.testing.isolation.test_threads"
 
 

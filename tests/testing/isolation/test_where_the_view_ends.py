@@ -27,6 +27,8 @@ from harness.errors import ScheduleError
 from harness.testing import assert_isolated, explore_schedules
 from harness.testing.objects import Place, Reached, SharedState, _reach, place_of_definition
 
+pytestmark = pytest.mark.slow
+
 HERE = __name__
 
 

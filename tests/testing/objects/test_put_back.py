@@ -20,6 +20,8 @@ from harness.testing.objects._reach import Reached
 from harness.testing.objects._shared_state import SharedState
 from tests.testing.isolation import kinds
 
+pytestmark = pytest.mark.slow
+
 KEYS = st.sampled_from("abc")
 PLACE = Place("here")
 

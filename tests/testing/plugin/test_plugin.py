@@ -636,6 +636,7 @@ def test_plain(): pass
 """
 
 
+@pytest.mark.slow
 def test_every_async_test_of_a_suite_can_be_explored(run_pytest: RunPytest) -> None:
     """No test is changed for it, and what can't be explored is run as always, and listed."""
     ini = "anyio_mode = auto\n"

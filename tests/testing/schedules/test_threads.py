@@ -19,6 +19,8 @@ from harness.testing import Found, NotFound, arriving, find_schedule, run_schedu
 from harness.testing.schedules import Kind
 from tests.testing.exploration.thread_races import at_once
 
+pytestmark = pytest.mark.slow
+
 MADE_BEFORE = threading.Lock()
 REENTRANT_BEFORE = threading.RLock()
 POOL_BEFORE = concurrent.futures.ThreadPoolExecutor(2)
