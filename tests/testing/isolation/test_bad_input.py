@@ -14,6 +14,8 @@ from harness import RunLocal, current_run
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
 
+pytestmark = pytest.mark.slow
+
 ticks = itertools.count()
 
 

@@ -8,6 +8,8 @@ from harness.errors import ScheduleError
 from harness.shared import Counter
 from harness.testing import assert_isolated
 
+pytestmark = pytest.mark.slow
+
 
 class Account:
     def __init__(self) -> None:

@@ -18,6 +18,8 @@ from harness.testing import assert_isolated
 pytest.importorskip("tenacity")
 import tenacity
 
+pytestmark = pytest.mark.slow
+
 TEMPLATES = jinja2.Environment(autoescape=True)
 CLIENT = httpx.AsyncClient(
     transport=httpx.MockTransport(

@@ -7,12 +7,13 @@ from harness.testing import assert_isolated
 from tests.scale import scaled
 from tests.testing.isolation import hidden_kinds, kinds
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(scaled(1, full=30))
 CLASSIC = ("class_list", "global_dict", "unread_reply", "keyword_default", "lazy_client")
 KINDS = dict.fromkeys(kinds.KINDS, kinds) | dict.fromkeys(hidden_kinds.KINDS, hidden_kinds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_shared_object_is_named(name: str) -> None:
     for seed in range(scaled(5, full=30)) if name in CLASSIC else SEEDS:
@@ -23,7 +24,6 @@ async def test_the_shared_object_is_named(name: str) -> None:
         assert "suspected" not in str(caught.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_corrected_agent_raises_no_alarm(name: str) -> None:
     agent = getattr(KINDS[name], f"{name}_fixed")

@@ -8,6 +8,8 @@ import trio
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
 
+pytestmark = pytest.mark.slow
+
 _current = ""
 
 

@@ -1,10 +1,13 @@
 """Correct agents of unusual shape raise no alarm."""
 
+import pytest
 import trio
 
 from harness.testing import assert_isolated
 from tests.scale import scaled
 from tests.testing.isolation.kinds import INPUTS
+
+pytestmark = pytest.mark.slow
 
 
 async def fails_in_a_task(text: str) -> str:

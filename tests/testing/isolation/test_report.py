@@ -12,6 +12,8 @@ from harness.errors import ScheduleError
 from harness.testing import assert_isolated
 from tests.testing.isolation import kinds
 
+pytestmark = pytest.mark.slow
+
 
 class Chat:
     messages: ClassVar[list[str]] = []
@@ -81,7 +83,6 @@ name='messages'); without the decorator the RunLocal is the surrounding run's, f
 are meant to share"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "advice"),
     [

@@ -12,6 +12,8 @@ from harness.errors import ScheduleError
 from harness.testing import assert_isolated
 from tests.scale import scaled
 
+pytestmark = pytest.mark.slow
+
 INPUTS = ["lost card", "wrong fee", "new pin"]
 SCHEDULES = scaled(30, full=300)
 

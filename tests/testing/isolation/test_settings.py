@@ -17,6 +17,8 @@ from harness.errors import ScheduleError
 from harness.limits import Limiter
 from harness.testing import assert_isolated
 
+pytestmark = pytest.mark.slow
+
 
 class Service:
     def __init__(self) -> None:
@@ -247,7 +249,6 @@ async def keeps_its_own_entry(text: str) -> str:
         del OPEN[text]
 
 
-@pytest.mark.slow
 async def test_checks_at_once_do_not_disturb_each_other(autojump_clock: MockClock) -> None:
     """Each works in a thread, and they put back the same objects: it was seen as a false alarm.
 
