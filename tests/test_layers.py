@@ -140,6 +140,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
+    ("cli", "harness.limits._other_processes"): (
+        "a batch says in its own words that another keeps limits beside it"
+    ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with other work for each item; as a public name "

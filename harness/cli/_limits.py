@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from harness.cli._options import BatchOptions, VerifyOptions
 from harness.limits import Limiter, LimiterStatistics
+from harness.limits._other_processes import other_process
 
 
 def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
@@ -17,6 +19,19 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
         requests_per_minute=options.rpm,
         tokens_per_minute=options.tpm,
         concurrent=options.concurrent,
+    )
+
+
+def other_batch(options: BatchOptions) -> str | None:
+    """Say that another process has limits of its own for the same target; None if none has."""
+    file, colon, function = options.target.rpartition(":")
+    target = f"{os.path.realpath(file)}{colon}{function}"
+    other = other_process(f"harness batch {target}")
+    if other is None:
+        return None
+    return (
+        f"process {other} runs {options.target}, too, and each keeps within its own limits; give "
+        "each its share if both use one account"
     )
 
 

@@ -38,28 +38,33 @@ def notice_others(name: str) -> None:
     Args:
       name: The limiter's name.
     """
-    if sys.platform == "win32" or not _is_real(trio.lowlevel.current_clock()):
-        return
-    try:
-        ours = _ours.get()
-    except LookupError:
-        ours = {}
-        _ours.set(ours)
-    if name in ours:
-        return
-    held = ours[name] = _Held(name)
-    try:
-        other = _claim(name, held)
-    except OSError:  # No such folder, no room: then nobody is told.
-        return
+    other = other_process(name)
     if other is not None:
         warnings.warn(
             f"process {other} has a limiter named {name!r}, too; each keeps within the whole "
             "limit by itself, so together they may use it twice: give each its share with "
             "headroom=, or each its own name if they use different accounts",
             HarnessWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
+
+
+def other_process(name: str) -> str | None:
+    """Claim ``name`` for this ``trio.run``; return which other process has, the first time."""
+    if sys.platform == "win32" or not _is_real(trio.lowlevel.current_clock()):
+        return None
+    try:
+        ours = _ours.get()
+    except LookupError:
+        ours = {}
+        _ours.set(ours)
+    if name in ours:
+        return None
+    held = ours[name] = _Held(name)
+    try:
+        return _claim(name, held)
+    except OSError:  # No such folder, no room: then nobody is told.
+        return None
 
 
 def _is_real(clock: trio.abc.Clock) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +340,37 @@ def test_a_record_that_can_not_be_read_needs_no_tokens() -> None:
     Path("bad.jsonl").write_text('{"size": 5}\n{oops\n')
     assert batch("--tpm", "60", "--tokens", "size", "--skip-bad", source="bad.jsonl") == 1
     assert sorted(line["status"] for line in lines()) == ["failed", "ok"]
+
+
+BESIDE = """
+import os, sys, trio
+
+async def call(record):
+    if record == "inner":
+        return record
+    command = [sys.executable, "-m", "harness", "batch", "beside.py:call", "--input", "inner.txt"]
+    ran = await trio.run_process(
+        [*command, "--output", "inner.jsonl", "--overwrite", "--rpm", "600"],
+        capture_stderr=True,
+    )
+    return ran.stderr.decode()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="nobody is told there")
+def test_two_batches_that_each_keep_the_whole_limit_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three side by side made 188 requests a minute on a key of 60, and nobody said a word."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    Path("beside.py").write_text(BESIDE)
+    Path("outer.txt").write_text("outer\n")
+    Path("inner.txt").write_text("inner\n")
+    outer = ["batch", "beside.py:call", "--input", "outer.txt", "--output", "out.jsonl"]
+    assert main([*outer, "--rpm", "600"]) == 0
+    [line] = lines()
+    assert f"warning: process {os.getpid()} runs beside.py:call, too" in line["value"]
+    assert "warning" not in capsys.readouterr().err, "the first was alone when it began"
+    assert main([*outer, "--overwrite"]) == 0
+    assert "runs beside.py:call, too" not in lines()[0]["value"], "it has no limits to share"

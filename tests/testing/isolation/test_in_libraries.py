@@ -10,13 +10,11 @@ import httpx
 import jinja2
 import pydantic
 import pytest
+import tenacity
 import trio
 
 from harness.errors import ScheduleError
 from harness.testing import assert_isolated
-
-pytest.importorskip("tenacity")
-import tenacity
 
 pytestmark = pytest.mark.slow
 
