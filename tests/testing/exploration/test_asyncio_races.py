@@ -50,6 +50,7 @@ def test_a_race_is_found_from_every_seed(race: Race) -> None:
         assert repr(again.error) == repr(found.run.error)
 
 
+@pytest.mark.long
 @each_race
 def test_its_correction_raises_no_alarm(race: Race) -> None:
     for seed in SEEDS:

@@ -74,11 +74,13 @@ def test_right_programs_raise_no_alarm(test: Test) -> None:
     run(explore_cancellations(test))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("test", programs("_right"))
 def test_right_programs_raise_no_alarm_under_other_schedules_with_cancels(test: Test) -> None:
     run(explore_schedules(schedules=60, cancel=True)(test))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("test", programs("_faulty"))
 def test_schedules_with_cancels_find_the_same(test: Test) -> None:
     with pytest.raises(ScheduleError) as caught:

@@ -102,6 +102,7 @@ LEAKS: list[tuple[Callable[[str], Any], str]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("function", "path"), LEAKS, ids=[one.__name__ for one, _ in LEAKS])
 async def test_a_leak_between_threads_is_found_named_and_proven(
     function: Callable[[str], Any], path: str
