@@ -45,7 +45,7 @@ from harness.runs._endings import (
     unwrap_single,
     without_cancelled,
 )
-from harness.runs._keys import tool_call
+from harness.runs._keys import ToolCallBlock
 
 CALLS_AT_ONCE = 100
 """How many calls of one turn run at once. No provider makes so many; a broken one might."""
@@ -237,7 +237,7 @@ class _Turn:
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             words = _words_of(call)
-            with tool_call(self.run, words) as number_of_equal:
+            with ToolCallBlock(self.run, words) as number_of_equal:
                 make = self.attempt if tool.retry is None else self.attempts
                 content = await make(tool, call)
         except BaseException as error:

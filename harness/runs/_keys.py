@@ -15,8 +15,6 @@ to do first goes into one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Protocol
@@ -74,27 +72,31 @@ class _TakesNumbers(Protocol):
     def _take_number(self, kind: str, words: str) -> tuple[set[int], int]: ...
 
 
-@contextmanager
-def tool_call(run: _TakesNumbers, words: str) -> Iterator[int]:
+class ToolCallBlock:
     """Give the effects in this block a default name, for code that carries out a tool call.
 
-    Equal calls are told apart by their occurrence: the smallest number that no other in this
-    attempt has that returned or is in progress. One that raised gives its number back, so that the
-    call that tries again asks for the same effect.
+    Equal calls are told apart by their occurrence, which entering returns: the smallest number that
+    no other in this attempt has that returned or is in progress. One that raised gives its number
+    back, so that the call that tries again asks for the same effect.
+
+    A class: there is one for every call in progress, and a generator takes twice the memory.
 
     Args:
       run: The run that the call is made in.
       words: The tool's name and its arguments.
-
-    Yields:
-      The occurrence.
     """
-    taken, number = run._take_number("call", words)
-    token = _call.set(f"{number} {words}")
-    try:
-        yield number
-    except BaseException:
-        taken.discard(number)
-        raise
-    finally:
-        _call.reset(token)
+
+    __slots__ = ("_number", "_taken", "_token", "_words")
+
+    def __init__(self, run: _TakesNumbers, words: str) -> None:
+        self._words = words
+        self._taken, self._number = run._take_number("call", words)
+
+    def __enter__(self) -> int:
+        self._token = _call.set(f"{self._number} {self._words}")
+        return self._number
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._taken.discard(self._number)
+        _call.reset(self._token)

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import RunEndedError
-from harness.runs._keys import item_key, tool_call
+from harness.runs._keys import ToolCallBlock, item_key
 from harness.shared import open_once
 from harness.shared._idempotency_keys import words_of_key
 
@@ -126,19 +126,19 @@ async def test_outside_of_a_tool_call_an_effect_needs_a_name() -> None:
 
 async def test_a_tool_call_names_its_effects_and_its_equals_are_told_apart() -> None:
     async with harness.open_run("agent") as run:
-        with tool_call(run, "send(to='ada')"):
+        with ToolCallBlock(run, "send(to='ada')"):
             first = run.effect_key()
             assert run.effect_key() == first
-            with tool_call(run, "send(to='ada')"):  # Under way at the same time.
+            with ToolCallBlock(run, "send(to='ada')"):  # Under way at the same time.
                 second = run.effect_key()
-            with tool_call(run, "send(to='bob')"):
+            with ToolCallBlock(run, "send(to='bob')"):
                 bob = run.effect_key()
             assert run.effect_key() == first
             assert run.effect_key("mine") != first
-        with pytest.raises(OSError, match="no route"), tool_call(run, "send(to='ada')"):
+        with pytest.raises(OSError, match="no route"), ToolCallBlock(run, "send(to='ada')"):
             third = run.effect_key()
             raise OSError("no route")
-        with tool_call(run, "send(to='ada')"):
+        with ToolCallBlock(run, "send(to='ada')"):
             assert run.effect_key() == third, "the call that tries again"
         assert len({first, second, third, bob}) == 4
 
@@ -148,7 +148,7 @@ async def test_tool_calls_are_counted_anew_in_each_attempt(autojump_clock: MockC
 
     async def work(item: int) -> None:
         async with harness.open_run("agent") as agent:
-            with tool_call(agent, "send(to='ada')"):
+            with ToolCallBlock(agent, "send(to='ada')"):
                 seen.append(agent.effect_key())
         if len(seen) == 1:
             raise OSError
