@@ -30,7 +30,7 @@ class Approvals:
     """Returns the key of the run, the same in every session."""
 
     made: list[tuple[str, int]]
-    """The run's calls that returned, in words, each with its occurrence; see `tool_call`."""
+    """The run's calls that returned, in words, each with its occurrence; see `ToolCallBlock`."""
 
     answers: Mapping[str, Answer] = _NOTHING
     """What a person said, by the digest of the call."""
