@@ -108,7 +108,7 @@ class ApprovalPending(RunCancelled):
         run_id: str | None = None,
     ) -> None:
         super().__init__(None, partial, run_id)
-        self.args = (states, root, partial, run_id)
+        self.args: tuple[Any, ...] = (states, root, partial, run_id)
         self._states = states
         self._root = root
         self.waiting = tuple(waiting_in(states))

@@ -348,7 +348,7 @@ async def _invoke(tool: Tool, call: ToolCall) -> Content:
         return as_text(result, call.name)
     parts = tuple(
         part if isinstance(part, File) else as_text(part, call.name)
-        for part in (result if is_several else (result,))
+        for part in (result if isinstance(result, list | tuple) else (result,))
     )
     return await read_parts(parts, f"the result of tool {call.name!r}")
 

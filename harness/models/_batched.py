@@ -108,7 +108,7 @@ class BatchedModel(CalledModel):
             price=price,
             max_output_tokens=model.max_output_tokens,
         )
-        self.no_price_because = model.no_price_because
+        self.no_price_because: str = model.no_price_because
         self._model = model
         self._once: Once | None = None
         self._api: BatchApi = model._batch_api()

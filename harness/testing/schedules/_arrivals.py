@@ -39,7 +39,7 @@ def arriving(fn: Callable[P, T], *, label: str | None = None) -> Callable[P, T]:
     awaited: Callable[P, Any] = fn
     name = label if label is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
 
-    @functools.wraps(fn)
+    @functools.wraps(awaited)
     async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         control = controlled.get()
         if control is None:
