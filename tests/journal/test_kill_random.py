@@ -87,8 +87,9 @@ def started(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(sessions: Sessions, tmp_path: Path) -> None:
-    draw = random.Random(ITEMS)
+@pytest.mark.parametrize("seed", range(scaled(1, full=6)))
+def test_killed_at_random_moments(sessions: Sessions, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(ITEMS + seed)
     acknowledged: set[object] = set()
     seen = 0
     for kill in range(KILLS):
