@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -149,16 +149,29 @@ def _messages(request: ModelRequest, server: str) -> list[dict[str, Any]]:
     return messages
 
 
-def _parts(content: Content) -> str | list[dict[str, Any]]:
+def parts_of(
+    content: Content, *, text_type: str, form_of: Callable[[File], dict[str, Any]]
+) -> str | list[dict[str, Any]]:
+    """Return text as it is, and a content with files as parts: OpenAI's APIs differ in their forms.
+
+    Args:
+      content: What a message says.
+      text_type: The ``type`` of a part that is text.
+      form_of: Returns a file as a part.
+    """
     if isinstance(content, str):
         return content
     parts: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, File):
-            parts.append(_file(part))
+            parts.append(form_of(part))
         elif part:
-            parts.append({"type": "text", "text": part})
+            parts.append({"type": text_type, "text": part})
     return parts
+
+
+def _parts(content: Content) -> str | list[dict[str, Any]]:
+    return parts_of(content, text_type="text", form_of=_file)
 
 
 def _file(file: File) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from harness.models._dialect import (
 )
 from harness.models._file import Content, File
 from harness.models._messages import Message, ModelRequest, ModelResponse, ToolCall, Usage
-from harness.models._openai_chat import output_form
+from harness.models._openai_chat import output_form, parts_of
 
 _STATE = "openai_responses"
 """Where a call keeps what the model thought before it: the provider wants that back with the call,
@@ -157,15 +157,7 @@ def _items(message: Message) -> list[dict[str, Any]]:
 
 
 def _parts(content: Content) -> str | list[dict[str, Any]]:
-    if isinstance(content, str):
-        return content
-    parts: list[dict[str, Any]] = []
-    for part in content:
-        if isinstance(part, File):
-            parts.append(_file(part))
-        elif part:
-            parts.append({"type": "input_text", "text": part})
-    return parts
+    return parts_of(content, text_type="input_text", form_of=_file)
 
 
 def _file(file: File) -> dict[str, Any]:
