@@ -65,7 +65,12 @@ def masked_repr_of(value: object) -> str:
         text = repr(value)[:_LOOKED_AT_MOST]
     except Exception:
         return repr_of(value)
-    return _short(re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE))
+    return _short(masked(text))
+
+
+def masked(text: str) -> str:
+    """Return ``text`` without anything that looks like a secret: keys, tokens, passwords."""
+    return re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE)
 
 
 def _without_secret(found: re.Match[str]) -> str:

@@ -420,6 +420,10 @@ class JournaledError(HarnessError):
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
+class NotObservableError(HarnessError):
+    """A running program can't be looked at: it has no socket, or none that is the user's alone."""
+
+
 class CounterBoundsError(HarnessError, ValueError):
     """A change would have taken a shared counter out of its bounds, and wasn't made."""
 

@@ -27,6 +27,7 @@ for command in (
         "batch", "harness.cli._options:batch", "Run a function on every record of a file."
     ),
     completion,
+    LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",
@@ -37,6 +38,7 @@ for command in (
         "harness.cli._sim_provider:sim_provider",
         "Simulate a provider, with limits and faults.",
     ),
+    LaterCommand("top", "harness.cli._top:top", "Show what a running program is doing."),
     LaterCommand(
         "verify",
         "harness.cli._options:verify",

@@ -35,6 +35,7 @@ from harness.cli._later import named
 from harness.cli._limits import limiter_of, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
+from harness.cli._looked_at import looked_at
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
 from harness.cli._output import Output, claimed, unfinished_beside
@@ -50,6 +51,7 @@ from harness.cli._target import Target, agent_in, check_values, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
 from harness.fanout._watch import NOBODY, watched_by
+from harness.observe._live import Live
 from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
@@ -254,8 +256,17 @@ async def _read_and_run(
             say(f"warning: {other}")
         async with journal_for(options, work.function, say) as journal:
             with open_lines() as (lines, writer):
-                async with opened as function, open_source(read, name=name) as source:
-                    work = attrs.evolve(work, function=function, journal=journal)
+                live = Live(
+                    program=f"harness batch {options.target}",
+                    limiters=() if work.limiter is None else (work.limiter,),
+                    expected=reading.expected,
+                )
+                async with (
+                    opened as function,
+                    open_source(read, name=name) as source,
+                    looked_at(live, options, display),
+                ):
+                    work = attrs.evolve(work, function=function, journal=journal, live=live)
                     report = await run_batch(work, source, reading, lines, display)
                 if report.refused is not None:
                     raise InputError(report.refused)

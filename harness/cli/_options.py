@@ -430,6 +430,19 @@ class BatchOptions(_InputOptions):
         "Add to each failed item's line where its error came from, without frames of harness, as "
         "the field traceback; and show one of each kind of error at the end."
     )
+    dashboard: bool = flag(
+        "Show the batch live on a page in a browser of this machine; its address is printed. "
+        "Needs the extra dashboard. harness top shows the same on a terminal, without an option."
+    )
+    allow_cancel: bool = flag(
+        "Let the page cancel and stop runs.",
+        refusals=[
+            _refused(
+                lambda options, facts: not options.dashboard,
+                "{option} is for the page of --dashboard; add --dashboard, or leave it out",
+            )
+        ],
+    )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(
         "Show log records of this level and above, each with its run.",
