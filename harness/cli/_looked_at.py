@@ -11,6 +11,7 @@ from harness.cli._later import named
 from harness.cli._options import BatchOptions
 from harness.cli._progress import Display
 from harness.errors import NotObservableError
+from harness.fanout._watch import watched_by
 from harness.observe._live import Live
 from harness.observe._socket import serving
 
@@ -25,15 +26,15 @@ async def looked_at(
     async with AsyncExitStack() as stack:
         if options.dashboard:
             try:
-                open_dashboard = named("harness.observe:open_dashboard")
+                named("harness.observe:open_dashboard")  # Says which extra there has to be.
             except ImportError as error:
                 raise InputError(f"--dashboard: {error}") from error
-            address = await stack.enter_async_context(
-                open_dashboard(live, allow_cancel=options.allow_cancel)
-            )
+            page = named("harness.observe._dashboard:serving_page")
+            address = await stack.enter_async_context(page(live, allow_cancel=options.allow_cancel))
             display.say(f"dashboard: {address}")
         try:
             await stack.enter_async_context(serving(live))
         except NotObservableError as error:
             logger.info("harness top can't show this batch: %s", error)
-        yield
+        with watched_by(live):
+            yield

@@ -51,7 +51,6 @@ from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.observe._dashboard import open_dashboard
-    from harness.observe._live import Live
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
     from harness.observe._socket import open_socket
@@ -59,7 +58,6 @@ else:
     __getattr__, __dir__ = lazy(extras={"hypercorn": "dashboard", "starlette": "dashboard"})
 
 __all__ = [
-    "Live",
     "TraceRecording",
     "open_dashboard",
     "open_socket",

@@ -21,7 +21,14 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    MutableMapping,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -33,9 +40,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from harness.limits import Limiter
 from harness.observe._assets import asset
 from harness.observe._beside import beside
-from harness.observe._live import Live
+from harness.observe._live import Live, pictured
 
 logger = logging.getLogger("harness.observe")
 
@@ -71,29 +79,51 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def open_dashboard(
-    live: Live, *, port: int = 0, allow_cancel: bool = False
+    *, port: int = 0, allow_cancel: bool = False, limiters: Collection[Limiter] = ()
 ) -> AbstractAsyncContextManager[str]:
-    """Serve a page on 127.0.0.1 that shows ``live``, inside the block.
+    """Show this program inside the block, on a page for browsers of this machine::
 
-    Gives the address to open, with the token. The body's error comes out unchanged.
+        async with harness.observe.open_dashboard(limiters=[limiter]) as address:
+            print(address)
+            await harness.fan_out(classify, tickets)
+
+    It shows every run of the program, and the fan-outs that begin in the block. Only who has the
+    address can look, as it ends with a secret. The body's error comes out unchanged, not in a
+    group.
 
     Args:
-      live: What is shown.
-      port: Where; 0 for any that is free.
+      port: Where it is served on 127.0.0.1; 0 for any port that is free.
       allow_cancel: Whether runs can be cancelled and stopped from the page.
+      limiters: Whose limits are shown.
+
+    Returns:
+      An async context manager, which gives the address to open.
 
     Raises:
+      TypeError: on entry, if one of ``limiters`` isn't a limiter.
       OSError: on entry, if the port is taken.
 
     Checkpoint: on entry and exit.
 
     Cancellation: closes the server.
     """
-    return _serving(live, port, allow_cancel)
+    return _open(port, allow_cancel, limiters)
 
 
 @asynccontextmanager
-async def _serving(live: Live, port: int, allow_cancel: bool) -> AsyncGenerator[str, None]:
+async def _open(
+    port: int, allow_cancel: bool, limiters: Collection[Limiter]
+) -> AsyncGenerator[str, None]:
+    with pictured("open_dashboard()", limiters) as live:
+        async with serving_page(live, port=port, allow_cancel=allow_cancel) as address:
+            yield address
+
+
+@asynccontextmanager
+async def serving_page(
+    live: Live, *, port: int = 0, allow_cancel: bool = False
+) -> AsyncGenerator[str, None]:
+    """Do what `open_dashboard` says, with ``live``."""
     listening = socket.create_server((_HOST, port))
     address = f"{_HOST}:{listening.getsockname()[1]}"
     token = secrets.token_urlsafe(_TOKEN_BYTES)

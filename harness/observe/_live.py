@@ -14,16 +14,20 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import trio
 
 from harness._pace import Pace
-from harness.fanout._watch import NOBODY, Counts, Watch, Watched, watching
+from harness._root_errors import root_errors
+from harness._words import error_in_words
+from harness.fanout._watch import NOBODY, Counts, Watch, Watched, watched_by, watching
 from harness.limits import Limiter, LimiterStatistics
 from harness.observe._plain import plain
-from harness.runs import Run
+from harness.runs import Event, Run, RunOver, observing
 from harness.runs._current import current
 
 RUNS_SHOWN = 200
@@ -38,6 +42,11 @@ SECONDS_BETWEEN = 0.5
 """A picture younger than that is shown again."""
 
 _DEPTH_SHOWN = 1000
+
+_KINDS_AT_MOST = 50
+_EXAMPLES_SHOWN = 3
+_SEEN_AT_MOST = 64
+"""How many errors are known again in the runs above, which end within the same moment."""
 
 
 class Failures(Protocol):
@@ -187,6 +196,65 @@ class Live:
     def find(self, run_id: str) -> Run | None:
         """Return the live run with that id, or None."""
         return next((run for run in _live_runs() if run.id == run_id), None)
+
+
+@contextmanager
+def pictured(call: str, limiters: Collection[Limiter]) -> Iterator[Live]:
+    """Picture what happens inside the block, failures included.
+
+    Args:
+      call: What a refusal names.
+      limiters: Whose limits are shown.
+
+    Raises:
+      TypeError: if one of ``limiters`` isn't a limiter.
+    """
+    for one in limiters:
+        if not isinstance(one, Limiter):
+            raise TypeError(f"{call} takes limiters=[limiter, ...], and {one!r} is none")
+    live = Live(limiters=limiters)
+    failed = _Failed()
+    live.failures = failed.picture
+    with observing(failed), watched_by(live):
+        yield live
+
+
+class _Failed:
+    """Counts the errors that end runs, each where it came up first."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._kinds: Counter[str] = Counter()
+        self._examples: list[str] = []
+        self._seen: deque[int] = deque(maxlen=_SEEN_AT_MOST)
+
+    def __call__(self, event: Event) -> None:
+        """Do nothing: what the program itself emits isn't looked at."""
+
+    def notice(self, event: Event) -> None:
+        over = event.payload
+        if type(over) is not RunOver or over.error is None:
+            return
+        for root in root_errors(over.error):
+            # It ends the runs above as well, unless one of them deals with it. By identity: kept
+            # alive, it would keep what its frames hold.
+            if id(root) in self._seen:
+                continue
+            self._seen.append(id(root))
+            self._total += 1
+            kind = type(root).__name__
+            if kind not in self._kinds and len(self._kinds) >= _KINDS_AT_MOST:
+                kind = "other errors"
+            self._kinds[kind] += 1
+            if len(self._examples) < _EXAMPLES_SHOWN:
+                self._examples.append(plain(f"{event.path}: {error_in_words(root)}"))
+
+    def picture(self) -> dict[str, Any]:
+        return {
+            "total": self._total,
+            "kinds": [(plain(kind), count) for kind, count in self._kinds.most_common()],
+            "examples": self._examples,
+        }
 
 
 def _live_runs() -> Iterator[Run]:

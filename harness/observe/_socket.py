@@ -23,10 +23,9 @@ from typing import Any
 import trio
 
 from harness.errors import NotObservableError
-from harness.fanout._watch import watched_by
 from harness.limits import Limiter
 from harness.observe._beside import beside
-from harness.observe._live import Live
+from harness.observe._live import Live, pictured
 from harness.observe._plain import plain_lines
 from harness.runs import dump
 
@@ -60,17 +59,21 @@ def open_socket(*, limiters: Collection[Limiter] = ()) -> AbstractAsyncContextMa
       An async context manager, which gives the socket's path.
 
     Raises:
-      TypeError: if one of ``limiters`` isn't a limiter.
+      TypeError: on entry, if one of ``limiters`` isn't a limiter.
       NotObservableError: on entry, if there can be no such socket, or this process has one.
 
     Checkpoint: on exit.
 
     Cancellation: closes the socket.
     """
-    for one in limiters:
-        if not isinstance(one, Limiter):
-            raise TypeError(f"open_socket(limiters=...) takes limiters, not {one!r}")
-    return serving(Live(limiters=limiters))
+    return _open(limiters)
+
+
+@asynccontextmanager
+async def _open(limiters: Collection[Limiter]) -> AsyncGenerator[Path, None]:
+    with pictured("open_socket()", limiters) as live:
+        async with serving(live) as path:
+            yield path
 
 
 @asynccontextmanager
@@ -80,8 +83,7 @@ async def serving(live: Live) -> AsyncGenerator[Path, None]:
     listening = _listening(path)
     try:
         async with beside(partial(_serve, live, listening), "harness socket"):
-            with watched_by(live):
-                yield path
+            yield path
     finally:
         listening.socket.close()
         path.unlink(missing_ok=True)

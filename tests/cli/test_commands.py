@@ -150,8 +150,10 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
         ("sim-provider --help", "budgets limits models testing"),
         (
             "batch agent.py:echo --input in.txt --output out.jsonl --journal run.db",
-            "journal limits rich.console shared",
+            "journal limits observe rich.console shared",
         ),
+        ("dump --help", "limits observe rich.console"),
+        ("top --help", "limits observe rich.console"),
         ("journal show run.db", "journal shared"),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 import trio
 
 import harness
-from harness.observe._dashboard import open_dashboard
+from harness.observe import open_dashboard
+from harness.observe._dashboard import serving_page
 from harness.observe._live import Live
 from harness.runs import Run
 
@@ -37,7 +38,8 @@ class Page(NamedTuple):
 
 @asynccontextmanager
 async def a_page(*, allow_cancel: bool = True) -> AsyncIterator[Page]:
-    async with open_dashboard(Live(program="nightly"), allow_cancel=allow_cancel) as address:
+    live = Live(program="nightly")
+    async with serving_page(live, allow_cancel=allow_cancel) as address:
         found = re.fullmatch(r"http://(127\.0\.0\.1:\d+)/#([\w-]{43})", address)
         assert found is not None
         yield Page(found[1], found[2])
@@ -221,5 +223,5 @@ async def test_the_server_ends_with_the_block_and_leaves_errors_bare() -> None:
 async def test_a_taken_port_is_an_error_on_entry() -> None:
     async with a_page() as page:
         with pytest.raises(OSError, match="use"):
-            async with open_dashboard(Live(), port=int(page.host.partition(":")[2])):
+            async with open_dashboard(port=int(page.host.partition(":")[2])):
                 raise AssertionError("it was opened")

@@ -7,14 +7,16 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.cli import main
 from harness.errors import NotObservableError
-from harness.observe import open_socket
+from harness.observe import open_dashboard, open_socket
 from harness.observe._socket import Connection, folder, observable
 
 
@@ -136,9 +138,27 @@ def test_what_a_killed_process_left_behind_is_removed(own_folder: Path) -> None:
     assert not left.exists()
 
 
-async def test_what_is_no_limiter_is_refused() -> None:
+@pytest.mark.parametrize("open_one", [open_socket, open_dashboard])
+async def test_what_is_no_limiter_is_refused(open_one: Any) -> None:
     with pytest.raises(TypeError, match="takes limiters"):
-        open_socket(limiters=["openai"])  # type: ignore[list-item]
+        async with open_one(limiters=["openai"]):
+            raise AssertionError("it was opened")
+
+
+async def test_errors_are_counted_once_where_they_come_up(autojump_clock: MockClock) -> None:
+    async def fail(item: int) -> None:
+        async with harness.open_run("inner"):
+            raise (KeyError if item % 3 else ValueError)(f"token=abcdef{item} \x1b[0m")
+
+    async with open_socket():
+        await harness.fan_out(fail, range(9), policy=harness.BestEffort(), limit=1, name="batch")
+        answers = await ask(os.getpid())
+    picture = answers["picture"]
+    assert isinstance(picture, dict)
+    failures = picture["failures"]
+    assert (failures["total"], failures["kinds"]) == (9, [["KeyError", 6], ["ValueError", 3]])
+    assert failures["examples"][0] == "batch/0/inner: ValueError: token=[key] \\x1b[0m"
+    assert len(failures["examples"]) == 3
 
 
 # The commands -----------------------------------------------------------------------------------
@@ -153,7 +173,7 @@ async def test_top_and_dump_find_the_one_program_by_themselves(
     arrived = trio.Event()
     async with open_socket(), trio.open_nursery() as nursery:
         nursery.start_soon(harness.fan_out, spin, range(3))
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         assert await trio.to_thread.run_sync(main, ["top", "--once"]) == 0
         said = capsys.readouterr().out
         assert "3 in flight" in said
