@@ -50,13 +50,25 @@ from typing import TYPE_CHECKING
 from harness._lazy import lazy
 
 if TYPE_CHECKING:
+    from harness.flow import speedup
+    from harness.observe._analysis import Analysis, OpenWait, RunAnalysis, Step, analyse
+    from harness.observe._constraint import LimitUse
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
+    from harness.observe._stragglers import Stragglers
 else:
     __getattr__, __dir__ = lazy()
 
 __all__ = [
+    "Analysis",
+    "LimitUse",
+    "OpenWait",
+    "RunAnalysis",
+    "Step",
+    "Stragglers",
     "TraceRecording",
+    "analyse",
     "read_trace",
     "record",
+    "speedup",
 ]
