@@ -50,17 +50,31 @@ from typing import TYPE_CHECKING
 from harness._lazy import lazy
 
 if TYPE_CHECKING:
+    from harness.flow import speedup
+    from harness.observe._analysis import Analysis, OpenWait, RunAnalysis, Step, analyse
+    from harness.observe._constraint import LimitUse
     from harness.observe._dashboard import open_dashboard
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
+    from harness.observe._report import write_report
     from harness.observe._socket import open_socket
+    from harness.observe._stragglers import Stragglers
 else:
     __getattr__, __dir__ = lazy(extras={"hypercorn": "dashboard", "starlette": "dashboard"})
 
 __all__ = [
+    "Analysis",
+    "LimitUse",
+    "OpenWait",
+    "RunAnalysis",
+    "Step",
+    "Stragglers",
     "TraceRecording",
+    "analyse",
     "open_dashboard",
     "open_socket",
     "read_trace",
     "record",
+    "speedup",
+    "write_report",
 ]

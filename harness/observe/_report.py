@@ -64,7 +64,7 @@ def _replace(output: str | os.PathLike[str], text: str) -> None:
     path = os.fspath(output)
     fd, unfinished = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".part")
     try:
-        with open(fd, "w", encoding="ascii") as file:
+        with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(unfinished, path)
     except BaseException:

@@ -127,14 +127,19 @@ class Failures:
 class Columns:
     """The runs that are shown, as columns."""
 
-    def __init__(self, unit: float) -> None:
-        self._unit = unit
+    def __init__(self, duration: float) -> None:
+        self.duration = duration
+        self._unit = max(1e-6, duration / _STEPS_OF_TIME)
         self.numbers: dict[str, int] = {}
         """The number of each run by its id."""
         self.names: dict[str, str] = {}
         self._columns: dict[str, list[Any]] = {
-            name: [] for name in ("id", "name", "parent", "at", "for", "status", "parts")
+            name: [] for name in ("id", "name", "parent", "at", "for", "status")
         }
+
+    def units(self, seconds: float) -> int:
+        """Return a time as a whole number."""
+        return round(seconds / self._unit)
 
     def add(
         self, run_id: str, parent: str | None, name: str, status: str, since: float, until: float
@@ -143,21 +148,27 @@ class Columns:
         name = plain(name, at_most=NAME_CHARACTERS)
         self.numbers[run_id] = len(self.numbers)
         self.names[run_id] = name
-        at = round(since / self._unit)
+        at = self.units(since)
         row = {
             "id": plain(run_id, at_most=40),
             "name": name,
             "parent": -1 if parent is None else self.numbers.get(parent, -1),
             "at": at,
-            "for": max(0, round(until / self._unit) - at),
+            "for": max(0, self.units(until) - at),
             "status": STATUSES.index(status) if status in STATUSES else STATUSES.index("lost"),
         }
         for column, value in row.items():
             self._columns[column].append(value)
 
-    def data(self) -> dict[str, list[Any]]:
-        """Return the columns, with a lane of the timeline for each run."""
-        return {**self._columns, "lane": _lanes(self._columns["at"], self._columns["for"])}
+    def data(self) -> dict[str, Any]:
+        """Return the columns, with a lane of the timeline for each run, and what they mean."""
+        lanes = _lanes(self._columns["at"], self._columns["for"])
+        return {
+            "runs": {**self._columns, "lane": lanes},
+            "unit": self._unit,
+            "whole": self.units(self.duration),
+            "statuses": STATUSES,
+        }
 
 
 def _lanes(starts: list[int], lengths: list[int]) -> list[int]:
@@ -192,39 +203,55 @@ def data_of_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
     for line in read_trace(path):
         seen.take(line)
     start = min((run.started for run in runs.values()), default=0.0)
-    duration = analysis.duration
-    unit = max(1e-6, duration / _STEPS_OF_TIME)
-    columns = Columns(unit)
+    columns = Columns(analysis.duration)
     for run in _chosen(analysis, seen.failures):
-        name = _name(run, runs)
-        columns.add(run.run_id, run.parent, name, run.status, run.started - start, run.ended - start)
-    table = columns.data()
-    table["parts"] = [_parts(runs[run_id], unit) for run_id in columns.numbers]
+        since, until = run.started - start, run.ended - start
+        columns.add(run.run_id, run.parent, _name(run, runs), run.status, since, until)
     count = Counter(run.status for run in runs.values())
     how = ", ".join(f"{count[status]:,} {status}" for status in STATUSES if count[status])
-    return {
-        "title": plain(os.path.basename(os.fspath(path))),
-        "facts": f"{len(runs):,} runs ({how or 'none'}) in {duration:.3f} s",
-        "constraint": plain(analysis.constraint, at_most=1000),
-        "unit": unit,
-        "whole": round(duration / unit),
-        "statuses": STATUSES,
-        "ok": STATUSES.index("ok"),
-        "part_names": list(PART_WORDS),
-        "total_runs": len(runs),
-        "runs": table,
-        "parts": [
-            (PART_WORDS.get(part, part), spent) for part, spent in analysis.parts.items() if spent
-        ],
-        "parts_words": "Of the time from start to end, by what everything else waited for.",
-        "path": _path(analysis, columns, start, unit),
-        **seen.waits(columns.numbers, start, unit),
-        "failures": seen.failures.data(columns.numbers, columns.names),
-        "stragglers": _stragglers(analysis, columns),
-        "calls": seen.calls_data(columns.numbers),
-        "limits": seen.limits_data(start, duration, unit),
-        "ceiling": _ceiling(analysis),
-    }
+    parts = analysis.parts.items()
+    return data(
+        columns,
+        seen.failures,
+        title=plain(os.path.basename(os.fspath(path))),
+        facts=f"{len(runs):,} runs ({how or 'none'}) in {analysis.duration:.3f} s",
+        constraint=plain(analysis.constraint, at_most=1000),
+        total_runs=len(runs),
+        parts=[(PART_WORDS.get(part, part), spent) for part, spent in parts if spent],
+        parts_words="Of the time from start to end, by what everything else waited for.",
+        part_names=list(PART_WORDS),
+        parts_of_run=[_parts(runs[run_id], columns) for run_id in columns.numbers],
+        path=_path(analysis, columns, start),
+        waits=seen.waits(columns, start),
+        stragglers=_stragglers(analysis, columns),
+        calls=seen.calls_data(columns.numbers),
+        limits=seen.limits_data(columns, start),
+        ceiling=_ceiling(analysis),
+    )
+
+
+_NOTHING: dict[str, Any] = {
+    "part_names": [],
+    "parts_of_run": [],
+    "path": {"total": 0, "shown": []},
+    "waits": {"total": 0, "reasons": [], "run": [], "at": [], "for": [], "reason": []},
+    "stragglers": {"total": 0, "shown": [], "words": "Nothing is known of them."},
+    "calls": {},
+    "limits": {"total": 0, "shown": []},
+    "ceiling": {"rows": [], "words": "Nothing is known of it."},
+}
+
+
+def data(columns: Columns, failures: Failures, **others: Any) -> dict[str, Any]:
+    """Return all that a page shows; what isn't given is shown as not known.
+
+    Args:
+      columns: The runs.
+      failures: What failed.
+      others: ``title facts constraint total_runs parts parts_words``, and what `_NOTHING` has.
+    """
+    failed = failures.data(columns.numbers, columns.names)
+    return {**_NOTHING, **columns.data(), "failures": failed, **others}
 
 
 def _name(run: RunAnalysis, runs: Any) -> str:
@@ -235,11 +262,11 @@ def _name(run: RunAnalysis, runs: Any) -> str:
     return run.path if parent is None else run.path.rpartition("/")[2]
 
 
-def _parts(run: RunAnalysis, unit: float) -> list[int]:
+def _parts(run: RunAnalysis, columns: Columns) -> list[int]:
     """Return the numbers of the parts, each followed by its time."""
     found: list[int] = []
     for number, part in enumerate(PART_WORDS):
-        spent = round(run.nanoseconds.get(part, 0) / 1e9 / unit)
+        spent = columns.units(run.nanoseconds.get(part, 0) / 1e9)
         if spent:
             found += (number, spent)
     return found
@@ -268,7 +295,7 @@ def _chosen(analysis: Analysis, failures: Failures) -> Iterator[RunAnalysis]:
     return (run for run_id, run in runs.items() if run_id in chosen)
 
 
-def _path(analysis: Analysis, columns: Columns, start: float, unit: float) -> dict[str, Any]:
+def _path(analysis: Analysis, columns: Columns, start: float) -> dict[str, Any]:
     longest = sorted(analysis.steps, key=lambda step: step.started - step.ended)[:STEPS_SHOWN]
     return {
         "total": len(analysis.steps),
@@ -277,8 +304,8 @@ def _path(analysis: Analysis, columns: Columns, start: float, unit: float) -> di
                 columns.numbers.get(step.run_id, -1),
                 columns.names.get(step.run_id, plain(step.path.rpartition("/")[2]) or "no run"),
                 PART_WORDS.get(step.part, step.part),
-                round((step.started - start) / unit),
-                round((step.ended - step.started) / unit),
+                columns.units(step.started - start),
+                columns.units(step.ended - step.started),
             ]
             for step in sorted(longest, key=lambda step: step.started)
         ],
@@ -317,7 +344,9 @@ def _ceiling(analysis: Analysis) -> dict[str, Any]:
             f"binds, workers make it at most {most} times as fast as one; for "
             f"{analysis.waiting_share:.1%} of the runs' time their own code had nothing to do."
         ),
-        "rows": [(workers, analysis.ceiling(workers)) for workers in (1, 2, 5, 10, 20, 50, 100, 1000)],
+        "rows": [
+            (workers, analysis.ceiling(workers)) for workers in (1, 2, 5, 10, 20, 50, 100, 1000)
+        ],
     }
 
 
@@ -336,8 +365,8 @@ class _Seen:
         self._calls_of: Counter[str] = Counter()
         self._calls_kept = 0
         self._room = TEXT_CHARACTERS
-        self._grants: dict[tuple[str, str], list[tuple[float, float, float, float]]] = (
-            defaultdict(list)
+        self._grants: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(
+            list
         )
 
     def take(self, line: dict[str, Any]) -> None:
@@ -415,38 +444,46 @@ class _Seen:
             shown.append((plain(role), text))
         return {"total": len(messages), "shown": shown}
 
-    def waits(self, numbers: dict[str, int], start: float, unit: float) -> dict[str, Any]:
+    def waits(self, columns: Columns, start: float) -> dict[str, Any]:
         """Return the waits of the runs that are shown, the longest first if there are too many."""
+        numbers = columns.numbers
         waits = [one for one in self._waits if one[0] in numbers]
         if len(waits) > WAITS_SHOWN:
             waits.sort(key=lambda one: one[2] - one[3])
             del waits[WAITS_SHOWN:]
         waits.sort(key=lambda one: one[2])
         reasons: dict[str, int] = {}
-        columns: dict[str, list[int]] = {"run": [], "at": [], "for": [], "reason": []}
-        for run_id, words, since, until in waits:
-            columns["run"].append(numbers[run_id])
-            columns["at"].append(round((since - start) / unit))
-            columns["for"].append(round((until - since) / unit))
-            columns["reason"].append(reasons.setdefault(plain(words), len(reasons)))
-        return {"waits": columns, "reasons": list(reasons), "total_waits": self._total_waits}
-
-    def calls_data(self, numbers: dict[str, int]) -> dict[str, Any]:
-        """Return the calls of models and tools, by the number of their run."""
+        rows = [
+            (
+                numbers[run_id],
+                columns.units(since - start),
+                columns.units(until - since),
+                reasons.setdefault(plain(words), len(reasons)),
+            )
+            for run_id, words, since, until in waits
+        ]
+        named = zip(("run", "at", "for", "reason"), zip(*rows, strict=True), strict=False)
         return {
-            "by_run": {
-                numbers[run_id]: {"total": self._calls_of[run_id], "shown": calls}
-                for run_id, calls in self._calls.items()
-                if run_id in numbers
-            }
+            **_NOTHING["waits"],
+            **dict(named),
+            "reasons": list(reasons),
+            "total": self._total_waits,
         }
 
-    def limits_data(self, start: float, duration: float, unit: float) -> dict[str, Any]:
+    def calls_data(self, numbers: dict[str, int]) -> dict[int, Any]:
+        """Return the calls of models and tools, by the number of their run."""
+        return {
+            numbers[run_id]: {"total": self._calls_of[run_id], "shown": calls}
+            for run_id, calls in self._calls.items()
+            if run_id in numbers
+        }
+
+    def limits_data(self, columns: Columns, start: float) -> dict[str, Any]:
         """Return how much of each limit was used in the period before each of some moments."""
         shown = []
         for (limiter, name), grants in sorted(self._grants.items()):
             _, _, limit, period = grants[-1]
-            points = _usage(grants, start, duration)
+            points = _usage(grants, start, columns.duration)
             peak = max(use for _, use in points)
             every = f" in {period:g} s" if period else " at once"
             words = f"At most {peak:.0%} of {limit:,.0f}{every}, in {len(grants):,} grants."
@@ -455,7 +492,7 @@ class _Seen:
                     "name": plain(limiter),
                     "of": plain(name),
                     "words": words,
-                    "points": [(round((at - start) / unit), round(use, 4)) for at, use in points],
+                    "points": [(columns.units(at - start), round(use, 4)) for at, use in points],
                 }
             )
         return {"total": len(shown), "shown": shown[:LIMITS_SHOWN]}

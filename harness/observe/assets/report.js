@@ -196,21 +196,30 @@ function showRun(run) {
   if (failure !== undefined) {
     parts.push(element("p", `${failure.error}: ${failure.message}`, "failed"));
   }
-  parts.push(...waitsList(waitsOf.get(run) || []));
-  parts.push(...callsList(data.calls.by_run[run]));
+  parts.push(...partsList(data.parts_of_run[run] || []), ...waitsList(waitsOf.get(run) || []));
+  parts.push(...callsList(data.calls[run]));
   byId("run").replaceChildren(...parts);
+}
+
+/* Numbers of parts, each followed by its time. */
+function partsList(parts) {
+  const words = [];
+  for (let at = 0; at < parts.length; at += 2) {
+    words.push(`${data.part_names[parts[at]]} ${duration(seconds(parts[at + 1]))}`);
+  }
+  return words.length ? [element("p", `Where its time went: ${words.join(", ")}`)] : [];
 }
 
 function waitsList(waits) {
   if (!waits.length) return [];
-  const { waits: all, reasons } = data;
+  const all = data.waits;
   const table = element("table");
   const shown = waits.slice(0, WAITS_LISTED);
   fillTable(
     table,
     [{ title: "waited for" }, { title: "from", number: true }, { title: "time", number: true }],
     shown.map((at) => [
-      reasons[all.reason[at]], duration(seconds(all.at[at])), duration(seconds(all.for[at])),
+      all.reasons[all.reason[at]], duration(seconds(all.at[at])), duration(seconds(all.for[at])),
     ]),
   );
   return [element("p", nOfM(shown.length, waits.length, "waits"), "dim"), table];
@@ -377,7 +386,7 @@ class Timeline {
         seen += 1;
         if (right <= drawnTo + 0.5 && run !== chosen) continue;
         drawnTo = right;
-        const failed = runs.status[run] !== data.ok;
+        const failed = statusOf(run) !== "ok";
         pen.fillStyle = colours[runs.status[run]];
         pen.globalAlpha = failed ? 1 : 0.55;
         const start = Math.max(-1, left);
@@ -452,7 +461,7 @@ byId("timeline-count").textContent = nOfM(count, data.total_runs, "runs");
 byId("runs-count").textContent = nOfM(count, data.total_runs, "runs");
 byId("legend").textContent =
   `Each bar is a run, coloured by how it ended (${statuses.join(", ")}). What it waited for is ` +
-  `light: ${nOfM(data.waits.run.length, data.total_waits, "waits")} are in this page.`;
+  `light: ${nOfM(data.waits.run.length, data.waits.total, "waits")} are in this page.`;
 
 /* Failures, stragglers, limits, ceiling -------------------------------------------------------- */
 
