@@ -94,9 +94,9 @@ def test_the_critical_path_is_that_of_brute_force(tmp_path: Path) -> None:
 
 
 def test_a_ledger_made_of_others_is_the_same_as_one_made_piece_by_piece(tmp_path: Path) -> None:
-    for seed in range(scaled(100, full=3_000)):
-        traced = load(write(tmp_path / "trace.jsonl", random_trace(random.Random(seed))))
-        runs = traced.runs.values()
+    for seed in range(scaled(10, full=1_000)):
+        recorded(random_program(random.Random(seed), depth=3), str(tmp_path / "t"))
+        runs = load(tmp_path / "t").runs.values()
         assert ledgers(runs) == {run: ledger_of(walk_back(run)) for run in runs}, seed
 
 
