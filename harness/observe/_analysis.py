@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping
 
 import attrs
 
 from harness.flow import speedup
 from harness.observe._constraint import LimitUse, constraint_of, limits_used
-from harness.observe._runs import PARTS, Traced, TracedRun, TracedWait, load
+from harness.observe._runs import Traced, TracedRun, TracedWait, load
 from harness.observe._stragglers import Stragglers, stragglers_of
-from harness.observe._walk import Piece, walk_back
+from harness.observe._walk import Piece, ledger_of, ledgers, walk_back
 from harness.observe._work import work_of
 
 
@@ -171,8 +170,9 @@ def analyse(path: str | os.PathLike[str]) -> Analysis:
     traced = load(path)
     whole = [one for one in walk_back(traced.everything) if one.run.id or one.started < one.ended]
     whole.reverse()
-    runs = {run.id: _analysed(run, traced) for run in traced.runs.values()}
-    parts = _ledger(whole)
+    own = ledgers(traced.runs.values())
+    runs = {run.id: _analysed(run, traced, own[run]) for run in traced.runs.values()}
+    parts = ledger_of(whole)
     work = work_of(traced)
     limits = limits_used(traced)
     found = [one for run in traced.runs.values() if (one := stragglers_of(run)) is not None]
@@ -196,14 +196,7 @@ def analyse(path: str | os.PathLike[str]) -> Analysis:
     )
 
 
-def _ledger(pieces: list[Piece]) -> dict[str, int]:
-    spent = Counter(dict.fromkeys(PARTS, 0))
-    for piece in pieces:
-        spent[piece.part] += piece.ended - piece.started
-    return dict(spent)
-
-
-def _analysed(run: TracedRun, traced: Traced) -> RunAnalysis:
+def _analysed(run: TracedRun, traced: Traced, ledger: Mapping[str, int]) -> RunAnalysis:
     parent = run.parent
     return RunAnalysis(
         run.id,
@@ -212,7 +205,7 @@ def _analysed(run: TracedRun, traced: Traced) -> RunAnalysis:
         _status(run, traced),
         run.started / 1e9,
         run.ended / 1e9,
-        _ledger(list(walk_back(run))),
+        ledger,
     )
 
 

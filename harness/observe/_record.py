@@ -127,6 +127,10 @@ class TraceRecording(AsyncWithOnly):
             if file >= 0:
                 os.close(file)
 
+    def flush(self) -> None:
+        """Write what has been collected, now."""
+        self._write()
+
     def __call__(self, event: Event) -> None:
         """Do nothing: what the program itself emits isn't written."""
 

@@ -13,10 +13,14 @@ the whole run, whatever the trace is like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from harness.observe._runs import TracedRun
+from harness.observe._runs import PARTS, TracedRun
+
+NONE_KNOWN: Mapping[TracedRun, dict[str, int]] = MappingProxyType({})
 
 
 class Piece(NamedTuple):
@@ -29,10 +33,50 @@ class Piece(NamedTuple):
     """What that run did."""
 
 
-def walk_back(top: TracedRun) -> Iterator[Piece]:
+Ledger = dict[str, int]
+"""How many nanoseconds went to each part."""
+
+_WHOLE = ""
+"""The part of a piece that is the whole of a run below, and divided as that run's own ledger is."""
+
+
+def ledger_of(pieces: Iterable[Piece], known: Mapping[TracedRun, Ledger] = NONE_KNOWN) -> Ledger:
+    """Add up pieces by part."""
+    spent: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
+    for piece in pieces:
+        if piece.part == _WHOLE:
+            spent.update(known[piece.run])
+        else:
+            spent[piece.part] += piece.ended - piece.started
+    return dict(spent)
+
+
+def ledgers(runs: Iterable[TracedRun]) -> dict[TracedRun, Ledger]:
+    """Return the ledger of each run.
+
+    That of a run below is used again, unless code outside of that ended a wait in it, or let
+    something in it begin: seen from further above, the walk then goes another way.
+    """
+    found: dict[TracedRun, Ledger] = {}
+    known: dict[TracedRun, Ledger] = {}
+    for run in sorted(runs, key=lambda one: -one.order):  # Those below first.
+        found[run] = ledger_of(walk_back(run, known), known)
+        if not any(wait.by for wait in run.waits) and all(
+            child in known and (child.by is None or child.by.is_below(run))
+            for child in run.children
+        ):
+            known[run] = found[run]
+    return found
+
+
+def walk_back(top: TracedRun, known: Container[TracedRun] = NONE_KNOWN) -> Iterator[Piece]:
     """Yield the pieces of a run's time, the latest first.
 
     A run that the walk passes through yields a piece of no length if it took no time there.
+
+    Args:
+      top: The run.
+      known: Runs that needn't be divided.
     """
     edges: dict[TracedRun, list[tuple[int, TracedRun]]] = {}
     run, now = top, top.ended
@@ -56,7 +100,10 @@ def walk_back(top: TracedRun) -> Iterator[Piece]:
         now = since
         if target is not None:
             run = target
-            continue
+            if target not in known or target.ended != now or target.started < top.started:
+                continue
+            yield Piece(target, target.started, now, _WHOLE)
+            now = target.started
         if run is top:
             return
         run, now, late = _cause(run, now, top), now, run.late
