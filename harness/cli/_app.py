@@ -34,6 +34,11 @@ for command in (
         "Look into a journal, or change what the next session does.",
     ),
     LaterCommand(
+        "report",
+        "harness.cli._report:report",
+        "Show on one page what a trace or a journal has.",
+    ),
+    LaterCommand(
         "sim-provider",
         "harness.cli._sim_provider:sim_provider",
         "Simulate a provider, with limits and faults.",

@@ -35,7 +35,7 @@ from harness.cli._later import named
 from harness.cli._limits import limiter_of, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
-from harness.cli._looked_at import looked_at
+from harness.cli._looked_at import Recording, check_page, looked_at, recorded
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
 from harness.cli._output import Output, claimed, unfinished_beside
@@ -84,10 +84,20 @@ def run(options: BatchOptions) -> int:
                 click.echo(describe(options, reading, records, known=known_in_words(options)))
                 return EXIT_OK
             with ExitStack() as until_the_end:
+                recording = until_the_end.enter_context(recorded(options))
                 report, write = _run_into_output(
-                    options, target, read, reading, input_.name, stdout, until_the_end, kept=kept
+                    options,
+                    target,
+                    read,
+                    reading,
+                    input_.name,
+                    stdout,
+                    until_the_end,
+                    recording,
+                    kept=kept,
                 )
-                return _finish(options, report, write)
+                status = _finish(options, report, write)
+                return status if recording is None else recording.write(status)
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
@@ -97,6 +107,8 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     unfinished = unfinished_beside(options.output) if options.resume else None
     if unfinished is not None:
         check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
+    if options.report is not None:
+        check_page(options.report, input_, overwrite=replace)
     if options.summary is None:
         return
     if options.summary == STANDARD_STREAM:
@@ -176,6 +188,7 @@ def _run_into_output(
     name: str,
     stdout: Any,
     until_the_end: ExitStack,
+    recording: Recording | None,
     *,
     kept: int,
 ) -> tuple[Report, Callable[[str], object]]:
@@ -222,7 +235,9 @@ def _run_into_output(
                 yield lines, writer
 
     with open_display(quiet=options.quiet) as display:
-        run = partial(_read_and_run, options, work, read, reading, name, open_lines, display)
+        run = partial(
+            _read_and_run, options, work, read, reading, name, open_lines, display, recording
+        )
         try:
             # An agent may change it, and the paths of the options are relative to it.
             with chdir("."), watched_by(NOBODY):
@@ -245,6 +260,7 @@ async def _read_and_run(
     name: str,
     open_lines: Callable[[], AbstractContextManager[tuple[ResultLines, LineWriter]]],
     display: Display,
+    recording: Recording | None,
 ) -> Report:
     report: Report | None = None
     opened = nullcontext(work.function)
@@ -264,7 +280,7 @@ async def _read_and_run(
                 async with (
                     opened as function,
                     open_source(read, name=name) as source,
-                    looked_at(live, options, display),
+                    looked_at(live, options, display, recording),
                 ):
                     work = attrs.evolve(work, function=function, journal=journal, live=live)
                     report = await run_batch(work, source, reading, lines, display)

@@ -1,12 +1,17 @@
-"""Let others look at a batch while it runs: ``harness top``, ``harness dump`` and the dashboard."""
+"""Let people look at a batch: while it runs, and afterwards in a report."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from tempfile import TemporaryDirectory
 
-from harness.cli._errors import InputError
+import click
+
+from harness.cli._errors import EXIT_OK, EXIT_USAGE, InputError
+from harness.cli._files import STANDARD_STREAM, Input, check_output
 from harness.cli._later import named
 from harness.cli._options import BatchOptions
 from harness.cli._progress import Display
@@ -18,12 +23,51 @@ from harness.observe._socket import serving
 logger = logging.getLogger("harness.observe")
 
 
+class Recording:
+    """A trace of the batch, which its report is made of."""
+
+    def __init__(self, trace: str, page: str) -> None:
+        """Record into the file ``trace``, and write the report to ``page``."""
+        self.trace = trace
+        self._page = page
+
+    def write(self, status: int) -> int:
+        """Write the report of a batch that ended with ``status``, and return the exit status."""
+        try:
+            named("harness.observe:write_report")(self.trace, self._page)
+        except (OSError, ValueError) as error:
+            click.echo(f"Error: the report can't be written: {error}", err=True)
+            return EXIT_USAGE if status == EXIT_OK else status
+        return status
+
+
+def check_page(path: str, input_: Input, *, overwrite: bool) -> None:
+    """Refuse a page that can't be written, or whose writing would destroy something."""
+    if path == STANDARD_STREAM:
+        raise InputError("--report takes a file, such as report.html")
+    check_output(path, input_, overwrite=overwrite, option="--report")
+
+
+@contextmanager
+def recorded(options: BatchOptions) -> Iterator[Recording | None]:
+    """Give a recording for the report, if one is asked for; its trace goes with the block."""
+    if options.report is None:
+        yield None
+        return
+    with TemporaryDirectory(prefix="harness-") as folder:
+        # An agent may change the working directory.
+        yield Recording(os.path.join(folder, "trace.jsonl"), os.path.abspath(options.report))
+
+
 @asynccontextmanager
 async def looked_at(
-    live: Live, options: BatchOptions, display: Display
+    live: Live, options: BatchOptions, display: Display, recording: Recording | None
 ) -> AsyncGenerator[None, None]:
-    """Answer whoever looks inside the block, as far as the machine and the options allow."""
+    """Answer whoever looks inside the block, and record it, as the options say."""
     async with AsyncExitStack() as stack:
+        if recording is not None:
+            record = named("harness.observe:record")
+            await stack.enter_async_context(record(recording.trace, messages=True))
         if options.dashboard:
             try:
                 named("harness.observe:open_dashboard")  # Says which extra there has to be.

@@ -430,6 +430,12 @@ class BatchOptions(_InputOptions):
         "Add to each failed item's line where its error came from, without frames of harness, as "
         "the field traceback; and show one of each kind of error at the end."
     )
+    report: str | None = option(
+        "When the batch is over, write a page there that shows where the time went, with a "
+        "timeline of all runs, failures, stragglers and limits. It needs no network.",
+        "FILE",
+        type=click.Path(),
+    )
     dashboard: bool = flag(
         "Show the batch live on a page in a browser of this machine; its address is printed. "
         "Needs the extra dashboard. harness top shows the same on a terminal, without an option."

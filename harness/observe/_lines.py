@@ -55,7 +55,10 @@ class Lines:
         return f'{{"type":"{kind}","time":{at:.9f},"run_id":"{run_id}"{fields}}}\n'
 
     def _run_began(self, began: RunBegan, event: Event) -> tuple[str, str, str]:
-        fields = f',"path":{quoted(event.path, PATH_AT_MOST)},"depth":{event.depth}'
+        path = event.path
+        if len(path) > PATH_AT_MOST:  # Its end says which run it is.
+            path = f"{path[: PATH_AT_MOST // 2]}...{path[-PATH_AT_MOST // 2 :]}"
+        fields = f',"path":{quoted(path, PATH_AT_MOST + 3)},"depth":{event.depth}'
         if event.parent_id is None:
             fields = f'{fields},"unix":{time.time():.6f},"process":{os.getpid()}'
         else:

@@ -15,6 +15,7 @@ import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
+from statistics import median
 from typing import Any
 
 import attrs
@@ -313,14 +314,17 @@ def _path(analysis: Analysis, columns: Columns, start: float) -> dict[str, Any]:
 
 
 def _stragglers(analysis: Analysis, columns: Columns) -> dict[str, Any]:
-    rows = []
+    rows: list[tuple[int, str, float, float]] = []
     for one in analysis.stragglers:
-        for run_id in one.run_ids[:STRAGGLERS_SHOWN]:
-            run = analysis.runs[run_id]
-            name = plain(run.path[-NAME_CHARACTERS:])
-            rows.append(
-                [columns.numbers.get(run_id, -1), name, run.duration, one.hedge_after_seconds]
-            )
+        slow = [analysis.runs[run_id] for run_id in one.run_ids[:STRAGGLERS_SHOWN]]
+        usual = median(
+            run.duration
+            for run in analysis.runs.values()
+            if run.parent == slow[0].parent and run.status == "ok"
+        )
+        for run in slow:
+            number = columns.numbers.get(run.run_id, -1)
+            rows.append((number, plain(run.path[-NAME_CHARACTERS:]), run.duration, usual))
     rows.sort(key=lambda row: -row[2])
     total = sum(len(one.run_ids) for one in analysis.stragglers)
     words = "No item took more than three times as long as the middle one of its fan-out."

@@ -47,8 +47,10 @@ def data_of_journal(source: str | os.PathLike[str]) -> dict[str, Any]:
                 count[item.status] += 1
                 work += item.seconds
                 if item.error_type is not None:
-                    traceback = (item.error_traceback or "").splitlines()
-                    failures.add(run_id, item.error_type, item.error_message or "", traceback)
+                    lines = (item.error_traceback or "").splitlines()
+                    # The frames; what else it says is different for each item.
+                    frames = [line for line in lines if line.startswith(" ")]
+                    failures.add(run_id, item.error_type, item.error_message or "", frames)
                 if len(kept) < RUNS_SHOWN - len(batches):
                     kept.append((run_id, batch, item))
     ends = [item.ended_at for _, _, item in kept if item.ended_at is not None]

@@ -9,6 +9,7 @@ const data = JSON.parse(byId("data").textContent);
 const { runs, statuses } = data;
 const count = runs.id.length;
 const seconds = (units) => units * data.unit;
+const present = statuses.filter((_, at) => runs.status.includes(at));
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
 const statusOf = (run) => statuses[runs.status[run]];
 
@@ -149,7 +150,7 @@ function choose(run) {
   timeline.soon();
 }
 
-for (const name of statuses) {
+for (const name of present) {
   const option = element("option", name);
   option.value = name;
   byId("status").append(option);
@@ -460,7 +461,7 @@ const timeline = new Timeline(byId("timeline"));
 byId("timeline-count").textContent = nOfM(count, data.total_runs, "runs");
 byId("runs-count").textContent = nOfM(count, data.total_runs, "runs");
 byId("legend").textContent =
-  `Each bar is a run, coloured by how it ended (${statuses.join(", ")}). What it waited for is ` +
+  `Each bar is a run, coloured by how it ended (${present.join(", ")}). What it waited for is ` +
   `light: ${nOfM(data.waits.run.length, data.waits.total, "waits")} are in this page.`;
 
 /* Failures, stragglers, limits, ceiling -------------------------------------------------------- */
@@ -500,7 +501,7 @@ function showStragglers() {
   byId("stragglers-words").textContent = words;
   fillTable(
     byId("stragglers"),
-    [{ title: "run" }, { title: "time", number: true }, { title: "half take less than" },
+    [{ title: "run" }, { title: "time", number: true }, { title: "middle one", number: true },
       { title: "times that", number: true }],
     shown.map(([run, name, length, median]) => [
       runButton(run, name), duration(length), duration(median),

@@ -120,6 +120,7 @@ class Rows {
     if (!count) return;
     this.active = Math.max(0, Math.min(index, count - 1));
     const { box } = this;
+    this.space.style.height = `${count * ROW_HEIGHT}px`; // Else there may be nowhere to scroll to.
     const top = this.active * ROW_HEIGHT;
     const room = box.clientHeight - 2 * ROW_HEIGHT; // Less the head.
     if (top < box.scrollTop) box.scrollTop = top;
